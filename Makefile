@@ -3,7 +3,9 @@
 # VENV the virtual environment that make keeps for itself.
 
 VENV ?= .venv
-WORKERS ?= 2
+# Tests wait for processes for much of their time: two at once a core keep it busy. Each may run a Slurm and a browser of
+# its own, so not more than 8
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? 2 * cores : 8)))
 APT ?= yes
 TESTS ?= tests
 # What bftrain can do without, but whose tests want to run
@@ -15,14 +17,17 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test check bench soak horovod docs clean
+.PHONY: help demo live-demo test check lowest versions bench soak horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
 pytest = $(bin)/python -m pytest
-# Tests of one file share what is dear to set up, so they run in one process
-parallel = -n $(WORKERS) --dist loadfile
+# Tests of one file share what is dear to set up, so they run in one process; those marked `apart`, which are long, run
+# first and in any (tests/conftest.py). xdist would start files of few tests last
+parallel = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
+# What make bench measures: all, or what TESTS names
+bench = $(if $(filter tests,$(TESTS)),tests/perf,$(TESTS))
 # Horovod is the one extra that pip alone cannot install
 horovod = $(if $(filter horovod,$(subst $(comma), ,$(EXTRAS))),$(bin)/python tools/horovod_wheel.py)
 
@@ -31,7 +36,9 @@ help:
 	@echo 'make live-demo  train on four slots of this machine that come and go; needs no cluster'
 	@echo 'make test    install what the tests need, and run them all'
 	@echo 'make check   ruff, mypy, import contracts, unit tests with coverage'
-	@echo 'make bench   measure, and print the figures'
+	@echo 'make lowest  import a log and replay it with the lowest versions that are allowed: a minute'
+	@echo 'make versions  unit tests with the lowest versions that are allowed, and on each Python'
+	@echo 'make bench   measure, and print the figures; with BEFORE=COMMIT beside those of that commit'
 	@echo 'make soak    take nodes and kill processes for hours, and write the figures to soak.log'
 	@echo 'make horovod build Horovod for the torch in $(VENV), once a machine, and install it'
 	@echo 'make docs    build the documentation (site/)'
@@ -54,28 +61,30 @@ live-demo:
 test:
 	@tools/venv.sh test$(extras)
 	@tools/debian-packages.sh
-	@$(if $(horovod),$(horovod) --if-possible)
-	@$(pytest) -q $(parallel) -m 'not bench and not soak' --durations=10 --durations-min=2 $(TESTS)
+	@HOROVOD=$(if $(horovod),yes) tools/run-tests.sh -q $(parallel) --durations=10 --durations-min=2 $(TESTS)
 
 check:
 	@tools/venv.sh test,check$(extras)
-	@$(bin)/ruff check --quiet
-	@$(bin)/ruff format --check --quiet || { echo 'Format with: $(VENV)/bin/ruff format'; exit 1; }
-	@$(bin)/mypy --no-error-summary
-	@tools/quiet.sh $(bin)/lint-imports
+	@# The static checks use one core, of a machine that has more
 	@# Not the property tests, which coverage makes three times as slow: make test runs them
-	@$(pytest) -q $(parallel) tests/unit \
+	@tools/beside.sh tools/static-checks.sh $(pytest) -q $(parallel) tests/unit \
 		--cov=bftrain --cov-branch --cov-fail-under=90 --cov-report=term-missing:skip-covered
+
+lowest:
+	@tools/try-lowest.sh
+
+versions:
+	@tools/try-versions.sh -q $(parallel) $(if $(filter tests,$(TESTS)),tests/unit,$(TESTS))
 
 bench:
 	@tools/venv.sh test$(extras)
-	@$(pytest) -q -m bench tests/perf
+	@$(if $(BEFORE),$(bin)/python tools/compare_benchmarks.py '$(BEFORE)' $(bench),$(pytest) -q -m bench $(bench))
 
 soak:
 	@tools/venv.sh test$(extras)
 	@tools/debian-packages.sh
 	@$(if $(horovod),$(horovod) --if-possible)
-	@$(pytest) -m soak tests/soak
+	@$(pytest) -m soak tests/soak tests/e2e
 
 horovod:
 	@tools/venv.sh horovod

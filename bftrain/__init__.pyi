@@ -1,17 +1,18 @@
 # Each line is a public name, and the module that it is imported from when it is first used.
 
 from bftrain.assembly import build_harvester as build_harvester
+from bftrain.assembly import solve as solve
 from bftrain.config import Settings as Settings
 from bftrain.deciding.harvester import Harvester as Harvester
 from bftrain.errors import BftrainError as BftrainError
 from bftrain.journal import Journal as Journal
 from bftrain.live.client.client import Client as Client
-from bftrain.solving import solve as solve
 from bftrain.taskfiles.files import load_tasks as load_tasks
 from bftrain.taskfiles.files import save_tasks as save_tasks
 from bftrain.values.actions import Action as Action
 from bftrain.values.actions import Cause as Cause
 from bftrain.values.actions import Grow as Grow
+from bftrain.values.actions import Plan as Plan
 from bftrain.values.actions import Release as Release
 from bftrain.values.actions import Shrink as Shrink
 from bftrain.values.actions import Start as Start
@@ -29,7 +30,6 @@ from bftrain.values.events import TaskMeasured as TaskMeasured
 from bftrain.values.events import TaskPaused as TaskPaused
 from bftrain.values.events import TaskResumed as TaskResumed
 from bftrain.values.events import TaskSubmitted as TaskSubmitted
-from bftrain.values.plan import Plan as Plan
 from bftrain.values.problem import AllocationProblem as AllocationProblem
 from bftrain.values.problem import CompetingTask as CompetingTask
 from bftrain.values.solution import Limits as Limits
@@ -49,6 +49,7 @@ from bftrain_datasets.scheduling.scheduling import schedule as schedule
 from bftrain_datasets.workloads.workload import import_workload as import_workload
 from bftrain_datasets.workloads.workload_options import WorkloadOptions as WorkloadOptions
 from bftrain_replay.api import replay as replay
+from bftrain_replay.assessing.assess_api import assess as assess
 from bftrain_replay.comparing.comparison import compare as compare
 from bftrain_replay.rounds.simulation import rounds as rounds
 from bftrain_replay.sweeping.sweep import sweep as sweep

@@ -1,21 +1,32 @@
-"""Puts a Harvester together from settings: the one place where names become parts."""
+"""The one place where names become parts: a Harvester out of settings, and problems solved by named solvers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from time import perf_counter
 from typing import Final
+
+import msgspec
 
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import AUTO
-from bftrain.errors import BadConfig, BrokenPlugin, NotAvailable
-from bftrain.exception_text import described
-from bftrain.parts.admissions import resolve_admission
-from bftrain.parts.objectives import resolve_objective
-from bftrain.ports import Objective, Solver
-from bftrain.values.capabilities import objective_capabilities, solver_capabilities
-from bftrain.values.solution import Limits
+from bftrain.deciding.solve_with_fallback import ask, limits_after
+from bftrain.deciding.table_rows import Late, TableOverdue, no_limit
+from bftrain.deciding.value_table_builder import ValueTableBuilder
+from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, described, raised
+from bftrain.parts import resolve_admission, resolve_objective, resolve_sharing
+from bftrain.ports import Objective, SharingPolicy, Solver, objective_capabilities, solver_capabilities
+from bftrain.values import wire
+from bftrain.values.problem import AllocationProblem
+from bftrain.values.sharing import Shares, SharingProblem
+from bftrain.values.solution import Limits, Solution, Termination
+from bftrain.values.table import ValueTable
 
+# A table may be finished so long after the deadline, and this part of it in addition: then there is a plan at least
+_GRACE_S: Final = 0.02
+_MORE_GRACE: Final = 0.08
 _PLACEMENT: Final = "neighbours"  # which tasks lose least with, where nodes have names (docs/semantics.md)
 
 
@@ -40,10 +51,10 @@ def build_harvester(
     if not asked.solved_by(solver_capabilities(chosen)):
         renamed = registry.note_on_name("objective", settings.objective)
         more = f"; {renamed}" if renamed and f"'{wanted.name}'" in renamed else ""
-        raise BadConfig(
-            f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express{more}",
-            fix=f"take {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as solver",
+        what = (
+            f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express{more}"
         )
+        raise BadConfig(what, fix=f"take {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as solver")
     return Harvester(
         solver=chosen,
         fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
@@ -52,13 +63,12 @@ def build_harvester(
         placement=registry.load("placement", _PLACEMENT if settings.placement == AUTO else settings.placement),
         horizon_s=settings.horizon_s,
         limits=Limits(
-            deadline_s=settings.solver_deadline_s,
-            relative_gap=settings.solver_gap,
-            threads=settings.solver_threads,
+            deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads
         ),
         max_failures=settings.max_failures,
         entities=settings.entities,
         prices=settings.prices,
+        clock=perf_counter,
     )
 
 
@@ -74,3 +84,94 @@ def find_solver(name: str) -> Solver:
     if not usable:
         raise NotAvailable(state.reason, where=f"solver '{name}'", fix=state.fix or None)
     return solver
+
+
+def solve(
+    problem: AllocationProblem | Mapping[str, object],
+    solver: str | Solver = "exact",
+    *,
+    objective: str | Objective | None = None,
+    limits: Limits | None = None,
+) -> Solution:
+    """Divide the pool of ``problem`` over its tasks.
+
+    ``problem`` may be the mapping that its JSON form holds. ``solver`` is a registered name or any object that is a
+    solver; ``objective`` takes the place of the one that the problem names: a registered name,
+    ``path/to/file.py:name``, or any object that is an objective. A solver that fails or runs out of time gives a
+    solution that says so; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
+
+    >>> from bftrain import AllocationProblem, CompetingTask, SpeedCurve, solve
+    >>> curve = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
+    >>> tasks = tuple(CompetingTask(name=name, max_nodes=4, curve=curve) for name in ("a", "b"))
+    >>> dict(solve(AllocationProblem(pool=4, horizon_s=600.0, tasks=tasks)).sizes)
+    {'a': 2, 'b': 2}
+    """
+    chosen = find_solver(solver) if isinstance(solver, str) else solver
+    started, given = perf_counter(), limits or Limits()
+    stop_at = started + given.deadline_s * (1.0 + _MORE_GRACE) + _GRACE_S
+    try:
+        table = table_of(problem, objective, lambda: perf_counter() > stop_at)
+    except TableOverdue:
+        words, wall_s = "the deadline passed before the value table was built", perf_counter() - started
+        return Solution.failed(chosen.name, words, termination=Termination.TIME_LIMIT, wall_s=wall_s)
+    return ask(chosen, table, limits_after(given, perf_counter() - started))
+
+
+def solve_with_all(
+    problem: AllocationProblem | Mapping[str, object],
+    *,
+    objective: str | Objective | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Solution]:
+    """Solve with every registered solver; one that cannot run here gives a failed solution that says why."""
+    table = table_of(problem, objective)
+    for name, part in registry.parts("solver").items():
+        if part.problem:
+            yield Solution.failed(name, part.problem)
+            continue
+        try:
+            yield ask(find_solver(name), table, limits or Limits())
+        except NotAvailable as lacking:
+            yield Solution.failed(name, str(lacking))
+
+
+def table_of(
+    problem: AllocationProblem | Mapping[str, object], objective: str | Objective | None = None, late: Late = no_limit
+) -> ValueTable:
+    """Give the value table of ``problem``, for its own objective or another one; see :class:`ValueTableBuilder`."""
+    checked = problem if isinstance(problem, AllocationProblem) else wire.convert(problem, AllocationProblem)
+    wanted = checked.objective if objective is None else objective
+    found = resolve_objective(wanted) if isinstance(wanted, str) else wanted
+    return ValueTableBuilder(found).table(msgspec.structs.replace(checked, objective=found.name), late)
+
+
+def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingPolicy = "") -> Shares:
+    """Divide the time of nodes of several kinds over tasks: as the problem's own policy says, or another one.
+
+    ``policy`` is a registered name, ``path/to/file.py:name``, or any object that is one.
+    """
+    checked = problem if isinstance(problem, SharingProblem) else wire.convert(problem, SharingProblem)
+    chosen: SharingPolicy = resolve_sharing(policy or checked.policy) if isinstance(policy, str) else policy
+    begun = perf_counter()
+    shares = shares_of(chosen, checked)
+    return msgspec.structs.replace(shares, wall_s=perf_counter() - begun)
+
+
+def shares_of(policy: SharingPolicy, problem: SharingProblem) -> Shares:
+    """Ask a policy for shares; an exception in one that is not built in is reported as its own."""
+    try:
+        return policy.share(problem)
+    except Exception as error:
+        if isinstance(error, BftrainError) or type(policy).__module__.startswith("bftrain_solvers."):
+            raise  # said already, or a fault of ours
+        raise BrokenPlugin(raised(error), where=f"policy '{policy.name}'", fix="repair the policy") from error
+
+
+def notes_on(problem: AllocationProblem) -> Iterator[str]:
+    """Say what in ``problem`` may surprise: sizes at which nothing was measured."""
+    for task in problem.tasks:
+        for kind, count in problem.by_kind.items():
+            curve = task.curve_on(kind)
+            note = "" if curve is None else curve.note(min(task.max_nodes, count))
+            if note:
+                yield f"task '{task.name}': {f'on {kind}: {note}' if kind else note}"

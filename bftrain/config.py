@@ -1,21 +1,22 @@
-"""Settings of the decision core, and their TOML form: unknown keys are refused with the nearest known name."""
+"""Settings of the decision core, shares files, and their TOML form: what is wrong is said with its line."""
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
+from bftrain import toml_io
 from bftrain.deciding.node_stay import AUTO
-from bftrain.errors import BadConfig, BadInput, suggestion
+from bftrain.errors import BadConfig, BadInput, BadValue, suggestion
 from bftrain.values import checks, wire
-from bftrain.values.mapped import Mapped
 from bftrain.values.sharing import Entity
+from bftrain.values.wire import Mapped
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -38,8 +39,6 @@ ONLY_IN_REPLAYS: Final[Mapping[str, object]] = {
     "seed": 0,
     "metrics": "",
 }
-
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 
 
 class Settings(Mapped, frozen=True, kw_only=True):
@@ -64,35 +63,25 @@ class Settings(Mapped, frozen=True, kw_only=True):
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check every field."""
-        for name in ("solver", "objective", "admission", "placement"):
-            checks.text(self, name)
-        if self.fallback != "":
-            checks.text(self, "fallback")
-        _check_horizon(self)
+        checks.text(self, "solver", "objective", "admission", "placement")
+        checks.optional_text(self, "fallback")
+        if isinstance(self.horizon_s, str):
+            checks.instead_of_seconds(self, "horizon_s", AUTO)
+        else:
+            checks.number(self, "horizon_s", above=0.0)
         checks.integer(self, "max_tasks", at_least=1)
         checks.number(self, "solver_deadline_s", above=0.0)
         checks.number(self, "solver_gap", at_least=0.0)
-        checks.integer(self, "solver_threads", at_least=1)
-        checks.integer(self, "max_failures", at_least=1)
+        checks.integer(self, "solver_threads", "max_failures", at_least=1)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
 
 
-def _check_horizon(settings: Settings) -> None:
-    if isinstance(settings.horizon_s, str):
-        checks.instead_of_seconds(settings, "horizon_s", AUTO)
-    else:
-        checks.number(settings, "horizon_s", above=0.0)
-
-
-def settings_from(path: Path | None, given: Mapping[str, object]) -> Settings:
-    """Settings of a configuration file, overridden by options that were ``given`` (not ``None``)."""
-    return merged(path, given, Settings)
-
-
 def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()) -> S:
-    """Like :func:`settings_from`, for settings of any ``kind``; ``others`` may stand in the file and are left out."""
+    """Settings of a configuration file, overridden by options that were ``given`` (not ``None``).
+
+    The keys in ``others`` may stand in the file and are left out.
+    """
     settings = load(path, kind, others) if path else kind()
     changes = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(settings, **changes)
@@ -101,7 +90,7 @@ def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others
 def load(path: Path, kind: type[S], others: Collection[str] = ()) -> S:
     """Read ``kind`` from a TOML file; keys among ``others`` are left out."""
     text = read(path)
-    data = parsed(text, str(path))
+    data = toml_io.parse(text, str(path))
     return from_mapping({key: data[key] for key in data if key not in others}, kind, where=str(path), text=text)
 
 
@@ -113,13 +102,9 @@ def read(path: Path) -> str:
         raise BadConfig(f"cannot be read: {error}", where=str(path)) from error
 
 
-def parsed(text: str, where: str) -> dict[str, object]:
-    """Parse TOML."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"at line (\d+)", str(error))
-        raise BadConfig(f"is not valid TOML: {error}", where=f"{where}:{line[1]}" if line else where) from error
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read the settings of a TOML file as they stand."""
+    return toml_io.parse(read(path), str(path))
 
 
 def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text: str = "") -> S:
@@ -137,20 +122,7 @@ def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text:
 
 def dump(settings: msgspec.Struct) -> str:
     """Give settings as TOML, what is ``None`` and empty tables left out."""
-    return _table((), wire.plain(settings))
-
-
-def _table(path: tuple[str, ...], data: Mapping[str, object]) -> str:
-    """Give a table, and after it those inside it. A JSON string, number or boolean is TOML as it stands."""
-    inner = {key: value for key, value in data.items() if isinstance(value, dict)}
-    plain = [(key, value) for key, value in data.items() if value is not None and key not in inner]
-    heading = f"\n[{'.'.join(map(_key, path))}]\n" if path and (plain or not inner) else ""
-    lines = "".join(f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in plain)
-    return heading + lines + "".join(_table((*path, key), value) for key, value in inner.items() if value or path)
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    return toml_io.table(wire.plain(settings))
 
 
 def _line(where: str, text: str, key: str) -> str:
@@ -160,3 +132,96 @@ def _line(where: str, text: str, key: str) -> str:
         if re.match(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*[=.\]]", line):
             return f"{where}:{number}"
     return where
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int:
+    """Give the line that says ``path``, or else as much of its begin as any line says; 0 if there is none."""
+    best, most = 0, 0
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        said: list[tuple[str, ...]] = []
+        with suppress(BadConfig):  # a part of a value that goes over several lines
+            said = list(_keys(toml_io.parse(line, "")))
+        if line.lstrip().startswith("["):
+            table = max(said, key=len, default=())
+            said = [table]
+        else:
+            said = [(*table, *each) for each in said]
+        for each in said:
+            if most < len(each) <= len(path) and path[: len(each)] == each:
+                best, most = number, len(each)
+    return best
+
+
+def _keys(table: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in table.items():
+        yield (*path, key)
+        if isinstance(value, dict):
+            yield from _keys(value, (*path, key))
+
+
+_FIXES: Final[Mapping[str, str]] = {
+    "entities": 'write NAME = 2, or NAME = { weight = 2, inside = "fifo", nodes = 16, tasks = 4 }',
+    "prices": "write KIND = 2.5",
+}
+
+
+def load_shares(path: Path) -> dict[str, Any]:
+    """Read the settings of a shares file, the tables ``entities`` and ``prices``; one that is not there is left out.
+
+    A user may be given a number alone, which is the weight.
+    """
+    text = read(path)
+    source = _SharesSource(str(path), text)
+    data = toml_io.parse(text, str(path))
+    source.check_keys((), data, _FIXES)
+    entities = {name: _entity(source, name, given) for name, given in source.table(data, "entities").items()}
+    prices = source.table(data, "prices")
+    for kind, price in prices.items():
+        try:
+            Settings(prices={kind: price})
+        except BadValue:
+            what = f"must be a number above 0, not {price!r:.60}" if kind else "a kind has a name"
+            source.refuse(("prices", kind), what)
+    return {name: table for name, table in (("entities", entities), ("prices", prices)) if table}
+
+
+@dataclass(frozen=True, slots=True)
+class _SharesSource:
+    path: str
+    text: str
+
+    def table(self, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        found = data.get(name, {})
+        if not isinstance(found, dict):
+            self.refuse((name,), f"must be a table, not {found!r:.60}")
+        return found
+
+    def check_keys(self, keys: tuple[str, ...], data: Collection[str], known: Collection[str]) -> None:
+        for key in data:
+            if key not in known:
+                where = ": ".join([self._place((*keys, key)), *([".".join(keys)] if keys else [])])
+                raise BadConfig(f"unknown key '{key}'", where=where, fix=suggestion(key, known))
+
+    def refuse(self, keys: tuple[str, ...], what: str) -> NoReturn:
+        raise BadConfig(what, where=f"{self._place(keys)}: {'.'.join(keys)}", fix=_FIXES[keys[0]])
+
+    def _place(self, keys: tuple[str, ...]) -> str:
+        line = line_of(self.text, keys)
+        return f"{self.path}:{line}" if line else self.path
+
+
+def _entity(source: _SharesSource, name: str, given: object) -> Entity:
+    keys = ("entities", name)
+    if isinstance(given, dict):
+        source.check_keys(keys, given, Entity.__struct_fields__)
+        parts = given
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        parts = {"weight": given}
+    else:
+        source.refuse(keys, f"must be a weight or a table, not {given!r:.60}")
+    try:
+        return Entity(**parts)
+    except BadValue as error:
+        part = (error.where or "").removeprefix(f"{Entity.__name__}.")
+        source.refuse((*keys, part) if isinstance(given, dict) else keys, error.what)

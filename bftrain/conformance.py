@@ -13,20 +13,19 @@ Those for solvers are in ``bftrain_solvers.conformance``, those for launchers in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
 from bftrain.deciding.admission import FirstComeAdmission
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.placement import grouped
-from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BftrainError
-from bftrain.parts.metrics import measured, resolve
-from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement
+from bftrain.parts import measured, resolve_metric
+from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement, SolverCapabilities
 from bftrain.values import wire
-from bftrain.values.capabilities import SolverCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain.values.sharing import Entity
@@ -44,13 +43,9 @@ class Nonconformance(AssertionError):
     """A part does not do what its port demands."""
 
 
-def check_admission(factory: Callable[..., object], **settings: object) -> None:
+def check_admission(factory: Callable[..., Any], **settings: object) -> None:
     """Put what ``factory(max_tasks, **settings)`` makes through storms of events."""
-    for seed in range(_STORMS):
-        _weather(factory, settings, seed)
 
-
-def _weather(factory: Callable[..., Any], settings: Mapping[str, object], seed: int) -> None:
     def made() -> Admission | ChoosingAdmission:
         found = factory(MAX_TASKS, **settings)
         _insist(isinstance(found, Admission | ChoosingAdmission), "has no name, or neither choose(queue) nor admit")
@@ -58,26 +53,27 @@ def _weather(factory: Callable[..., Any], settings: Mapping[str, object], seed: 
         checked: Admission | ChoosingAdmission = found
         return checked
 
-    one, two = _core(made(), grouped), _core(made(), grouped)
-    for number, moment in enumerate(_storm(seed)):
-        try:
-            for core in (one, two):
-                core.absorb(*moment)
-            question, again, other = (core.ask(core.time_s) for core in (one, one, two))
-        except BftrainError as error:
-            raise Nonconformance(str(error)) from error
-        _insist(question == again, "answers otherwise when it is asked again: choose must change nothing")
-        same = (question.named, question.problem) == (other.named, other.problem)
-        _insist(same, "answers otherwise after the same events: no clock, no dice, no global state")
-        unknown = [name for name in question.named if name not in one.unfinished]
-        _insist(not unknown, f"names '{unknown[0] if unknown else ''}', which is no unfinished task")
-        for core, asked in ((one, question), (two, other)):
-            core.settle(asked, core.answer(asked))
-        if number == _MOMENTS // 2:  # a restart: from here on the second one has its memory from JSON
-            kept = wire.encode(two.standing)
-            two = _core(made(), grouped)
-            two.take_up(wire.decode(kept, HarvesterSnapshot))
-            _insist(wire.encode(two.standing) == kept, "does not take up what it kept as it was")
+    for seed in range(_STORMS):
+        one, two = _core(made(), grouped), _core(made(), grouped)
+        for number, moment in enumerate(_storm(seed)):
+            try:
+                for core in (one, two):
+                    core.absorb(*moment)
+                question, again, other = (core.ask(core.time_s) for core in (one, one, two))
+            except BftrainError as error:
+                raise Nonconformance(str(error)) from error
+            _insist(question == again, "answers otherwise when it is asked again: choose must change nothing")
+            same = (question.named, question.problem) == (other.named, other.problem)
+            _insist(same, "answers otherwise after the same events: no clock, no dice, no global state")
+            unknown = [name for name in question.named if name not in one.unfinished]
+            _insist(not unknown, f"names '{unknown[0] if unknown else ''}', which is no unfinished task")
+            for core, asked in ((one, question), (two, other)):
+                core.finish_decision(asked, core.answer(asked))
+            if number == _MOMENTS // 2:  # a restart: from here on the second one has its memory from JSON
+                kept = wire.encode(two.snapshot)
+                two = _core(made(), grouped)
+                two.restore(wire.decode(kept, HarvesterSnapshot))
+                _insist(wire.encode(two.snapshot) == kept, "does not restore what it kept as it was")
 
 
 def check_placement(placement: Placement) -> None:
@@ -97,7 +93,7 @@ def check_metric(metric: Callable[..., object], run: object) -> None:
     result = getattr(run, "result", run)
     name = str(getattr(metric, "name", None) or getattr(metric, "__name__", "metric"))
     try:
-        first, second = (measured([resolve(name, metric)], result) for _ in range(2))
+        first, second = (measured([resolve_metric(name, metric)], result) for _ in range(2))
     except BftrainError as error:
         raise Nonconformance(str(error)) from error
     _insist(first == second, "measures otherwise when it is asked again")
@@ -151,24 +147,22 @@ def _storm(seed: int) -> list[tuple[Event, ...]]:
             events.append(TaskFinished(time_s=now_s, task=alive.pop(random.randrange(len(alive)))))
         if random.random() < 0.6:  # noqa: PLR2004 - more come than go
             alive.append(f"t{number}")
-            events.append(TaskSubmitted(time_s=now_s, spec=_task(f"t{number}", random)))
+            smallest = random.randint(1, 4)
+            sizes = range(smallest, smallest + 4)
+            rate = sorted(random.uniform(1.0, 9.0) * (size + 1) for size in sizes)
+            spec = TaskSpec(
+                name=f"t{number}",
+                curve=SpeedCurve(nodes=tuple(sizes), rate=tuple(rate)),
+                min_nodes=smallest,
+                max_nodes=smallest + random.randint(0, 6),
+                work_samples=random.choice([None, random.uniform(10.0, 1e5)]),
+                user=random.choice(["ann", "bob", "eve", ""]),
+                campaign=random.choice(["", "", "study"]),
+            )
+            events.append(TaskSubmitted(time_s=now_s, spec=spec))
         if events:
             found.append(tuple(events))
     return found
-
-
-def _task(name: str, random: Random) -> TaskSpec:
-    smallest = random.randint(1, 4)
-    rate = [random.uniform(1.0, 9.0) * (size + 1) for size in range(smallest, smallest + 4)]
-    return TaskSpec(
-        name=name,
-        curve=SpeedCurve(nodes=tuple(range(smallest, smallest + 4)), rate=tuple(sorted(rate))),
-        min_nodes=smallest,
-        max_nodes=smallest + random.randint(0, 6),
-        work_samples=random.choice([None, random.uniform(10.0, 1e5)]),
-        user=random.choice(["ann", "bob", "eve", ""]),
-        campaign=random.choice(["", "", "study"]),
-    )
 
 
 def _insist(fine: bool, what: str) -> None:  # noqa: FBT001 - what is insisted on

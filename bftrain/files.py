@@ -6,6 +6,7 @@ import csv
 import errno
 import os
 from contextlib import contextmanager
+from functools import partial
 from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Final, TypeVar
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 LONGEST_LINE_BYTES: Final = 1 << 20
 LARGEST_TEXT_BYTES: Final = 1 << 28
+UNPACKED_BYTES: Final = 1 << 26  # any file may unpack to so many
+UNPACKED_RATIO: Final = 200  # and larger ones to so many times their size; the published log of Summit has 73
 HEAD_BYTES: Final = 4096
 BYTE_ORDER_MARK: Final = "\ufeff"
 NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
@@ -34,18 +37,27 @@ def by_suffix(path: Path, known: Mapping[str, T], kind: str, *, advice: str = ""
     return known[suffix]
 
 
+def check_unpacked(unpacked: int, packed: int, *, where: str, fix: str) -> None:
+    """Refuse a file that unpacks to far more than logs of its size do, before memory or hours go into it."""
+    most = max(UNPACKED_BYTES, UNPACKED_RATIO * packed)
+    if unpacked > most:
+        what = f"unpacks to more than {most:,} bytes, which is too much for a file of {packed:,}"
+        raise BadInput(what, where=where, fix=f"check where it is from; if it is right, {fix}")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that appears complete under its name, or not at all."""
     draft = path.with_name(f".{path.name}.{token_hex(4)}.part")  # a killed writer's draft must not stand in the way
-    try:
-        with naming(path), _opened(draft, path) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with naming(path, draft):
+        try:
+            with draft.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 def check_replaceable(path: Path, is_own: Callable[[Path], bool]) -> None:
@@ -63,28 +75,21 @@ def head_of(path: Path, count: int = HEAD_BYTES) -> bytes:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name ``path`` in an ``OSError`` that names no file, such as that of a full disk."""
+def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
+    """Name ``path`` in an ``OSError`` that names no file, such as that of a full disk, or one at a ``hidden`` path."""
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        name, inside = str(error.filename or ""), str(hidden or "")
+        if error.errno is None or (name and not (inside and name.startswith(inside))):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(error.errno, error.strerror, f"{path}{name.removeprefix(inside)}") from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file that appears complete or not at all."""
     with whole_file(path) as file:
         file.write(text.encode())
-
-
-def _opened(draft: Path, path: Path) -> IO[bytes]:
-    """Open the draft; if that fails, the complaint names the file that was asked for."""
-    try:
-        return draft.open("xb")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def prepare_folder(folder: Path) -> None:
@@ -107,18 +112,15 @@ def whole_text(path: Path, kind: str) -> str:
     """Read all of a text file; ``kind`` says what should be in one that is not larger than sense allows."""
     size = path.stat().st_size
     if size > LARGEST_TEXT_BYTES:
-        raise BadInput(
-            f"{size:,} bytes are too many for a {kind}", where=str(path), fix="check that it is the right file"
-        )
+        what = f"{size:,} bytes are too many for a {kind}"
+        raise BadInput(what, where=str(path), fix="check that it is the right file")
     return "\n".join(line for _, line in text_lines(path))
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Read lines with their numbers, line ends taken off; what is not text is refused with its line."""
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE_BYTES):
-            number += 1
+        for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE_BYTES), b""), start=1):
             where = f"{path}:{number}"
             if b"\0" in line:
                 raise BadInput("not a text file: it holds zero bytes", where=where, fix=NOT_TEXT)
@@ -127,9 +129,8 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise BadInput(
-                    f"not UTF-8 text at byte {error.start} of the line", where=where, fix=NOT_TEXT
-                ) from error
+                what = f"not UTF-8 text at byte {error.start} of the line"
+                raise BadInput(what, where=where, fix=NOT_TEXT) from error
             yield number, (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r\n")
 
 

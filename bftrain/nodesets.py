@@ -38,7 +38,6 @@ def expand(text: str) -> list[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Split at the commas that stand outside of brackets."""
     begin, depth = 0, 0
     for part in _MARKS.finditer(text):
         if part[0] == "[":

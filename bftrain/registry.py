@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
-from bftrain.errors import BrokenPlugin, UnknownName, fold
-from bftrain.exception_text import described
+from bftrain.errors import BrokenPlugin, UnknownName, described, fold
 from bftrain.ports import Placement, SharingPolicy, Solver
 
 if TYPE_CHECKING:
@@ -41,9 +40,9 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "highs": "bftrain_solvers.highs:solver",
         "cbc": "bftrain_solvers.cbc:solver",
         "gurobi": "bftrain_solvers.gurobi:solver",
-        "equal-share": "bftrain_solvers.equal_share:solver",
-        "equal-share-published": "bftrain_solvers.equal_share:published",
-        "greedy": "bftrain_solvers.greedy:solver",
+        "equal-share": "bftrain_solvers.allocators:equal_share",
+        "equal-share-published": "bftrain_solvers.allocators:equal_share_published",
+        "greedy": "bftrain_solvers.allocators:greedy",
         "fifo": "bftrain_solvers.allocators:fifo",
         "las": "bftrain_solvers.allocators:las",
         "srtf": "bftrain_solvers.allocators:srtf",
@@ -58,40 +57,41 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "deadline": "bftrain.deciding.objectives:deadline",
         "max-min": "bftrain.deciding.fair_objectives:max_min",
         "max-min-plain": "bftrain.deciding.fair_objectives:max_min_plain",
-        "max-min-now": "bftrain.deciding.fairness:max_min_now",
+        "max-min-now": "bftrain.deciding.objectives:max_min_now",
         "water-filling": "bftrain.deciding.fair_objectives:water_filling",
         "hierarchical": "bftrain.deciding.fair_objectives:hierarchical",
         "finish-time": "bftrain.deciding.fair_objectives:finish_time",
         "makespan": "bftrain.deciding.fair_objectives:makespan",
-        "completion": "bftrain.deciding.normalised_objectives:completion",
-        "proportional": "bftrain.deciding.normalised_objectives:proportional",
-        "cost": "bftrain.deciding.normalised_objectives:cost",
+        "completion": "bftrain.deciding.objectives:completion",
+        "proportional": "bftrain.deciding.objectives:proportional",
+        "cost": "bftrain.deciding.objectives:cost",
     },
     # What makes one, given how many tasks may compete
     "admission": {
-        "first-come": "bftrain.deciding.admission:first_come",
-        "all": "bftrain.deciding.admission:admit_all",
-        "load": "bftrain.deciding.admission:by_load",
-        "quota": "bftrain.deciding.admission:quota",
-        "campaigns": "bftrain.deciding.campaigns:campaigns",
+        "first-come": "bftrain.deciding.admission:FirstComeAdmission",
+        "all": "bftrain.deciding.admission:AdmitAll",
+        "load": "bftrain.deciding.admission:LoadAdmission",
+        "quota": "bftrain.deciding.admission:QuotaAdmission",
+        "campaigns": "bftrain.deciding.campaigns:CampaignAdmission",
     },
     "placement": {
         "grouped": "bftrain.deciding.placement:grouped",
-        "neighbours": "bftrain.deciding.neighbours:neighbours",
+        "neighbours": "bftrain.deciding.placement:neighbours",
     },
     # Its factory: takes the receiver of its messages and the hub of all agents
     "launcher": {
-        "native": "bftrain_elastic.manager.launchers:native",
-        "horovod": "bftrain_elastic.manager.launchers:horovod",
-        "process": "bftrain_elastic.manager.launchers:process",
-        "torchrun": "bftrain_elastic.manager.launchers:torchrun",
-        "fake": "bftrain_elastic.manager.launchers:fake",
+        name: f"bftrain_elastic.manager.launchers:{name}"
+        for name in ("native", "horovod", "process", "torchrun", "fake")
     },
     # In the order in which they are asked whether they recognise a file
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
         "swf": "bftrain_datasets.readers.swf",
         "lsf": "bftrain_datasets.readers.lsf",
+        "bhist": "bftrain_datasets.readers.bhist",
+        "htcondor": "bftrain_datasets.readers.htcondor",
+        "moab": "bftrain_datasets.readers.moab",
+        "kubernetes": "bftrain_datasets.readers.kubernetes",
         "sge": "bftrain_datasets.readers.sge",
         "oar": "bftrain_datasets.readers.oar",
         "ndstat": "bftrain_datasets.readers.ndstat",
@@ -99,24 +99,30 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "counts": "bftrain_datasets.readers.counts",
         "jobcomp": "bftrain_datasets.readers.jobcomp",
         "sinfo": "bftrain_datasets.readers.sinfo",
+        "scontrol": "bftrain_datasets.readers.scontrol",
+        "slurm-events": "bftrain_datasets.readers.slurm_events",
+        "slurm-reservations": "bftrain_datasets.readers.slurm_reservations",
         "slurmctld": "bftrain_datasets.readers.slurmctld",
         "pbs": "bftrain_datasets.readers.pbs",
+        "pbs-events": "bftrain_datasets.readers.pbs_events",
+        "flux": "bftrain_datasets.readers.flux",
+        "jobs": "bftrain_datasets.readers.jobs",
     },
     # What makes one, given PolicyOptions
     "queue_policy": {
-        "fcfs": "bftrain_datasets.scheduling.fcfs:make",
-        "easy": "bftrain_datasets.scheduling.easy:make",
-        "conservative": "bftrain_datasets.scheduling.conservative:make",
-        "fairshare": "bftrain_datasets.scheduling.fairshare:make",
-        "ostrich": "bftrain_datasets.scheduling.ostrich:make",
+        "fcfs": "bftrain_datasets.scheduling.queue_policies:FirstComePolicy",
+        "easy": "bftrain_datasets.scheduling.queue_policies:EasyBackfill",
+        "conservative": "bftrain_datasets.scheduling.queue_policies:ConservativeBackfill",
+        "fairshare": "bftrain_datasets.scheduling.ranked_policies:FairSharePolicy",
+        "ostrich": "bftrain_datasets.scheduling.ranked_policies:OStrichPolicy",
     },
     # What makes one, given the settings of a site for it
     "scheduler": {
         "local": "bftrain.live.schedulers.local:make",
         "slurm": "bftrain.live.schedulers.slurm:make",
-        "slurm-nodes": "bftrain.live.schedulers.slurm_nodes:make",
+        "slurm-nodes": "bftrain.live.schedulers.slurm:make_nodes",
         "pbs": "bftrain.live.schedulers.pbs:make",
-        "pbs-nodes": "bftrain.live.schedulers.pbs_nodes:make",
+        "pbs-nodes": "bftrain.live.schedulers.pbs:make_nodes",
     },
     "sharing": {
         "max-min": "bftrain_solvers.sharing.policies:max_min",
@@ -129,13 +135,25 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "cost": "bftrain_solvers.sharing.policies:cost",
         "proportional": "bftrain_solvers.sharing.policies:proportional",
         "isolated": "bftrain_solvers.sharing.policies:isolated",
+        "allox": "bftrain_solvers.sharing.published:allox",
+        "strategy-proof": "bftrain_solvers.sharing.published:strategy_proof",
+        "deadlines": "bftrain_solvers.sharing.published:deadlines",
+        "cost-deadlines": "bftrain_solvers.sharing.published:cost_deadlines",
+        **{
+            f"{name}-packed": f"bftrain_solvers.sharing.packed:{name.replace('-', '_')}"
+            for name in ("max-min", "finish-time", "makespan", "fifo", "throughput", "cost")
+        },
     },
     "metric": {"campaigns": "bftrain_replay.results.campaign_stretch:metric"},
     # What makes one
     "rounds": {
-        "fifo": "bftrain_replay.rounds.ordered_policies:fifo",
-        "las": "bftrain_replay.rounds.ordered_policies:las",
-        "srtf": "bftrain_replay.rounds.ordered_policies:srtf",
+        **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},
+        "tiresias": "bftrain_replay.rounds.published_policies:Tiresias",
+        "optimus": "bftrain_replay.rounds.published_policies:Optimus",
+        "themis": "bftrain_replay.rounds.published_policies:Themis",
+        "srtf-estimated": "bftrain_replay.rounds.published_policies:EstimatedShortest",
+        "gandiva": "bftrain_replay.rounds.published_policies:Gandiva",
+        "aging": "bftrain_replay.rounds.published_policies:AgingPriorities",
     },
 }
 
@@ -143,7 +161,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
 RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
 
 # Only what a part must have as it stands: an admission, a queue policy or a scheduler is made from settings, a reader
-# recognises files, and an objective may also be a plain function, of which bftrain.parts.objectives makes one
+# recognises files, and an objective may also be a plain function, of which bftrain.parts makes one
 _CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
 
 
@@ -159,25 +177,20 @@ class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
     def load(self) -> Any:  # noqa: ANN401 - the caller checks the port's Protocol
         """Import the part."""
         module, _, attribute = self.target.partition(":")
+        where, fix = f"{self.port} '{self.name}'", f"repair or uninstall {self.origin}"
         try:
             found: object = import_module(module)
             if attribute:  # without one the module itself is the part
                 found = attrgetter(attribute)(found)
         except (Exception, SystemExit) as error:  # a module that ends the process when imported is broken, no more
-            raise BrokenPlugin(
-                f"cannot be loaded from {self.target}: {described(error)}",
-                where=f"{self.port} '{self.name}'",
-                fix=f"repair or uninstall {self.origin}",
-            ) from error
+            what = f"cannot be loaded from {self.target}: {described(error)}"
+            raise BrokenPlugin(what, where=where, fix=fix) from error
         contract = _CONTRACTS.get(self.port)
-        if contract is not None and (isinstance(found, type) or not isinstance(found, contract)):
-            raise BrokenPlugin(
-                f"{self.target} is a class, and an object of it is asked for"
-                if isinstance(found, type)
-                else f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for",
-                where=f"{self.port} '{self.name}'",
-                fix=f"repair or uninstall {self.origin}",
-            )
+        if contract is not None and isinstance(found, type):
+            raise BrokenPlugin(f"{self.target} is a class, and an object of it is asked for", where=where, fix=fix)
+        if contract is not None and not isinstance(found, contract):
+            what = f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for"
+            raise BrokenPlugin(what, where=where, fix=fix)
         return found
 
 
@@ -190,18 +203,14 @@ def parts(port: Port) -> dict[str, RegisteredPart]:
     taken_names = {fold(name): part for name, part in found.items()}
     for entry in entry_points(group=f"bftrain.{port}"):
         origin = entry.dist.name if entry.dist else "an unknown package"
-        taken = taken_names.get(fold(entry.name))
-        if taken is None:
-            part = RegisteredPart(port=port, name=entry.name, target=entry.value, origin=origin)
-            found[entry.name] = taken_names[fold(entry.name)] = part
+        part = RegisteredPart(port=port, name=entry.name, target=entry.value, origin=origin)
+        taken = taken_names.setdefault(fold(entry.name), part)
+        if taken is part:
+            found[entry.name] = part
         else:
-            found[f"{entry.name} ({origin})"] = RegisteredPart(
-                port=port,
-                name=entry.name,
-                target=entry.value,
-                origin=origin,
-                problem=f"the name is taken by {_called(taken, entry.name)}; rename the entry point",
-            )
+            holder = taken.origin if taken.name == entry.name else f"{taken.origin} as '{taken.name}'"
+            problem = f"the name is taken by {holder}; rename the entry point"
+            found[f"{entry.name} ({origin})"] = msgspec.structs.replace(part, problem=problem)
     return found
 
 
@@ -229,10 +238,6 @@ def note_on_name(port: Port, name: str) -> str:
     alike = [other for other in BUILT_IN[port] if fold(other) == fold(name)]
     more = f"; '{alike[0]}' is another {port}" if alike else ""
     return f"the {port} '{name}' is called '{current}' now{more}"
-
-
-def _called(part: RegisteredPart, wanted: str) -> str:
-    return part.origin if part.name == wanted else f"{part.origin} as '{part.name}'"
 
 
 def _built_in(port: Port, name: str) -> RegisteredPart:

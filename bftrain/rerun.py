@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
 
 import msgspec
 
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.errors import BadInput, BftrainError
-from bftrain.journal import Journal, JournalStep
-from bftrain.parts.admissions import resolve_admission
-from bftrain.ports import Availability, NotingAdmission, Solver
+from bftrain.errors import BadInput, BftrainError, described
+from bftrain.journal import Journal, JournalStep, repair_of
+from bftrain.parts import resolve_admission
+from bftrain.ports import Availability, NotingAdmission, Solver, solver_capabilities
 from bftrain.values.actions import Action
-from bftrain.values.capabilities import solver_capabilities
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
@@ -99,25 +102,34 @@ class Rerun:
         """Go through all steps; each is given when the harvester has gone through it."""
         self._change_settings(0)
         for step in self._journal.steps():
-            yield self._again(step)
+            with following(self._journal.path, step):
+                at_once, decided = self.harvester.absorb(*step.events), step.decision
+                if step.decision is not None and self._solver is None:
+                    self.harvester.follow(step.decision)
+                elif step.decision is not None and self._solver is not None:
+                    self._solver.recorded = step.decision
+                    decided = self.harvester.decide(step.decision.time_s)
+                    self._solver.recorded = None
+            yield RerunStep(step=step, at_once=at_once, decided=decided)
             self._change_settings(step.number)
-
-    def _again(self, step: JournalStep) -> RerunStep:
-        at_once, decided = self.harvester.absorb(*step.events), None
-        if step.decision is not None and self._solver is None:
-            self.harvester.follow(step.decision)
-            decided = step.decision
-        elif step.decision is not None and self._solver is not None:
-            self._solver.recorded = step.decision
-            decided = self.harvester.decide(step.decision.time_s)
-            self._solver.recorded = None
-        return RerunStep(step=step, at_once=at_once, decided=decided)
 
     def _change_settings(self, after: int) -> None:
         stood = self._restarts.get(after)
         if stood is not None:
             self._solver, self.harvester = self._begin(stood.settings)
-            self.harvester.take_up(stood.standing)
+            self.harvester.restore(stood.snapshot)
+
+
+@contextmanager
+def following(path: Path, step: JournalStep) -> Iterator[None]:
+    """Refuse a step in words that cannot have come after those before it."""
+    try:
+        yield
+    except BftrainError:
+        raise
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
+        what = f"does not follow from the steps before it: {described(error)}"
+        raise BadInput(what, where=f"{path}: step {step.number}", fix=repair_of(path)) from error
 
 
 def _as_it_was(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
@@ -126,22 +138,17 @@ def _as_it_was(settings: Settings) -> tuple[RememberingSolver | None, Harvester]
 
 
 def _follower(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
-    admission = _books_of(settings)
-    return None, Harvester(
-        solver=_RecordedSolver(), objective=throughput, admission=admission, max_failures=settings.max_failures
-    )
-
-
-def _books_of(settings: Settings) -> NotingAdmission | None:
-    """Give the admission if it keeps books: these go on being kept while what was decided is followed.
+    """Give a Harvester that only follows; an admission that keeps books goes on keeping them meanwhile.
 
     The state of one that cannot be made any more is unreadable; a run that needs it says so by itself.
     """
-    try:
+    admission = None
+    with suppress(BftrainError):
         admission = resolve_admission(settings.admission, settings.max_tasks, settings.entities)
-    except BftrainError:
-        return None
-    return admission if isinstance(admission, NotingAdmission) else None
+    books = admission if isinstance(admission, NotingAdmission) else None
+    return None, Harvester(
+        solver=_RecordedSolver(), objective=throughput, admission=books, max_failures=settings.max_failures
+    )
 
 
 def restore(journal: Journal) -> Harvester:
@@ -149,12 +156,37 @@ def restore(journal: Journal) -> Harvester:
     again = Rerun(journal)
     first = next(again.differences(), None)
     if first is not None:
-        raise BadInput(
-            f"leads to another decision at step {first.step} than was recorded",
-            where=str(journal.path),
-            fix="go on with the version of bftrain that wrote it, or begin a new journal",
-        )
+        what = f"leads to another decision at step {first.step} than was recorded"
+        fix = "go on with the version of bftrain that wrote it, or begin a new journal"
+        raise BadInput(what, where=str(journal.path), fix=fix)
     return again.harvester
+
+
+def followed(
+    steps: Iterable[JournalStep],
+    settings: Settings,
+    changes: Mapping[int, tuple[Settings, HarvesterSnapshot]],
+    path: Path,
+) -> Iterator[tuple[JournalStep | None, Harvester]]:
+    """Return each step that follows from those before, with the state after it; none where settings change after one.
+
+    ``BadInput`` where one does not follow.
+    """
+    _, follower = _follower(settings)
+    done = 0
+    for step in chain((None,), steps):
+        if step is not None:
+            with following(path, step):
+                follower.absorb(*step.events)
+                if step.decision is not None:
+                    follower.follow(step.decision)
+            done = step.number
+            yield step, follower
+        if done in changes:
+            now, snapshot = changes[done]
+            _, follower = _follower(now)
+            follower.restore(snapshot)
+            yield None, follower
 
 
 def recover(journal: Journal, settings: Settings) -> Harvester:
@@ -167,21 +199,20 @@ def recover(journal: Journal, settings: Settings) -> Harvester:
     before = journal.settings if stood is None else stood.settings
     _, follower = _follower(before)
     if stood is not None:
-        follower.take_up(stood.standing)
+        follower.restore(stood.snapshot)
     for step in journal.steps(after=stood.step if stood else 0):
-        follower.absorb(*step.events)
-        if step.decision is not None:
-            follower.follow(step.decision)
+        with following(journal.path, step):
+            follower.absorb(*step.events)
+            if step.decision is not None:
+                follower.follow(step.decision)
     harvester = build_harvester(settings)
-    harvester.take_up(follower.standing)
+    harvester.restore(follower.snapshot)
     if settings != before:
-        journal.keep(settings, harvester.standing)
+        journal.keep(settings, harvester.snapshot)
     return harvester
 
 
 class _RecordedSolver:
-    """Stands where a solver would; it is never asked."""
-
     name = "recorded"
 
     def available(self) -> Availability:

@@ -8,22 +8,124 @@ with the result, or was changed since, is recognised and left alone.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
+import platform
+import shlex
 import shutil
 import stat
-from contextlib import ExitStack, contextmanager
+import sys
+import warnings
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from bftrain.errors import BadInput, UsageError
-from bftrain.files import check_replaceable, head_of, prepare_folder, write_text
-from bftrain.folder_lock import FolderLock
+import msgspec
+
+from bftrain.errors import BadInput, ResultWarning, UsageError
+from bftrain.files import check_replaceable, head_of, naming, prepare_folder, write_text
 from bftrain.values import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+
+
+NAME: Final = ".bftrain.lock"
+_WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # of some NFS and Lustre mounts
+_LONGEST_COMMAND: Final = 120
+
+
+class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that holds a lock."""
+
+    process: int
+    host: str
+    since: str
+    command: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """Describe this process."""
+        program = Path(sys.argv[0])
+        name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME
+        command = shlex.join([name or "python", *sys.argv[1:]])
+        if len(command) > _LONGEST_COMMAND:
+            command = f"{command[: _LONGEST_COMMAND - 3]}..."
+        since = datetime.now(tz=UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+        return cls(process=os.getpid(), host=platform.node(), since=since, command=command)
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host} since {self.since}: {self.command}"
+
+
+class FolderLock:
+    """A lock on ``folder``, held in a ``with`` block; the kernel releases it when the process ends or is killed.
+
+    The file that is locked names the holder and is removed at the end. On a file system without locks nothing is
+    locked, and a remark says so.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / NAME
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        with naming(self._folder, self._path):
+            while not self._locked():
+                pass
+            try:
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, wire.encode(LockHolder.this_process()), 0)
+            except OSError:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # the folder may be read-only by now; the file is locked no longer
+            self._path.unlink(missing_ok=True)  # before it is released: afterwards it may be the next one's
+        self._close()
+
+    def _locked(self) -> bool:
+        """Lock the file; return ``False`` if its holder has removed it meanwhile, so that another one is needed."""
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            what = "is a link, and is left as it is"  # its target would be overwritten
+            raise BadInput(what, where=str(self._path), fix="remove it, or name another folder") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = "another process"
+            with suppress(BadInput):
+                holder = str(wire.decode(os.pread(self._file, 1 << 16, 0), LockHolder))
+            os.close(self._file)
+            fix = "wait for its end, or name another folder"
+            raise UsageError(f"is in use by {holder}", where=str(self._folder), fix=fix) from error
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                os.close(self._file)
+                raise
+            text = "its file system has no locks: start no second command that writes there before this one has ended"
+            warnings.warn(f"{self._folder}: {text}", ResultWarning, stacklevel=3)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                return True
+        self._close()
+        return False
+
+    def _close(self) -> None:
+        with suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # a process that was forked meanwhile may hold the file open
+        os.close(self._file)
+
 
 SUMS: Final = "SHA256SUMS"
 REPORT_FILE: Final = "report.html"  # not in SUMS, since bftrain report may redraw it; PAGE_MARK says that it is ours
@@ -55,19 +157,13 @@ class ResultKind:
 class ResultFolder:
     """A folder with a result of some kind, or for one; use it in a ``with`` block.
 
-    The folder is created if it is missing. A finished result in it is refused with ``advice``, unless ``overwrite`` is
-    set or the new result ``goes_on`` with it. ``holds_finished`` says whether there is a finished result: an
-    interrupted part must not replace it.
+    The folder is created if it is missing, and removed again if an error leaves it empty. A finished result in it is
+    refused with ``advice``, unless ``overwrite`` is set or the new result ``goes_on`` with it. ``holds_finished`` says
+    whether there is a finished result: an interrupted part must not replace it.
     """
 
     def __init__(
-        self,
-        path: Path,
-        kind: ResultKind,
-        *,
-        overwrite: bool = False,
-        advice: str = ADVICE,
-        goes_on: bool = False,
+        self, path: Path, kind: ResultKind, *, overwrite: bool = False, advice: str = ADVICE, goes_on: bool = False
     ) -> None:
         self.path = path
         self.holds_finished = False
@@ -76,8 +172,10 @@ class ResultFolder:
         self._advice = advice
         self._goes_on = goes_on
         self._open = ExitStack()
+        self._made = False  # by us
 
     def __enter__(self) -> Self:
+        self._made = not self.path.exists()
         prepare_folder(self.path)
         with ExitStack() as opened:
             opened.enter_context(FolderLock(self.path))
@@ -87,31 +185,34 @@ class ResultFolder:
             self._open = opened.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         with self._open:
             finish_replacement(self.path)
             shutil.rmtree(self.path / DRAFT, ignore_errors=True)
+        if error is not None and self._made:
+            with suppress(OSError):  # something is in it
+                self.path.rmdir()
 
     def replace(self, write: Callable[[Path], object]) -> None:
         """Let ``write`` write all files of a result into a draft folder, then put them in the place of the old ones."""
-        draft = self.path / DRAFT
+        draft, ready = self.path / DRAFT, self.path / READY
         shutil.rmtree(draft, ignore_errors=True)
-        try:
+        with naming(self.path, ready), naming(self.path, draft):
             draft.mkdir()
             write(draft)
             new = {path.name for path in draft.iterdir()}
-            write_text(draft / SUMS, _sums(draft, new - {REPORT_FILE}))
+            sums = (f"{_sha256(draft / name)}  {name}\n" for name in sorted(new - {REPORT_FILE}))
+            write_text(draft / SUMS, "".join(sums))  # in the form of sha256sum
             self._check_files(self._read_summary())  # files of others may have come meanwhile
             old = {*self._kind.names, SUMS} - new - {SUMS}
             write_text(draft / _OBSOLETE, "".join(f"{name}\n" for name in sorted(old)))
-        except OSError as error:
-            raise _of_file(error, draft, self.path) from error
-        draft.rename(self.path / READY)
-        finish_replacement(self.path)
+            draft.rename(ready)
+            finish_replacement(self.path)
 
     def _check(self) -> None:
         summary = self._read_summary()
-        if summary is not None and _is_finished(summary):
+        # More than an interrupted part is finished; so is a run that ended with an overload
+        if summary is not None and (summary.get("complete", True) or summary.get("ended", INTERRUPTED) != INTERRUPTED):
             if not (self._overwrite or self._goes_on):
                 what = f"holds a finished {self._kind.title}"
                 raise UsageError(what, where=str(self.path), fix=self._advice)
@@ -119,7 +220,6 @@ class ResultFolder:
         self._check_files(summary)
 
     def _read_summary(self) -> Mapping[str, Any] | None:
-        """Read the summary of the result that is there; refuse a summary of anything else."""
         path = self.path / self._kind.summary
         if not os.path.lexists(path):
             return None
@@ -136,20 +236,23 @@ class ResultFolder:
     def _check_files(self, summary: Mapping[str, Any] | None) -> None:
         """Refuse to go on if a file that would be replaced or removed is not of the result that is there."""
         sums = _read_sums(self.path / SUMS) if summary is not None else {}
+        folder = self.path.stat()
         for name in sorted(self._kind.names | self._kind.prints | {SUMS}):
             path = self.path / name
-            if os.path.lexists(path) and not self._is_own(path, summary, sums):
+            if not os.path.lexists(path):
+                continue
+            if not self._is_own(path, summary, sums):
                 changed = name in sums
                 what = "was changed since bftrain wrote it" if changed else "was not written with a result of bftrain"
                 raise BadInput(f"{what}, and is left as it is", where=str(path), fix=_MOVE_AWAY)
-            if os.path.lexists(path) and not _may_replace(path):
+            # The sticky bit of the folder lets only some users replace a file
+            if folder.st_mode & stat.S_ISVTX and os.geteuid() not in {0, folder.st_uid, path.lstat().st_uid}:
                 what = "belongs to another user, and the folder lets only owners replace their files"
                 raise BadInput(what, where=str(path), fix="name another folder")
-        for name, begin in self._kind.records.items():
-            path = self.path / name
-            if os.path.lexists(path) and not _begins(path, begin):  # it may be cut off at any byte
-                what = "was not written by bftrain, and is left as it is"
-                raise BadInput(what, where=str(path), fix=_MOVE_AWAY)
+        for path, begin in ((self.path / name, begin) for name, begin in self._kind.records.items()):
+            # It may be cut off at any byte
+            if os.path.lexists(path) and not (_is_plain(path) and begin.startswith(head_of(path, len(begin)))):
+                raise BadInput("was not written by bftrain, and is left as it is", where=str(path), fix=_MOVE_AWAY)
 
     def _is_own(self, path: Path, summary: Mapping[str, Any] | None, sums: Mapping[str, str]) -> bool:
         if path.name in self._kind.prints:
@@ -184,17 +287,6 @@ def holding(folder: Path) -> Iterator[None]:
         yield
 
 
-def _may_replace(path: Path) -> bool:
-    """Return whether the sticky bit of the folder, if it has one, lets this user replace the file."""
-    folder = path.parent.stat()
-    return not folder.st_mode & stat.S_ISVTX or os.geteuid() in {0, folder.st_uid, path.lstat().st_uid}
-
-
-def _is_finished(summary: Mapping[str, Any]) -> bool:
-    """Return whether a result is more than an interrupted part; a run that ended with an overload is finished too."""
-    return bool(summary.get("complete", True)) or summary.get("ended", INTERRUPTED) != INTERRUPTED
-
-
 def finish_replacement(folder: Path) -> None:
     """Move the files of a new result that is ready into place, if there is one; the summary comes last."""
     ready = folder / READY
@@ -225,18 +317,8 @@ def write_page(path: Path, text: str) -> None:
     write_text(path, text)
 
 
-def _begins(path: Path, begin: bytes) -> bool:
-    """Return whether a file begins with these bytes, or ends within them."""
-    return _is_plain(path) and begin.startswith(head_of(path, len(begin)))
-
-
 def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
-
-
-def _sums(folder: Path, names: set[str]) -> str:
-    """Return the sums in the form of ``sha256sum``."""
-    return "".join(f"{_sha256(folder / name)}  {name}\n" for name in sorted(names))
 
 
 def _read_sums(path: Path) -> dict[str, str]:
@@ -250,13 +332,3 @@ def _read_sums(path: Path) -> dict[str, str]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _of_file(error: OSError, draft: Path, folder: Path) -> OSError:
-    """Name the file that was to be written, instead of the one in the draft folder."""
-    if error.errno is None or error.filename is None:
-        return error
-    name = str(error.filename)
-    if name.startswith(str(draft)):
-        name = f"{folder}{name.removeprefix(str(draft))}"
-    return OSError(error.errno, error.strerror, name)

@@ -28,7 +28,6 @@ class ShortRepr:
         return f"<{_cut(title)}: {words}>"
 
     def _repr_html_(self) -> str:
-        """Return a small table, as notebooks ask for it."""
         title, figures = self.shown()
         left = "style='text-align:left'"
         rows = "".join(

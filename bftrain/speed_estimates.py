@@ -22,7 +22,10 @@ def first_curve(largest: int, others: Iterable[SpeedCurve] = ()) -> SpeedCurve:
     On each node it is taken to be as fast as the ``others`` are on their smallest size, in the median; so it competes
     with them as one of them, gets nodes, and is measured. With no others a node brings one sample a second.
     """
-    rates = [rate for other in others if (rate := _rate_of_a_node(other)) > 0]
+    rates = []
+    for other in others:
+        points = zip(other.nodes, other.rate, strict=True)
+        rates += [rate / nodes for nodes, rate in points if rate > 0][:1]  # the smallest size at which it runs
     return SpeedCurve(nodes=(largest,), rate=(largest * (median(rates) if rates else 1.0),))
 
 
@@ -36,7 +39,17 @@ def curve(measured: Mapping[int, float], stated: SpeedCurve | None, largest: int
     known = {size: rate for size, rate in sorted(measured.items()) if size >= 1 and rate >= 0}
     if not known:
         return stated
-    points = _beyond(known, largest) if stated is None else known | _scaled(stated, known)
+    points = dict(known)
+    if stated is not None:
+        for size, rate in zip(stated.nodes, stated.rate, strict=True):
+            if size not in known:
+                nearest = min(known, key=lambda other, size=size: abs(other - size))  # type: ignore[misc]  # bound at once
+                there = stated.speed(nearest)
+                points[size] = rate * known[nearest] / there if there > 0 else known[nearest] / nearest * size
+    elif max(known) < largest:
+        # Along the line through the last two points, the origin being one of all; it never falls
+        (left, low), (right, high) = list(pairwise([(0, 0.0), *known.items()]))[-1]
+        points[largest] = high + max(0.0, (high - low) / (right - left)) * (largest - right)
     return SpeedCurve(nodes=tuple(sorted(points)), rate=tuple(points[size] for size in sorted(points)))
 
 
@@ -61,29 +74,3 @@ def size_to_measure(held: int, smallest: int, known: Container[int]) -> int:
             return size
         size = max(smallest, size // 2)
     return held if smallest in known else min(held, smallest)
-
-
-def _rate_of_a_node(curve: SpeedCurve) -> float:
-    """Samples/s on one node, or on each node of the smallest size at which it runs at all."""
-    return next((rate / nodes for nodes, rate in zip(curve.nodes, curve.rate, strict=True) if rate > 0), 0.0)
-
-
-def _beyond(known: Mapping[int, float], largest: int) -> dict[int, float]:
-    """Draw the line through the last two points, the origin being one of all, out to ``largest``; it never falls."""
-    last = max(known)
-    if last >= largest:
-        return dict(known)
-    (left, low), (right, high) = list(pairwise([(0, 0.0), *known.items()]))[-1]
-    slope = max(0.0, (high - low) / (right - left))
-    return {**known, largest: high + slope * (largest - right)}
-
-
-def _scaled(stated: SpeedCurve, known: Mapping[int, float]) -> dict[int, float]:
-    """Give the stated points at sizes that were not measured, by what was measured at the size nearest to each."""
-    points = {}
-    for size, rate in zip(stated.nodes, stated.rate, strict=True):
-        if size not in known:
-            nearest = min(known, key=lambda other, size=size: abs(other - size))  # type: ignore[misc]  # bound at once
-            there = stated.speed(nearest)
-            points[size] = rate * known[nearest] / there if there > 0 else known[nearest] / nearest * size
-    return points

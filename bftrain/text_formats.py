@@ -73,5 +73,4 @@ def moment(time_s: float) -> str:
 
 
 def _short(amount: float) -> str:
-    """Three digits at most before figures become whole ones, and never a power of ten."""
     return f"{amount:.3g}" if amount < _WHOLE_FROM else f"{amount:,.0f}"

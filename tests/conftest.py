@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
-from tests.helpers import chromium, horovod, site, slurm, torch
+from tests.helpers import chromium, horovod, site, slurm, soak_log, torch
 from tests.helpers.figures import Figures
 
 if TYPE_CHECKING:
@@ -44,12 +44,31 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what cannot run here, and say what would help."""
+    """Skip what cannot run here, and say what would help; long tests come first, so that none ends alone."""
+    items.sort(key=lambda item: item.get_closest_marker("apart") is None)
     reasons = {name: reason for name, lacking in _NEEDS.items() if (reason := lacking())}
     for item in items:
         for name, reason in reasons.items():
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist asks for it
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:  # noqa: ANN401 - of xdist
+    """Let one process run the tests of a file, unless they are marked ``apart``."""
+    if config.getvalue("dist") != "loadfile":
+        return None  # as xdist does it
+    from tests.helpers.file_scheduling import FileScheduling  # noqa: PLC0415 - needs xdist
+
+    return FileScheduling(config, log)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Write how tests marked ``soak`` ended to the soak log, wherever they are."""
+    outcome = yield
+    if item.get_closest_marker("soak"):
+        soak_log.write(item, outcome.get_result())  # type: ignore[attr-defined]  # what pytest sends here
 
 
 @pytest.fixture(scope="session")

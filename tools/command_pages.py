@@ -13,8 +13,9 @@ from typing import Final
 import click
 
 from bftrain import errors
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_help import DURATION, DocumentedCommand
 from bftrain.cli.main import COMMANDS, main
+from bftrain.durations import FORMS
 
 FOLDER: Final = "commands"
 
@@ -72,6 +73,8 @@ def _page(command: click.Command, context: click.Context, level: int = 1) -> Ite
         yield from ("For example:", "", "```sh", command.example, "```", "")
     if command.epilog:
         yield from (_paragraphs(command.epilog), "")
+    if isinstance(command, DocumentedCommand) and command.takes_durations:
+        yield from (f"`{DURATION}` is {FORMS}.", "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)

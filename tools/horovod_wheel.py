@@ -6,7 +6,8 @@ is kept in ``$XDG_CACHE_HOME/bftrain/horovod`` (else ``~/.cache/...``), under a 
 so that a later checkout or a new virtual environment installs it in seconds.
 
 ``tools/horovod_wheel.py`` ends with an error if it cannot be built; with ``--if-possible`` a machine without a C++
-compiler is no error. Needs the standard library only.
+compiler is no error. With ``--build-only`` it leaves the virtual environment as it is; with ``--if-kept`` it builds
+nothing, and ends with 1 if there is no wheel to install. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -386,8 +387,13 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
         name = wheel_name()
-        if not is_installed(name):
-            install(wheel(name))
+        if is_installed(name):
+            return 0
+        if "--if-kept" in arguments and kept_wheel(cache() / name) is None:
+            return 1
+        built = wheel(name)
+        if "--build-only" not in arguments:
+            install(built)
     except CannotBuild as reason:
         excused = isinstance(reason, NoCompiler) and "--if-possible" in arguments
         sys.stderr.write(f"{reason}\n")

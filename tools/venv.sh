@@ -92,7 +92,7 @@ make_venv() {
 if [ -e "$venv" ]; then
     reason=$(why_not)
     if [ -n "$reason" ]; then
-        [ -z "$(ls -A "$venv")" ] || say "Making $venv anew: $reason."
+        [ -z "$(ls -A "$venv")" ] || say "Making $venv again: $reason."
         make_venv
     fi
 else

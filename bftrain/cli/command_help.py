@@ -7,6 +7,8 @@ from weakref import WeakKeyDictionary
 
 import click
 
+from bftrain.durations import FORMS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,6 +17,7 @@ R = TypeVar("R")
 
 OWN: Final = "Options"  # the heading of options that have no other
 COMMON: Final = "Output and help"  # of all commands, so they come last
+DURATION: Final = "DURATION"  # how help pages name a length of time
 
 _headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 
@@ -31,7 +34,10 @@ def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class DocumentedCommand(click.Command):
-    """A command whose help page groups its options and ends with an ``example``, one command a line."""
+    """A command whose help page begins with an ``example``, one command a line, and groups its options.
+
+    So what is needed first is on the first screen. Below the options stands what the names of values mean.
+    """
 
     def __init__(self, *args: Any, example: str, **settings: Any) -> None:  # noqa: ANN401 - click's own types
         super().__init__(*args, **settings)
@@ -49,15 +55,25 @@ class DocumentedCommand(click.Command):
             groups[COMMON] = groups.pop(COMMON)
         return groups
 
+    @property
+    def takes_durations(self) -> bool:
+        """Return whether an option takes a length of time."""
+        return any(DURATION in parameter.type.name for parameter in self.params)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
+        """Write the example, unbroken so that it can be copied, and the options under their headings."""
+        lines = self.example.splitlines()
+        with formatter.section("Example" if len(lines) == 1 else "Examples"):
+            for line in lines:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         for title, options in self.options_by_heading(ctx).items():
             with formatter.section(title):
                 formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example, unbroken so that it can be copied, and then what else there is to say."""
-        with formatter.section("Example"):
-            for line in self.example.splitlines():
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        """Write what else there is to say, and how a length of time is written if an option takes one."""
         super().format_epilog(ctx, formatter)
+        if self.takes_durations:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"{DURATION} is {FORMS}.")

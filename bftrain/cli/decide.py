@@ -9,9 +9,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from bftrain.cli.command_help import DocumentedCommand
-from bftrain.cli.input_name import name_of
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import decides, left_out, settings_of
+from bftrain.cli.settings import decides, left_out, name_of, settings_of
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -54,14 +53,14 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     if journal_path is None:
         _pump(build_harvester(settings), None, events, out)
         return
+    from bftrain import parts
     from bftrain.journal import Journal
-    from bftrain.parts import admissions
-    from bftrain.parts.objectives import from_anywhere
+    from bftrain.parts import absolute_name
     from bftrain.rerun import restore
 
     # A journal is read again later, and perhaps from another folder
     settings = replace(
-        settings, objective=from_anywhere(settings.objective), admission=admissions.from_anywhere(settings.admission)
+        settings, objective=absolute_name(settings.objective), admission=parts.absolute_admission(settings.admission)
     )
     if not journal_path.exists():
         harvester = build_harvester(settings)  # first, so that a mistake leaves no journal behind
@@ -109,19 +108,15 @@ def _write(actions: tuple[Action, ...]) -> None:
 
 
 def _moments(lines: IO[bytes]) -> Iterator[tuple[str, tuple[Event, ...]]]:
-    """Events of one moment after the other, each with its file and line."""
     from bftrain.values import wire
     from bftrain.values.events import Event
 
     name = name_of(lines)
     for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if not text:
-            continue
-        where = f"{name}:{number}"
+        text, where = line.strip(), f"{name}:{number}"
         if text.startswith(b"["):
             moment = wire.decode(text, tuple[Event, ...], where=where, fix=_DESCRIBED)
             if moment:
                 yield where, moment
-        else:
+        elif text:
             yield where, (wire.decode(text, Event, where=where, fix=_DESCRIBED),)

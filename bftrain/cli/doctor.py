@@ -1,12 +1,73 @@
-"""``bftrain doctor``: what works here, and what to do about the rest."""
+"""``bftrain doctor``: says of everything bftrain can use here what is available, what is not, why, and what helps."""
 
 from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.errors import NotAvailable
+from bftrain.errors import BftrainError, NotAvailable
+from bftrain.version import __version__
+
+if TYPE_CHECKING:
+    from bftrain.registry import RegisteredPart
+
+_COMMAND_TIMEOUT_S: Final = 5.0
+
+# Without these there is no basic work: the default solver, and one that ties tasks together
+_NEEDED: Final = {("solver", "exact"), ("solver", "highs")}
+
+# module -> (package that it is of, what it is for, what brings it)
+_EXTRAS: Final = {
+    "vl_convert": ("vl-convert-python", "pages and pictures of replays", "pip install vl-convert-python"),
+    "pyarrow": ("pyarrow", "Parquet files", "pip install 'bftrain[parquet]'"),
+    "distributed": ("distributed", "sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
+    "torch": ("torch", "training", "pip install 'bftrain[torch]'"),
+}
+# scheduler -> (what answers when it works, what brings the command, what helps if it does not answer, full name)
+_SCHEDULERS: Final = {
+    "slurm": (
+        ("scontrol", "ping"),
+        "apt-get install slurm-client",
+        "see that slurmctld runs and that SLURM_CONF names its slurm.conf",
+        "Slurm",
+    ),
+    "pbs": (
+        ("qstat", "-B"),
+        "run this where the scheduler's commands are installed",
+        "see that the PBS server runs and that PBS_DEFAULT names its host",
+        "PBS",
+    ),
+}
+
+
+class PartState(StrEnum):
+    """How a thing stands."""
+
+    OK = "ok"
+    ABSENT = "absent"  # not here, and nothing needs it unless asked for
+    BROKEN = "broken"  # here, but it does not work
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """One thing that was looked at."""
+
+    kind: str
+    name: str
+    state: PartState
+    detail: str = ""
+    fix: str = ""
+    needed: bool = False  # bftrain cannot do its basic work without it
 
 
 @click.command(cls=DocumentedCommand, example="bftrain doctor")
@@ -16,8 +77,6 @@ def command(out: Output) -> None:
 
     Exit 0 if all that the basic work needs is there, else 4.
     """
-    from bftrain.doctor import PartState, examine
-
     findings = list(examine())
     rows = [(item.kind, item.name, str(item.state), item.detail, item.fix) for item in findings]
     columns = ("", "name", "state", "detail", "what to do")
@@ -25,3 +84,72 @@ def command(out: Output) -> None:
     lacking = [item.name for item in findings if item.needed and item.state is not PartState.OK]
     if lacking:
         raise NotAvailable(f"needed for the basic work and not usable: {', '.join(lacking)}")
+
+
+def examine() -> Iterator[DoctorFinding]:
+    """Look at everything, one after the other."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from bftrain import registry
+
+    yield DoctorFinding("base", "bftrain", PartState.OK, __version__, needed=True)
+    yield DoctorFinding("base", "python", PartState.OK, platform.python_version(), needed=True)
+    for port in registry.PORTS:
+        for part in registry.parts(port).values():
+            own = part.origin == "bftrain"
+            if port != "scheduler" or part.name not in _SCHEDULERS or not own:  # these are asked below
+                name = part.name if own else f"{part.name} ({part.origin})"
+                yield DoctorFinding(port, name, *_tried(part), needed=own and (port, part.name) in _NEEDED)
+    for module, (package, purpose, fix) in _EXTRAS.items():
+        # Found, not imported: importing torch takes seconds, and the doctor should answer at once
+        if find_spec(module) is None:
+            yield DoctorFinding("extra", package, PartState.ABSENT, f"for {purpose}", fix)
+            continue
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            found = "version unknown"
+        yield DoctorFinding("extra", package, PartState.OK, f"{found}, for {purpose}")
+    for name, (probe, source, mending, purpose) in _SCHEDULERS.items():
+        program = shutil.which(probe[0])
+        if program is None:
+            detail = f"no command '{probe[0]}'; only needed to run beside {purpose}"
+            yield DoctorFinding("scheduler", name, PartState.ABSENT, detail, source)
+            continue
+        state, detail = _asked(program, probe[1:], " ".join(probe))
+        yield DoctorFinding("scheduler", name, state, detail, mending if state is PartState.BROKEN else "")
+
+
+def _tried(part: RegisteredPart) -> tuple[PartState, str, str]:
+    if part.problem:
+        return PartState.BROKEN, part.problem, f"pip uninstall {part.origin}"
+    try:
+        loaded = part.load()
+        if not hasattr(loaded, "available"):
+            return PartState.OK, "", ""
+        found = loaded.available()
+        said = (PartState.OK, found.version, "") if found.ok else (PartState.ABSENT, found.reason, found.fix)
+    except BftrainError as error:
+        return PartState.BROKEN, error.what, error.fix or ""
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the doctor must get through all of them
+        return PartState.BROKEN, f"raised {type(error).__name__}: {error}", ""
+    return said
+
+
+def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[PartState, str]:
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
+            [program, *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        return PartState.BROKEN, f"'{words}' cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return PartState.BROKEN, f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
+    said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
+    first = said[0] if said else f"exit code {done.returncode}"
+    return (PartState.OK, first) if done.returncode == 0 else (PartState.BROKEN, f"'{words}': {first}")

@@ -10,162 +10,97 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
+import warnings
 from importlib import import_module
+from keyword import iskeyword
 from typing import Final, NamedTuple, NoReturn, TextIO
 
 import click
 from click.shell_completion import CompletionItem
 
-from bftrain.errors import BadInput, BftrainError, Fault, Interrupted, NotAvailable, UsageError, suggestion
+from bftrain.errors import (
+    BadInput,
+    BftrainError,
+    Fault,
+    Interrupted,
+    NotAvailable,
+    ResultWarning,
+    UsageError,
+    is_from_own_file,
+    raised,
+    source_line,
+    suggestion,
+)
 from bftrain.version import __version__
 
 
 class CommandEntry(NamedTuple):
-    """The module of a command, which each room ships, and its line in ``bftrain --help``."""
+    """Where a command is, and its line in ``bftrain --help``.
 
-    module: str
+    ``place`` is a package with a module named like the command, which holds it as ``command``; or ``MODULE:ATTRIBUTE``.
+    """
+
+    place: str
     about: str
 
+    def load(self, name: str) -> click.Command:
+        """Import the command ``name``."""
+        module, _, attribute = self.place.partition(":")
+        if not attribute:
+            module, attribute = f"{module}.{name}_" if iskeyword(name) else f"{module}.{name}", "command"
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+
+_CORE: Final = "bftrain.cli"
+_LIVE: Final = "bftrain.live.commands"
+_DATASETS: Final = "bftrain_datasets.commands"
+_REPLAY: Final = "bftrain_replay.commands"
 
 # In the order in which a newcomer meets them
-COMMANDS: Final = {
-    "demo": CommandEntry(
-        "bftrain_replay.commands.demo",
-        "Replay the built-in sample log and write a report: a first look in seconds.",
-    ),
-    "doctor": CommandEntry(
-        "bftrain.cli.doctor",
-        "Say what is available here, what is not, why, and the command that fixes it.",
-    ),
-    "import": CommandEntry(
-        "bftrain_datasets.commands.import_",
-        "Read what a scheduler wrote (sacct, PBS, SWF, ...) into a log of idle nodes.",
-    ),
-    "check": CommandEntry(
-        "bftrain_datasets.commands.check",
-        "List what is doubtful in a log or in a scheduler's records, and what can be done about it.",
-    ),
-    "generate": CommandEntry(
-        "bftrain_datasets.commands.generate",
-        "Generate a log of idle nodes that looks like a real machine's.",
-    ),
-    "tasks": CommandEntry(
-        "bftrain_datasets.commands.tasks",
-        "Generate task files.",
-    ),
-    "inspect": CommandEntry(
-        "bftrain_datasets.commands.inspect",
-        "Describe a log: how much was idle, in what pieces.",
-    ),
-    "slice": CommandEntry(
-        "bftrain_datasets.commands.slice",
-        "Cut a part out of a log: some nodes, some time, or both.",
-    ),
-    "anonymise": CommandEntry(
-        "bftrain_datasets.commands.anonymise",
-        "Make a log that can be given away: no names, no sources.",
-    ),
-    "schedule": CommandEntry(
-        "bftrain_replay.commands.schedule",
-        "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle.",
-    ),
-    "replay": CommandEntry(
-        "bftrain_replay.commands.replay",
-        "Replay a log against tasks: what would have been harvested, lost, and possible.",
-    ),
-    "compare": CommandEntry(
-        "bftrain_replay.commands.compare",
-        "Put the figures of several replays side by side, in the terminal and as a page.",
-    ),
-    "report": CommandEntry(
-        "bftrain_replay.commands.report",
-        "Draw a replay: one page for people, or its pictures for papers.",
-    ),
-    "sweep": CommandEntry(
-        "bftrain_replay.commands.sweep",
-        "Replay every combination of options that a file asks for, side by side, into one table.",
-    ),
-    "export": CommandEntry(
-        "bftrain_replay.commands.export",
-        "Write a replay in the formats of other tools: Batsim, Perfetto.",
-    ),
-    "solve": CommandEntry(
-        "bftrain.cli.solve",
-        "Solve one allocation problem with one solver or all.",
-    ),
-    "decide": CommandEntry(
-        "bftrain.cli.decide",
-        "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe.",
-    ),
-    "train": CommandEntry(
-        "bftrain.live.commands.train",
-        "Try a training script elastically on this machine: its speed, and what changing its size costs.",
-    ),
-    "elastic": CommandEntry(
-        "bftrain.live.commands.elastic",
-        "Say whether a training script is ready to be resized, and what it lacks.",
-    ),
-    "live": CommandEntry(
-        "bftrain.live.commands.live",
-        "Train on idle nodes beside a running batch scheduler; --demo shows it on this machine.",
-    ),
-    "submit": CommandEntry(
-        "bftrain.live.commands.submit",
-        "Hand a task to a live run.",
-    ),
-    "queue": CommandEntry(
-        "bftrain.live.commands.queue",
-        "List the tasks of a live run.",
-    ),
-    "status": CommandEntry(
-        "bftrain.live.commands.status",
-        "Say how a live run stands, or one of its tasks.",
-    ),
-    "top": CommandEntry(
-        "bftrain.live.commands.top",
-        "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens.",
-    ),
-    "page": CommandEntry(
-        "bftrain.live.commands.page",
-        "Say where the status page of a live run is, or open it.",
-    ),
-    "logs": CommandEntry(
-        "bftrain.live.commands.logs",
-        "Print what the workers of a task print.",
-    ),
-    "cancel": CommandEntry(
-        "bftrain.live.commands.cancel",
-        "End tasks for good.",
-    ),
-    "pause": CommandEntry(
-        "bftrain.live.commands.pause",
-        "Let tasks wait without nodes until they are resumed.",
-    ),
-    "resume": CommandEntry(
-        "bftrain.live.commands.resume",
-        "Let paused tasks compete again.",
-    ),
-    "drain": CommandEntry(
-        "bftrain.live.commands.drain",
-        "Take nodes out of use in a live run, or into use again.",
-    ),
-    "api": CommandEntry(
-        "bftrain.live.commands.api",
+_TABLE: Final = {
+    "demo": (_REPLAY, "Replay the built-in sample log and write a report: a first look in seconds."),
+    "doctor": (_CORE, "Say what is available here, what is not, why, and the command that fixes it."),
+    "import": (_DATASETS, "Read what a scheduler wrote (sacct, PBS, SWF, ...) into a log of idle nodes."),
+    "check": (_DATASETS, "List what is doubtful in a log or in a scheduler's records, and what can be done about it."),
+    "generate": (_DATASETS, "Generate a log of idle nodes that looks like a real machine's."),
+    "tasks": (_DATASETS, "Generate task files; list models that were measured."),
+    "inspect": (_DATASETS, "Describe a log: how much was idle, in what pieces."),
+    "slice": (_DATASETS, "Cut a part out of a log: some nodes, some time, or both."),
+    "anonymise": (_DATASETS, "Make a log that can be given away: no names, no sources."),
+    "schedule": (_REPLAY, "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle."),
+    "assess": (_REPLAY, "Say what a log's idle nodes can do a week, how sure that is, and what it is worth."),
+    "replay": (_REPLAY, "Replay a log against tasks: what would have been harvested, lost, and possible."),
+    "explain": (_REPLAY, "Say what a figure means: U, rho, the harvest, what was lost to what."),
+    "compare": (_REPLAY, "Put the figures of several replays side by side, in the terminal and as a page."),
+    "report": (_REPLAY, "Draw a replay: one page for people, or its pictures for papers."),
+    "sweep": (_REPLAY, "Replay every combination of options that a file asks for, side by side, into one table."),
+    "export": (_REPLAY, "Write a replay in the formats of other tools: Batsim, Perfetto."),
+    "solve": (_CORE, "Solve one allocation problem with one solver or all."),
+    "decide": (_CORE, "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe."),
+    "train": (_LIVE, "Try a training script elastically on this machine: its speed, and what changing its size costs."),
+    "elastic": (f"{_LIVE}.train:elastic", "Say whether a training script is ready to be resized, and what it lacks."),
+    "live": (_LIVE, "Train on idle nodes beside a running batch scheduler; --demo shows it on this machine."),
+    "submit": (_LIVE, "Hand a task to a live run."),
+    "queue": (f"{_LIVE}.tasks:queue", "List the tasks of a live run."),
+    "status": (f"{_LIVE}.tasks:status", "Say how a live run stands, or one of its tasks."),
+    "top": (_LIVE, "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens."),
+    "page": (f"{_LIVE}.live:page", "Say where the status page of a live run is, or open it."),
+    "logs": (f"{_LIVE}.tasks:logs", "Print what the workers of a task print."),
+    "cancel": (f"{_LIVE}.tasks:cancel", "End tasks for good."),
+    "pause": (f"{_LIVE}.tasks:pause", "Let tasks wait without nodes until they are resumed."),
+    "resume": (f"{_LIVE}.tasks:resume", "Let paused tasks compete again."),
+    "drain": (f"{_LIVE}.tasks:drain", "Take nodes out of use in a live run, or into use again."),
+    "api": (
+        f"{_LIVE}.live:api",
         "List what programs can ask a live run; its OpenAPI description, dashboard and alerts.",
     ),
-    "hooks": CommandEntry(
-        "bftrain.live.commands.hooks",
-        "Let a batch scheduler tell a live run at once of jobs that start and end.",
-    ),
-    "journal": CommandEntry(
-        "bftrain_replay.commands.journal",
-        "Look into a journal, and check that it leads to the same decisions again.",
-    ),
-    "completion": CommandEntry(
-        "bftrain.cli.completion",
-        "Print the completion script for your shell.",
-    ),
+    "hooks": (f"{_LIVE}.live:hooks", "Let a batch scheduler tell a live run at once of jobs that start and end."),
+    "journal": (_REPLAY, "Look into a journal, and check that it leads to the same decisions again."),
+    "completion": (_CORE, "Print the completion script for your shell."),
 }
+COMMANDS: Final = {name: CommandEntry(*row) for name, row in _TABLE.items()}
 
 
 class LazyGroup(click.Group):
@@ -177,10 +112,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import the command asked for."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(COMMANDS[cmd_name].module).command
-        return command
+        return COMMANDS[cmd_name].load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -234,7 +166,12 @@ def main() -> None:
 
 def run() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    _replace_closed_streams()
+    # A standard stream may be closed, as daemons leave them: Python has None for it, and the next file to be opened, a
+    # journal perhaps, would take its number
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until we end
+    warnings.showwarning = _show_warning
     try:
         ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
@@ -244,6 +181,21 @@ def run() -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - the one place where any end of a command becomes an exit code
         code = exit_code(error)
     sys.exit(code)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a remark as commands do, and another warning as Python does."""
+    if issubclass(category, ResultWarning):
+        click.echo(f"warning: {message}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno, line), nl=False, file=file, err=True)
 
 
 def exit_code(error: BaseException) -> int:
@@ -264,18 +216,12 @@ def exit_code(error: BaseException) -> int:
             return _complain(f"{name or 'writing'}: {reason}", NotAvailable.exit_code)
         case OSError(filename=str() as name, strerror=reason):
             return _complain(f"{name}: {reason}", BadInput.exit_code)
+        case Exception() if is_from_own_file(error):
+            return _complain(f"your own code {raised(error)}{_trace(error)}", BadInput.exit_code)
         case _:
-            return _fault(error)
-
-
-def _replace_closed_streams() -> None:
-    """Put nothingness where a standard stream is closed, as daemons may leave them.
-
-    Otherwise Python has ``None`` for it, and the next file to be opened, a journal perhaps, would take its number.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until we end
+            _traced(error)
+            what = f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
+            return _complain(what, Fault.exit_code)
 
 
 def _mute(*streams: TextIO) -> None:
@@ -291,27 +237,13 @@ def _complain(text: str, code: int) -> int:
 
 def _trace(cause: BaseException | None) -> str:
     """Print what led to an exception in code that is not ours if ``-v`` asks for it; else say that it does."""
-    from bftrain.exception_text import source_line
-
     if cause is None or isinstance(cause, BftrainError | OSError) or source_line(cause) is None:
         return ""
     return "" if _traced(cause) else "; -v prints the whole traceback"
 
 
 def _traced(error: BaseException) -> bool:
-    import traceback
-
     verbose = bool({"-v", "--verbose"} & set(sys.argv))
     if verbose:
         traceback.print_exception(error)
     return verbose
-
-
-def _fault(error: BaseException) -> int:
-    from bftrain.exception_text import is_from_own_file, raised
-
-    if isinstance(error, Exception) and is_from_own_file(error):
-        return _complain(f"your own code {raised(error)}{_trace(error)}", BadInput.exit_code)
-    _traced(error)
-    what = f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
-    return _complain(what, Fault.exit_code)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -13,8 +14,12 @@ import click
 from bftrain.cli.command_help import COMMON, heading
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.progress import Progress
+    from rich.text import Text
+
+    Column = tuple[str, Sequence[Text | str]]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,13 +64,7 @@ class Output:
     def progress(self) -> Progress:
         """Give a progress bar on stderr; it shows nothing when stderr is no terminal, or with ``-q``."""
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
         console = Console(stderr=True)
@@ -87,18 +86,17 @@ class Output:
 
 def show(what: RenderableType) -> None:
     """Print to stdout: as wide as the terminal; wide enough, without colour and trailing space, in a pipe."""
-    if isinstance(what, str):  # a terminal breaks a line by itself, and gives it back whole when it is copied
-        click.echo("\n".join(line.rstrip() for line in what.splitlines()))
-        return
-    from rich.console import Console
+    if not isinstance(what, str):  # a terminal breaks a line by itself, and gives it back whole when it is copied
+        from rich.console import Console
 
-    if sys.stdout.isatty():
-        Console(**LITERAL).print(what)
-        return
-    console = Console(width=_PIPE_WIDTH, no_color=True, **LITERAL)
-    with console.capture() as capture:
-        console.print(what)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        if sys.stdout.isatty():
+            Console(**LITERAL).print(what)
+            return
+        console = Console(width=_PIPE_WIDTH, no_color=True, **LITERAL)
+        with console.capture() as capture:
+            console.print(what)
+        what = capture.get()
+    click.echo("\n".join(line.rstrip() for line in what.splitlines()))
 
 
 def table(
@@ -136,7 +134,7 @@ def prints_results(function: Callable[P, R]) -> Callable[P, R]:
 
     @heading(COMMON)
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result and warnings.")
     @click.option("-v", "--verbose", is_flag=True, help="Say more of what goes on.")
     @functools.wraps(function)
     def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> R:  # noqa: ANN401 - handed through
@@ -146,3 +144,69 @@ def prints_results(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, out=out, **kwargs)  # type: ignore[arg-type]  # out is what the decorator adds
 
     return wrapped  # type: ignore[return-value]  # the three options are consumed by click
+
+
+_HEADING: Final = 12  # letters of a heading that is broken into lines
+_BETWEEN: Final = 3  # columns between two columns of a table
+_EDGES: Final = 2  # and beside the outer ones
+_ANY_WIDTH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowTable:
+    """A table whose ``naming`` first columns name the rows; the others stand below each other where they do not fit.
+
+    Those numbered in ``left`` hold words, the others figures.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    naming: int = 1
+    left: Collection[int] = (0,)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        if fits(table("", self.columns, self.rows), console, options):
+            yield table(self.title, self.columns, self.rows, left=self.left)
+            return
+        first, names = ",\n".join(self.columns[: self.naming]), [", ".join(row[: self.naming]) for row in self.rows]
+        others = range(self.naming, len(self.columns))
+        columns = [(self.columns[place], [row[place] for row in self.rows]) for place in others]
+        yield from parts(first, names, columns, options.max_width, title=self.title)
+
+
+def fits(what: RenderableType, console: Console, options: ConsoleOptions) -> bool:
+    """Say whether no line of it has to be broken."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, options.update(width=_ANY_WIDTH), what).maximum <= options.max_width
+
+
+def parts(
+    first: str, names: Sequence[str], columns: Sequence[Column], width: int, *, title: str = "", compact: bool = False
+) -> Iterator[RenderableType]:
+    """Give tables with the names and as many columns as there is room for, then the next; the title is the first's."""
+    folded = [_folded(name, width // 3, width // 2) for name in names]
+    room = width - max((len(line) for name in (first, *folded) for line in name.splitlines()), default=0) - _EDGES
+    # As few tables as fit; a column that fits nowhere stands alone
+    chunks: list[list[Column]] = []
+    taken = 0
+    for name, cells in columns:
+        column = (_folded(name, 0, room), cells)
+        wide = max((len(line) for line in (*column[0].splitlines(), *cells)), default=1) + _BETWEEN
+        if not chunks or taken + wide > room:
+            chunks.append([])
+            taken = 0
+        chunks[-1].append(column)
+        taken += wide
+    for chunk in chunks:
+        rows = zip(folded, *(cells for _, cells in chunk), strict=True)
+        yield table(title, (first, *(name for name, _ in chunk)), list(rows), compact=compact)
+        title = ""
+
+
+def _folded(text: str, width: int, most: int) -> str:
+    """Break a name into lines, wider ones where a word of it needs that; and no wider than ``most``."""
+    longest = max(map(len, text.split()), default=0)
+    width = max(width, _HEADING, min(longest, most))
+    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=longest > width)) or text

@@ -33,8 +33,6 @@ _REST_STYLE: Final = "bright_black"
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """What pictures are drawn with: parts of a full cell, the rest beside a part, the reach, and the axes."""
-
     parts: str
     rest: str
     reach: str
@@ -62,7 +60,6 @@ class StepPlot:
     end_s: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Give the lines to rich."""
         from rich.text import Text
 
         width, plain = _room(console, options)
@@ -78,7 +75,9 @@ class StepPlot:
             return []
         means, largest = self.resampled(frame.columns)
         legend = f"{self.title} ({signs.parts[-1]} mean, {signs.reach} largest)"
-        return [legend[:width], *frame.around(_reaching(means / top, largest / top, signs), signs)]
+        filled = _filled(means / top, HEIGHT * (len(signs.parts) - 1))
+        rows = _rows(filled, _filled(largest / top, HEIGHT), HEIGHT, signs, signs.reach)
+        return [legend[:width], *frame.around(rows, signs)]
 
     def resampled(self, columns: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean, weighted by time, and largest value in each of so many equal stretches of time."""
@@ -134,7 +133,10 @@ class PartPlot:
         top = float(whole.max())  # short bursts would leave little room for what is usual
         frame = replace(frame, labels=_labels(top, LOW))
         legend = f"{self.title}: {signs.parts[-1]} {self.names[0]}, {signs.rest} {self.names[1]}"
-        rows = _parted(whole / top, part / top, signs)
+        upto = np.maximum(np.rint(np.clip(whole / top, 0.0, 1.0) * LOW), whole > 0.0).astype(
+            np.int64
+        )  # to a whole cell
+        rows = _rows(_filled(part / top, LOW * (len(signs.parts) - 1)), upto, LOW, signs, signs.rest)
         drawn = frame.around(rows, signs, legend)
         return drawn or [legend[:width], *frame.around(rows, signs)]
 
@@ -198,7 +200,6 @@ class _Frame:
 
 
 def _room(console: Console, options: ConsoleOptions) -> tuple[int, bool]:
-    """How wide a picture may be, and whether it must do with ASCII."""
     width = options.max_width if console.is_terminal else min(PIPE_WIDTH, options.max_width)
     return width, options.ascii_only or console.is_dumb_terminal
 
@@ -213,7 +214,6 @@ def _means(
     end_s: float,
     edges: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Average a step curve between edges."""
     bounds = np.append(times, end_s)
     area = np.concatenate(([0.0], np.cumsum(values * np.diff(bounds))))
     means: NDArray[np.float64] = np.diff(np.interp(edges, bounds, area)) / np.diff(edges)
@@ -225,20 +225,8 @@ def _filled(heights: NDArray[np.float64], cells: float) -> NDArray[np.int64]:
     return np.ceil(np.clip(heights, 0.0, 1.0) * cells - 1e-9).astype(np.int64)
 
 
-def _reaching(means: NDArray[np.float64], largest: NDArray[np.float64], signs: _Signs) -> list[str]:
-    """Draw means filled, and up to the largest shaded; top row first."""
-    steps = len(signs.parts) - 1
-    return _rows(_filled(means, HEIGHT * steps), _filled(largest, HEIGHT), HEIGHT, signs, signs.reach)
-
-
-def _parted(whole: NDArray[np.float64], part: NDArray[np.float64], signs: _Signs) -> list[str]:
-    """Draw the part filled, and up to the whole, to the nearest cell, shaded; top row first."""
-    steps = len(signs.parts) - 1
-    upto = np.maximum(np.rint(np.clip(whole, 0.0, 1.0) * LOW), whole > 0.0).astype(np.int64)
-    return _rows(_filled(part, LOW * steps), upto, LOW, signs, signs.rest)
-
-
 def _rows(filled: NDArray[np.int64], upto: NDArray[np.int64], height: int, signs: _Signs, shade: str) -> list[str]:
+    """Draw columns filled up to a part of a cell, and shaded up to the next bound; top row first."""
     steps = len(signs.parts) - 1
     rows = []
     for row in range(height - 1, -1, -1):

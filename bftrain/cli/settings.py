@@ -1,24 +1,75 @@
-"""Options that every command with decisions has: one for each setting, named like it."""
+"""Options that commands share: of decisions one for each setting, named like it, and some of results and files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from bftrain.cli.command_help import heading
-from bftrain.cli.seconds_or_word import SecondsOrWord
+from bftrain.cli.command_help import DURATION, heading
+from bftrain.cli.value_completion import OF_SETTING, TOML_FILES, Completer
+from bftrain.durations import FORMS, parse_duration
+from bftrain.errors import near
 
 if TYPE_CHECKING:
     import msgspec
 
     from bftrain.config import Settings
 
+
+class DurationType(click.ParamType[float]):
+    """Accepts a length of time as people write it, and gives seconds; ``min`` is the least, or what it must exceed."""
+
+    name = DURATION
+
+    def __init__(self, min: float | None = None, *, min_open: bool = False) -> None:  # noqa: A002 - as click's ranges
+        self._range = None if min is None else click.FloatRange(min=min, min_open=min_open)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            seconds = parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return seconds if self._range is None else self._range.convert(seconds, param, ctx)
+
+
+class SecondsOrWord(click.ParamType["float | str"]):
+    """Accepts a length of time, or ``word`` in large or small letters."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self.name = f"{DURATION}|{word}"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        """Return the number, or the word in small letters."""
+        if str(value).lower() == self._word:
+            return self._word
+        try:
+            return parse_duration(str(value))
+        except ValueError:
+            meant = near(str(value).lower(), (self._word,))
+            more = f" ({meant})" if meant else ""
+            self.fail(f"{value!r} is neither a length of time nor '{self._word}'{more}: write {FORMS}", param, ctx)
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="msgspec.Struct")
+
+
+def overwrite_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--overwrite`` to a command."""
+    text = "Replace the finished result in DIR; it stays until the new one is complete."
+    return click.option("--overwrite", is_flag=True, help=text)(function)
+
+
+def name_of(file: IO[bytes]) -> str:
+    """Give the file's name; standard input has none of its own."""
+    return "stdin" if file.name in {"-", "<stdin>"} else file.name
+
 
 # setting: its type, and what its option says. They repeat bftrain.config, which would make --help slow to import;
 # a test holds them to it.
@@ -33,43 +84,39 @@ OPTIONS: Final[dict[str, tuple[Any, str]]] = {
         "Seconds ahead for which speed counts; auto: as costs and nodes ask for [auto].",
     ),
     "max_tasks": (int, "How many tasks may compete [35]."),
-    "solver_deadline_s": (float, "Seconds after which a solver must answer [10]."),
+    "solver_deadline_s": (DurationType(), "Seconds after which a solver must answer [10]."),
     "solver_gap": (float, "Relative gap at which a solver may stop [0]."),
     "solver_threads": (int, "Threads a solver may use [1]."),
     "max_failures": (int, "Failures after which a task is given up [3]."),
 }
+_TOML_FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
 TABLES: Final = ("entities", "prices")  # settings that a shares file gives
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
-    file = click.Path(path_type=Path, exists=True, dir_okay=False)
-    config = click.option(
-        "--config",
-        type=file,
-        default=None,
-        help="TOML file with these settings, such as a replay's config.toml; options on the command line win.",
-    )
+    text = "TOML file with these settings, such as a replay's config.toml; options on the command line win."
+    config = click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)
     return heading("Decisions")(config(with_options(OPTIONS)(shares_option(function))))
 
 
 def shares_option(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command ``--shares``, for the settings that are tables."""
-    return click.option(
-        "--shares",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        default=None,
-        help="TOML file with users' weights and quotas, and prices of nodes by kind [equal weights].",
-    )(function)
+    text = "TOML file with users' weights and quotas, and prices of nodes by kind [equal weights]."
+    return click.option("--shares", type=_TOML_FILE, default=None, help=text)(function)
 
 
-def with_options(options: Mapping[str, tuple[Any, str]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Give a command one option for each setting in ``options``."""
+def with_options(
+    options: Mapping[str, tuple[Any, str]], **given: Completer
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Give a command one option for each setting in ``options``; ``given`` completes values of settings."""
 
     def give(function: Callable[P, R]) -> Callable[P, R]:
         for name, (kind, text) in reversed(list(options.items())):
             # The default is left to the settings: what was not given must not win over the configuration file
-            function = click.option(option_of(name), name, type=kind, default=None, help=text)(function)
+            completer = given.get(name) or OF_SETTING.get(name)
+            option = click.option(option_of(name), name, type=kind, default=None, help=text, shell_complete=completer)
+            function = option(function)
         return function
 
     return give
@@ -94,11 +141,9 @@ def left_out(config: Path | None) -> Iterator[str]:
     """Return which settings of a replay's configuration mean nothing elsewhere, if they were set."""
     if config is None:
         return
-    from tomllib import loads
+    from bftrain.config import ONLY_IN_REPLAYS, read_toml
 
-    from bftrain.config import ONLY_IN_REPLAYS
-
-    for name, value in loads(config.read_text(encoding="utf-8")).items():
+    for name, value in read_toml(config).items():
         if name in ONLY_IN_REPLAYS and value != ONLY_IN_REPLAYS[name]:
             yield f"{config}: {name} is left out: it is for replays"
 
@@ -108,9 +153,9 @@ def with_shares(given: Mapping[str, object]) -> dict[str, object]:
     options = dict(given)
     path = options.pop("shares", None)
     if isinstance(path, Path):
-        from bftrain.shares_file import load_shares
+        from bftrain.config import load_shares
 
-        options |= load_shares(path).settings
+        options |= load_shares(path)
     elif path is not None:  # a setting of that name
         options["shares"] = path
     return options

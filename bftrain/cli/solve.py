@@ -11,17 +11,15 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.input_name import name_of
-from bftrain.cli.narrow_table import NarrowTable
-from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import shares_option, with_shares
+from bftrain.cli.output import NarrowTable, Output, prints_results
+from bftrain.cli.settings import DurationType, name_of, shares_option, with_shares
+from bftrain.cli.value_completion import OF_SETTING, of_parts
 from bftrain.errors import NotAvailable, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain.values.problem import AllocationProblem
-    from bftrain.values.sharing import Shares, SharingProblem
     from bftrain.values.solution import Solution
 
 _SOLVER = "exact"
@@ -32,18 +30,36 @@ _DESCRIBED = "docs/formats.md describes the problem file"
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain solve problem.json --solver all",
+    example="bftrain solve problem.json --solver all\nbftrain solve problem.json --solver highs --deadline 30s",
     epilog="docs/objectives.md lists the objectives and tells how to write your own; docs/formats.md describes the "
     "problem file. Examples are in examples/problems.",
 )
 @click.argument("problem_file", metavar="PROBLEM.json", type=click.File("rb", lazy=True))
 @heading("Problem")
-@click.option("--solver", default=_SOLVER, show_default=True, help='Who solves it; "all" compares all there are.')
-@click.option("--objective", default=None, help="What is largest: a name, or FILE.py:NAME [the problem's own].")
-@click.option("--policy", default=None, help="Of a problem with node kinds: how time is shared [the problem's own].")
+@click.option(
+    "--solver",
+    default=_SOLVER,
+    show_default=True,
+    help='Who solves it; "all" compares all there are.',
+    shell_complete=of_parts("solver", words=("all",)),
+)
+@click.option(
+    "--objective",
+    default=None,
+    help="What is largest: a name, or FILE.py:NAME [the problem's own].",
+    shell_complete=OF_SETTING["objective"],
+)
+@click.option(
+    "--policy",
+    default=None,
+    help="With node kinds, how time is shared: a name, or FILE.py:NAME [the problem's].",
+    shell_complete=of_parts("sharing", own=True),
+)
 @shares_option
 @heading("Limits of the solver")
-@click.option("--deadline", "deadline_s", type=float, default=10.0, show_default=True, help="Seconds to solve in.")
+@click.option(
+    "--deadline", "deadline_s", type=DurationType(), default=10.0, show_default=True, help="Seconds to solve in."
+)
 @click.option("--gap", "relative_gap", type=float, default=0.0, show_default=True, help="Relative gap to stop at.")
 @click.option("--threads", type=int, default=1, show_default=True, help="Threads a solver may use.")
 @prints_results
@@ -78,8 +94,8 @@ def command(  # noqa: PLR0913 - one parameter an option
         return
     from msgspec.structs import replace
 
+    from bftrain.assembly import notes_on, solve, solve_with_all
     from bftrain.registry import note_on_name
-    from bftrain.solving import notes_on, solve, solve_with_all
     from bftrain.values import wire
     from bftrain.values.problem import AllocationProblem
     from bftrain.values.solution import Limits, Quality
@@ -101,10 +117,11 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 def _has_kinds(data: bytes) -> bool:
     """Say whether a problem counts nodes by kind; one that cannot be read is left to those who say why."""
-    import msgspec
+    from bftrain.errors import BadInput
+    from bftrain.values import wire
 
-    with suppress(msgspec.MsgspecError):
-        given = msgspec.json.decode(data)
+    with suppress(BadInput):
+        given = wire.decode(data, object)
         return isinstance(given, dict) and isinstance(given.get("nodes"), dict)
     return False
 
@@ -112,30 +129,26 @@ def _has_kinds(data: bytes) -> bool:
 def _share(data: bytes, where: str, policy: str | None, said: Mapping[str, object], out: Output) -> None:
     from msgspec.structs import replace
 
-    from bftrain.solving import share
+    from bftrain.assembly import share
     from bftrain.values import wire
     from bftrain.values.sharing import SharingProblem
 
-    problem = wire.decode(data, SharingProblem, where=where, fix=_DESCRIBED)
-    problem = replace(problem, **said)
+    problem = replace(wire.decode(data, SharingProblem, where=where, fix=_DESCRIBED), **said)
     shares = share(problem, policy or "")
-    out.result(shares, lambda: _shared(problem, shares))
+    for note in shares.notes or ():
+        out.warn(note)
 
+    def shown() -> RenderableType:
+        if not problem.tasks:
+            return _NO_TASKS
+        rows = []
+        for task, speed in zip(problem.tasks, shares.speeds.values(), strict=True):
+            parts = [shares.shares[task.name].get(kind) for kind in problem.nodes]
+            rows.append((task.name, *("" if part is None else f"{part:.2%}" for part in parts), f"{speed:.6g}"))
+        columns = ("", *(f"{count} {kind}" for kind, count in problem.nodes.items()), "speed")
+        return NarrowTable(f"{shares.policy}: {shares.value:.10g} ({shares.value_is})", columns, rows)
 
-def _shared(problem: SharingProblem, shares: Shares) -> RenderableType:
-    if not problem.tasks:
-        return _NO_TASKS
-    columns = ("", *(f"{count} {kind}" for kind, count in problem.nodes.items()), "speed")
-    title = f"{shares.policy}: {shares.value:.10g} ({shares.value_is})"
-    rows = [
-        (task.name, *(_part(shares.shares[task.name].get(kind)) for kind in problem.nodes), f"{speed:.6g}")
-        for task, speed in zip(problem.tasks, shares.speeds.values(), strict=True)
-    ]
-    return NarrowTable(title, columns, rows)
-
-
-def _part(share: float | None) -> str:
-    return "" if share is None else f"{share:.2%}"
+    out.result(shares, shown)
 
 
 def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> RenderableType:
@@ -154,15 +167,16 @@ def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> Rend
 
 
 def _side_by_side(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
-    """Give a column for each solver."""
     columns = ["", *(solution.solver for solution in solutions)]
     rows = [[task.name, *(_size(solution, task.name) for solution in solutions)] for task in problem.tasks]
-    rows.append(["nodes", *map(_nodes, solutions)])
-    rows.append(["value", *(_figure(solution.value) for solution in solutions)])
-    rows.append(["bound", *(_figure(solution.bound) for solution in solutions)])
-    rows.append(["termination", *(solution.termination for solution in solutions)])
-    rows.append(["wall ms", *(f"{solution.wall_s * 1e3:.2f}" for solution in solutions)])
-    yield NarrowTable(title, columns, rows)
+    figures: dict[str, Sequence[str]] = {
+        "nodes": [str(sum(solution.sizes.values())) if solution.sizes else "-" for solution in solutions],
+        "value": [_figure(solution.value) for solution in solutions],
+        "bound": [_figure(solution.bound) for solution in solutions],
+        "termination": [solution.termination for solution in solutions],
+        "wall ms": [f"{solution.wall_s * 1e3:.2f}" for solution in solutions],
+    }
+    yield NarrowTable(title, columns, [*rows, *([name, *cells] for name, cells in figures.items())])
 
 
 def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
@@ -180,12 +194,7 @@ def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solutio
     yield NarrowTable("", ["plan", *plans.values()], of_tasks)
 
 
-def _nodes(solution: Solution) -> str:
-    return str(sum(solution.sizes.values())) if solution.sizes else "-"
-
-
 def _size(solution: Solution, task: str) -> str:
-    """Return how many nodes it gets, and of which kind if nodes have kinds."""
     size = solution.sizes.get(task)
     return "-" if size is None else f"{size} {solution.kinds.get(task, '')}".strip()
 

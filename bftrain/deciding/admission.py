@@ -2,16 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from math import isfinite
+from typing import ClassVar, Final
 
-from bftrain.deciding.admission_capacity import DEMANDS, MIN, KindCapacity
 from bftrain.errors import BadInput
 from bftrain.ports import Queue
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.task import TaskSpec
+
+MIN: Final = "min"  # what a task cannot do without
+MAX: Final = "max"  # what a task can use
+DEMANDS: Final = (MIN, MAX)
+
+
+class KindCapacity:
+    """Every kind has room for ``factor`` times its nodes, and every task has its room in one kind.
+
+    Tasks that can use several kinds move to another one where that makes room. The first task of a kind always has
+    room. A later one has room if its demand is left, or, with ``over``, if anything is left.
+    """
+
+    def __init__(self, pools: Mapping[str, int], factor: float, demand: str, *, over: bool = False) -> None:
+        self._pools, self._demand, self._over = pools, demand, over
+        self._room = {kind: factor * count for kind, count in pools.items() if count}
+        self._in: dict[str, list[str]] = {kind: [] for kind in self._room}
+        self._demands: dict[str, dict[str, int]] = {}  # by task and kind, of those who have room
+        self._barred: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        """Return whether no task has room any more."""
+        if self._over:
+            return all(room <= 0 for room in self._room.values())
+        return len(self._barred) == len(self._room)
+
+    def take(self, name: str, spec: TaskSpec) -> bool:
+        """Give a task room if there is some for it."""
+        demands = self._of(spec)
+        kinds = sorted((kind for kind in demands if kind not in self._barred), key=lambda kind: -self._room[kind])
+        for kind in kinds:
+            if self._fits(kind, demands[kind]):
+                break
+        else:
+            for kind in kinds:
+                if self._clear(kind, demands[kind], set()):
+                    break
+            else:
+                return False
+        self._demands[name] = {kind: demands[kind] for kind in kinds}
+        self._put(name, kind)
+        return True
+
+    def bar(self, spec: TaskSpec) -> None:
+        """Leave no room to other tasks in the kinds that this task could use."""
+        self._barred.update(self._of(spec))
+
+    def _of(self, spec: TaskSpec) -> dict[str, int]:
+        return {
+            kind: spec.min_nodes if self._demand == MIN else min(spec.max_nodes, self._pools[kind])
+            for kind in self._room
+            if self._pools[kind] >= spec.min_nodes and spec.curve_on(kind) is not None
+        }
+
+    def _fits(self, kind: str, demand: int) -> bool:
+        if self._over:
+            return self._room[kind] > 0
+        return not self._in[kind] or demand <= self._room[kind]
+
+    def _put(self, name: str, kind: str) -> None:
+        self._in[kind].append(name)
+        self._room[kind] -= self._demands[name][kind]
+
+    def _clear(self, kind: str, demand: int, tried: set[str]) -> bool:
+        """Move tasks to kinds that were not tried until so much fits into this one."""
+        tried.add(kind)
+        for name in tuple(self._in[kind]):
+            for other, needed in self._demands[name].items():
+                if other not in tried and (self._fits(other, needed) or self._clear(other, needed, tried)):
+                    self._in[kind].remove(name)
+                    self._room[kind] += self._demands[name][kind]
+                    self._put(name, other)
+                    break
+            if self._fits(kind, demand):
+                tried.discard(kind)
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +97,23 @@ class FirstComeAdmission:
     """The ``max_tasks`` oldest unfinished tasks compete; the others wait until one of them is over."""
 
     max_tasks: int = 35
-    name: str = "first-come"
+    name: ClassVar[str] = "first-come"
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - others look at the pool
         """Take the first names."""
         return tuple(islice(waiting_or_running, self.max_tasks))
 
 
-def first_come(max_tasks: int) -> FirstComeAdmission:
-    """Build the admission; every registered admission is built from ``max_tasks`` and what else it names."""
-    return FirstComeAdmission(max_tasks)
-
-
 @dataclass(frozen=True, slots=True)
 class AdmitAll:
-    """All unfinished tasks compete, however many they are."""
+    """All unfinished tasks compete, however many they are: ``max_tasks`` does not matter."""
 
-    name: str = "all"
+    max_tasks: InitVar[int] = 0
+    name: ClassVar[str] = "all"
 
     def choose(self, queue: Queue) -> Sequence[str]:
         """Take all names."""
         return tuple(queue)
-
-
-def admit_all(max_tasks: int) -> AdmitAll:  # noqa: ARG001 - the one that has no such limit
-    """Build it."""
-    return AdmitAll()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +129,7 @@ class LoadAdmission:
     max_tasks: int = 35
     factor: float = 1.0
     demand: str = MIN
-    name: str = "load"
+    name: ClassVar[str] = "load"
 
     def __post_init__(self) -> None:
         check_demand(self.factor, self.demand, "factor")
@@ -77,11 +146,6 @@ class LoadAdmission:
             else:
                 rooms.bar(spec)
         return chosen
-
-
-def by_load(max_tasks: int, factor: float = 1.0, demand: str = MIN) -> LoadAdmission:
-    """Build it."""
-    return LoadAdmission(max_tasks, factor, demand)
 
 
 def check_number(given: object, name: str, *, above: float) -> None:
@@ -110,7 +174,7 @@ class QuotaAdmission:
     nodes: int | None = None
     tasks: int | None = None
     entities: Mapping[str, Entity] = field(default_factory=dict)
-    name: str = "quota"
+    name: ClassVar[str] = "quota"
 
     def __post_init__(self) -> None:
         for what in ("nodes", "tasks"):
@@ -142,7 +206,9 @@ class QuotaAdmission:
         for user, mine in of_user.items():
             nodes, _, inside = self._quota(user)
             specs = [queue.spec(name) for name in mine]
-            most = [spec.max_nodes for spec in specs] if nodes is None else _divided(specs, nodes, inside)
+            most = [spec.max_nodes for spec in specs]
+            if nodes is not None:
+                most = _divided([spec.min_nodes for spec in specs], most, nodes, inside)
             chosen.update(zip(mine, most, strict=True))
         return chosen
 
@@ -159,32 +225,17 @@ class QuotaAdmission:
         return nodes, self.tasks if own.tasks is None else own.tasks, own.inside
 
 
-def quota(
-    max_tasks: int, nodes: int | None = None, tasks: int | None = None, *, entities: Mapping[str, Entity]
-) -> QuotaAdmission:
-    """Build it; ``nodes`` and ``tasks`` are for users who have no quota of their own."""
-    return QuotaAdmission(max_tasks, nodes, tasks, entities)
+def _divided(least: Sequence[int], largest: Sequence[int], nodes: int, inside: Inside) -> list[int]:
+    """Divide a user's nodes over tasks that get their minimum all of them: evenly, or the oldest first.
 
-
-def _divided(specs: Sequence[TaskSpec], nodes: int, inside: Inside) -> list[int]:
-    """Divide a user's nodes over tasks that get their minimum all of them: evenly, or the oldest first."""
-    most = [spec.min_nodes for spec in specs]
-    spare = nodes - sum(most)
+    Evenly: raise the smallest first until nothing is spare; of the same size, the oldest gets what does not divide.
+    """
+    sizes, spare = list(least), nodes - sum(least)
     if inside is Inside.FIFO:
-        for number, spec in enumerate(specs):
-            more = min(spec.max_nodes - most[number], spare)
-            most[number], spare = most[number] + more, spare - more
-        return most
-    return _levelled(most, [spec.max_nodes for spec in specs], spare)
-
-
-def _levelled(least: Iterable[int], largest: Sequence[int], spare: int) -> list[int]:
-    """Raise the smallest first until nothing is spare; of the same size, the oldest gets what does not divide."""
-    sizes = list(least)
-    while spare:
-        growing = [number for number, size in enumerate(sizes) if size < largest[number]]
-        if not growing:
-            break
+        for number, most in enumerate(largest):
+            more = min(most - sizes[number], spare)
+            sizes[number], spare = sizes[number] + more, spare - more
+    while spare and (growing := [number for number, size in enumerate(sizes) if size < largest[number]]):
         low = min(sizes[number] for number in growing)
         lowest = [number for number in growing if sizes[number] == low]
         above = [sizes[number] for number in growing if sizes[number] > low] + [largest[number] for number in lowest]

@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from bftrain.deciding.admission_view import AdmissionView
 from bftrain.deciding.task_table import TaskEntry, TaskTable
-from bftrain.errors import BadInput, BftrainError, BrokenPlugin
-from bftrain.exception_text import raised
+from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
-from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
 from bftrain.values.events import (
+    AdmissionUpdate,
     Event,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
+    TaskInfo,
     TaskMeasured,
     TaskSubmitted,
 )
 from bftrain.values.problem import CompetingTask
+from bftrain.values.task import TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionView:
+    """The unfinished tasks that are not paused, in the order they were submitted, at one moment.
+
+    ``pool`` counts the nodes that are idle, held by tasks or not; ``pools`` the same by kind.
+    """
+
+    time_s: float
+    pools: Mapping[str, int]
+    _task_table: TaskTable
+
+    @property
+    def pool(self) -> int:
+        """The number of idle nodes of all kinds, held by tasks or not."""
+        return sum(self.pools.values())
+
+    def __iter__(self) -> Iterator[str]:
+        return self._task_table.willing()
+
+    def __contains__(self, task: str) -> bool:
+        member = self._task_table.get(task)
+        return member is not None and not member.paused
+
+    def spec(self, task: str) -> TaskSpec:
+        """What is known of it now, measurements included."""
+        return self._task_table[task].spec
+
+    def size(self, task: str) -> int:
+        """How many nodes it holds."""
+        return self._task_table[task].size
+
+    def work_left(self, task: str) -> float | None:
+        """How many samples it still has to do, as far as is known; ``None`` if it has no end."""
+        return self._task_table[task].work_left_samples
+
+    def most_nodes(self, task: str) -> int:
+        """How many nodes it could hold now, if it had all of them; 0 if they are too few for it."""
+        spec = self.spec(task)
+        most = max((count for kind, count in self.pools.items() if spec.curve_on(kind) is not None), default=0)
+        return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
+
 
 NO_LIMIT: Final = 0  # of the nodes that a task may get
 
@@ -34,60 +78,54 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class AdmissionControl:
-    """Stands before a roster. It changes nothing there."""
+    """Stands before a task table. It changes nothing there."""
 
-    def __init__(self, admission: Admission | ChoosingAdmission, roster: TaskTable) -> None:
+    def __init__(self, admission: Admission | ChoosingAdmission, task_table: TaskTable) -> None:
         self._admission = admission
         self._ask = _asked(admission)
         self._books = admission if isinstance(admission, NotingAdmission) else None
-        self._roster = roster
+        self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
 
     # -- who competes
 
     def chosen(self, time_s: float, pools: Mapping[str, int]) -> Mapping[str, int]:
         """Name who competes, each with the most nodes that it may get or ``NO_LIMIT``; perhaps some who are unknown."""
-        queue = AdmissionView(time_s, pools, self._roster)
+        queue = AdmissionView(time_s, pools, self._task_table)
         try:
             found = self._ask(queue)
             return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
         except Exception as error:
             raise self._broken(error) from error
 
-    def limited(self, tasks: Iterable[CompetingTask], most: Mapping[str, int]) -> tuple[CompetingTask, ...]:
+    def limited(self, tasks: list[CompetingTask], limits: Mapping[str, int]) -> tuple[CompetingTask, ...]:
         """Give the tasks as they compete if each may get so many nodes at most."""
-        if not any(most.values()):
-            return tuple(tasks)
-        return tuple(self._limited(task, most[task.name]) for task in tasks)
-
-    def _limited(self, task: CompetingTask, most: int) -> CompetingTask:
-        if most == NO_LIMIT or most >= task.max_nodes:
-            return task
-        if most < task.min_nodes:
-            what = f"lets task '{task.name}' have {most} nodes, and it needs {task.min_nodes}"
-            raise BrokenPlugin(what, where=self._where, fix="exclude tasks whose limit is below min_nodes")
-        return msgspec.structs.replace(task, max_nodes=most)
+        if any(limits.values()):
+            for place, task in enumerate(tasks):
+                most = limits[task.name]
+                if most != NO_LIMIT and most < task.min_nodes:
+                    what = f"lets task '{task.name}' have {most} nodes, and it needs {task.min_nodes}"
+                    raise BrokenPlugin(what, where=self._where, fix="exclude tasks whose limit is below min_nodes")
+                if most != NO_LIMIT and most < task.max_nodes:
+                    tasks[place] = msgspec.structs.replace(task, max_nodes=most)
+        return tuple(tasks)
 
     # -- what happened
 
-    def passed(self, time_s: float) -> None:
+    def advance_time(self, time_s: float) -> None:
         """Tell that time went on up to here with the nodes that are held now; before these change."""
         if self._books is not None:
-            self._note(AdmissionUpdate(time_s=time_s, used=self._roster.used))
+            self._note(AdmissionUpdate(time_s=time_s, used=self._task_table.used))
 
-    def happened(self, events: Iterable[Event], time_s: float) -> Iterator[str]:
-        """Tell what the roster has taken in; gives remarks on what was submitted."""
+    def on_events(self, events: Iterable[Event], time_s: float) -> Iterator[str]:
+        """Tell what the task table has taken in; gives remarks on what was submitted."""
         events = tuple(events)
         if self._books is not None:
             self._tell(events, time_s)
-        remark = getattr(self._admission, "remark", None)
-        if remark is None:
-            return
+        remark: Callable[[TaskSpec], str] = getattr(self._admission, "remark", lambda _: "")
         for event in events:
-            if isinstance(event, TaskSubmitted):
-                said = remark(event.spec)
-                if said:
-                    yield f"task '{event.spec.name}' {said}"
+            if isinstance(event, TaskSubmitted) and (said := remark(event.spec)):
+                yield f"task '{event.spec.name}' {said}"
 
     def _tell(self, events: tuple[Event, ...], time_s: float) -> None:
         finished: list[str] = []
@@ -102,45 +140,44 @@ class AdmissionControl:
                 continue
             if isinstance(event, TaskFinished):
                 finished.append(task)
-            elif isinstance(event, TaskCancelled) or (isinstance(event, TaskFailed) and self._given_up(task)):
+            elif isinstance(event, TaskCancelled) or (
+                # One that failed and is there without failures is another one, submitted under its name
+                isinstance(event, TaskFailed) and not (task in self._task_table and self._task_table[task].failures)
+            ):
                 dropped.append(task)
             else:
                 continue
             self._known.remove(task)  # from here on, another one may have its name
             changed.pop(task, None)
         submitted = (event.spec.name for event in events if isinstance(event, TaskSubmitted))
-        entered = [name for name in dict.fromkeys(submitted) if name in self._roster and name not in self._known]
+        entered = [name for name in dict.fromkeys(submitted) if name in self._task_table and name not in self._known]
         self._known.update(entered)
         if finished or dropped or entered or changed:
-            news = AdmissionUpdate(
-                time_s=time_s,
-                finished=tuple(finished),
-                dropped=tuple(dropped),
-                entered=tuple(map(self._info, entered)),
-                changed=tuple(map(self._info, changed)),
+            self._note(
+                AdmissionUpdate(
+                    time_s=time_s,
+                    finished=tuple(finished),
+                    dropped=tuple(dropped),
+                    entered=tuple(map(self._info, entered)),
+                    changed=tuple(map(self._info, changed)),
+                )
             )
-            self._note(news)
-
-    def _given_up(self, task: str) -> bool:
-        member = self._roster.get(task)
-        return member is None or not member.failures  # else it is another one, submitted under its name
 
     # -- what survives
 
     @property
     def kept(self) -> AdmissionSnapshot | None:
         """The admission's books, if it keeps any."""
-        return (
-            None if self._books is None else AdmissionSnapshot(admission=self._admission.name, books=self._books.kept())
-        )
+        books = self._books
+        return None if books is None else AdmissionSnapshot(admission=self._admission.name, books=books.kept())
 
-    def take_up(self, kept: AdmissionSnapshot | None, time_s: float) -> None:
+    def restore(self, kept: AdmissionSnapshot | None, time_s: float) -> None:
         """Go on with this state; an admission that takes over from one without state receives all present tasks."""
         if self._books is None:
             return
-        self._known = set(self._roster)
+        self._known = set(self._task_table)
         if kept is None or kept.admission != self._admission.name:
-            self._note(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._info, self._roster))))
+            self._note(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._info, self._task_table))))
             return
         try:
             self._books.take_up(kept.books)
@@ -157,7 +194,7 @@ class AdmissionControl:
                 raise self._broken(error) from error
 
     def _info(self, name: str) -> TaskInfo:
-        member: TaskEntry = self._roster[name]
+        member: TaskEntry = self._task_table[name]
         return TaskInfo(spec=member.spec, work_left_samples=member.work_left_samples)
 
     @property

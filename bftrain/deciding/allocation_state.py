@@ -3,57 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
+import msgspec
+
+from bftrain.deciding.admission_control import AdmissionSnapshot
+from bftrain.deciding.node_stay import NodeStay
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.task_table import TaskTable
-from bftrain.errors import BadInput, BrokenPlugin
-from bftrain.exception_text import raised
+from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
+from bftrain.errors import BadInput, BrokenPlugin, raised
 from bftrain.ports import OrderedPlacement, Placement
+from bftrain.values import events as happened
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
-from bftrain.values.events import (
-    Event,
-    NodesJoined,
-    NodesLeft,
-    TaskCancelled,
-    TaskFailed,
-    TaskFinished,
-    TaskMeasured,
-    TaskPaused,
-    TaskResumed,
-    TaskSubmitted,
-)
-from bftrain.values.kinds import ANY_KIND
-from bftrain.values.mapped import NOTHING
+from bftrain.values.curve import ANY_KIND
+from bftrain.values.events import Event, NodesJoined, NodesLeft
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import NOTHING
+
+
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Nodes of one group, in their order, all of one kind."""
+
+    number: int
+    nodes: tuple[str, ...]
+    kind: str = ANY_KIND
+
+
+class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An unfinished task; ``held`` are its nodes in the order in which it got them, each with its group.
+
+    All of them are of one ``kind``. What a task had so far (``past``) is missing in journals of earlier versions.
+    """
+
+    spec: TaskSpec
+    held: tuple[tuple[str, int], ...] = ()
+    failures: int = 0
+    work_left_samples: float | None = None
+    paused: bool = False
+    kind: str = ANY_KIND
+    past: TaskHistory | None = None
+
+
+class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The complete state of a Harvester, from which a new one continues identically.
+
+    Orders matter: they break ties when nodes and tasks are chosen.
+    """
+
+    time_s: float | None  # of the last event or decision; None: nothing happened yet
+    decisions: int
+    next_group: int
+    free: tuple[NodeGroup, ...]
+    tasks: tuple[UnfinishedTask, ...]
+    competed: tuple[str, ...]
+    owed: tuple[Action, ...]
+    notes: tuple[str, ...]
+    admission: AdmissionSnapshot | None = None  # of one that keeps books
+    node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
 
 
 class AllocationState:
-    """The books of a Harvester: pool and roster, changed together. ``notes`` collects what was odd."""
+    """The books of a Harvester: pool and task table, changed together. ``notes`` collects what was odd."""
 
     def __init__(self, placement: Placement, max_failures: int) -> None:
         self._placement = placement
         self._max_failures = max_failures
         self._ordered = placement if isinstance(placement, OrderedPlacement) else None
         self.pool = NodePool(self._ordered.position if self._ordered else None)
-        self.roster = TaskTable()
+        self.task_table = TaskTable()
         self.notes: list[str] = []
 
     def knows(self, task: str) -> bool:
         """Say whether a task is unfinished; if not, a note says so."""
-        if task in self.roster:
+        if task in self.task_table:
             return True
         self.notes.append(f"task '{task}' is unknown or over")
         return False
 
-    def departing(self, events: Iterable[Event]) -> int:
-        """Return how many nodes of the pool leave in these events."""
-        left = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
-        return sum(map(self.pool.__contains__, left))
+    # -- snapshots
 
-    def holds_nodes(self, task: str) -> bool:
-        """Say whether a task is unfinished and has a node."""
-        member = self.roster.get(task)
-        return member is not None and member.size > 0
+    def free_groups(self) -> tuple[NodeGroup, ...]:
+        """Return the free nodes for a snapshot."""
+        return tuple(
+            NodeGroup(number=number, nodes=tuple(nodes), kind=self.pool.kind_of(next(iter(nodes))))
+            for number, nodes in self.pool.free.items()
+        )
+
+    def unfinished_tasks(self) -> tuple[UnfinishedTask, ...]:
+        """Return the unfinished tasks for a snapshot."""
+        return tuple(
+            UnfinishedTask(
+                spec=member.spec,
+                held=tuple(member.held.items()),
+                failures=member.failures,
+                work_left_samples=member.work_left_samples,
+                paused=member.paused,
+                kind=member.kind if member.held else ANY_KIND,
+                past=member.past,
+            )
+            for member in map(self.task_table.__getitem__, self.task_table)
+        )
+
+    def restore(self, snapshot: HarvesterSnapshot) -> None:
+        """Fill a new state with what a snapshot holds."""
+        now_s = snapshot.time_s or 0.0
+        for task in snapshot.tasks:
+            member = TaskEntry(
+                task.spec,
+                task.past or TaskHistory(submitted_s=task.spec.submit_s, since_s=now_s),
+                failures=task.failures,
+                work_left_samples=task.work_left_samples,
+                paused=task.paused,
+            )
+            self.task_table.enrol(member, dict(task.held), task.kind)
+        held = {node: group for task in snapshot.tasks for node, group in task.held}
+        free = {group.number: group.nodes for group in snapshot.free}
+        kinds = {node: task.kind for task in snapshot.tasks if task.kind for node, _ in task.held}
+        kinds.update({node: group.kind for group in snapshot.free if group.kind for node in group.nodes})
+        self.pool.restore(free, held, snapshot.next_group, kinds)
+        self.task_table.now_s = now_s
+        self.notes.extend(snapshot.notes)
 
     # -- events
 
@@ -66,7 +135,11 @@ class AllocationState:
         for number, event in enumerate(events):
             if isinstance(event, NodesJoined):
                 # A node that joined and then left is gone; one that left and then joined is ours again
-                self._join([node for node in event.nodes if left_last.get(node, -1) < number], event.kind)
+                fresh = [node for node in event.nodes if left_last.get(node, -1) < number]
+                known, kind = self.pool.join(fresh, event.kind), event.kind
+                self._note_if(known, "joined but was in the pool already")
+                others = [node for node in known if self.pool.kind_of(node) != kind]
+                self._note_if(others, f"is in the pool as another kind than {kind!r}")
             else:
                 actions.extend(self._take_in(event))
         return tuple(actions)
@@ -78,52 +151,47 @@ class AllocationState:
         if not gone:
             return []
         actions: list[Action] = [Release(nodes=tuple(gone))]
-        for task, lost in self.roster.lose(gone).items():
-            member = self.roster[task]
+        for task, lost in self.task_table.lose(gone).items():
+            member = self.task_table[task]
             if member.size >= member.spec.min_nodes:
                 actions.append(Shrink(task=task, nodes=tuple(lost), cause=Cause.PREEMPTED))
                 continue
-            rest = self.roster.vacate(task)
+            rest = self.task_table.vacate(task)
             self.pool.give_back(rest)
             cause = Cause.BELOW_MINIMUM if rest else Cause.PREEMPTED
             actions.append(Stop(task=task, nodes=(*lost, *rest), cause=cause))
         return actions
 
     def _take_in(self, event: Event) -> Iterable[Action]:
+        tasks = self.task_table
         match event:
-            case TaskSubmitted():
-                self._submit(event)
-            case TaskMeasured() if self.knows(event.task):
-                self.roster[event.task].measured(event)
-            case TaskFinished() if self.knows(event.task):
-                self.pool.give_back(self.roster.remove(event.task))
-            case TaskCancelled() if self.knows(event.task):
-                return self._end(event.task, Cause.CANCELLED)
-            case TaskFailed() if self.knows(event.task):
-                return self._fail(event)
-            case TaskPaused() if self.knows(event.task):
-                self.roster[event.task].paused = True
-                return self._vacated(event.task, Cause.PAUSED)
-            case TaskResumed() if self.knows(event.task):
-                self.roster[event.task].paused = False
+            case happened.TaskSubmitted(spec=spec) if spec.name in tasks:
+                self.notes.append(f"task '{spec.name}' was submitted again while it is unfinished")
+            case happened.TaskSubmitted(spec=spec):
+                tasks.add(spec)
+                self.notes.extend(f"task '{spec.name}': {note}" for note in self._worth_knowing(spec))
+            case happened.TaskMeasured() if self.knows(event.task):
+                tasks[event.task].measured(event)
+            case happened.TaskFinished() if self.knows(event.task):
+                self.pool.give_back(tasks.remove(event.task))
+            case happened.TaskCancelled() if self.knows(event.task):
+                return self._stop(event.task, Cause.CANCELLED, is_over=True)
+            case happened.TaskFailed() if self.knows(event.task):
+                member = tasks[event.task]
+                member.failures += 1
+                given_up = member.failures >= self._max_failures
+                if given_up:
+                    what = f"given up after {member.failures} failures: {event.reason}"
+                    self.notes.append(f"task '{event.task}' {what}")
+                return self._stop(event.task, Cause.FAILED, is_over=given_up)
+            case happened.TaskPaused() if self.knows(event.task):
+                tasks[event.task].paused = True
+                return self._stop(event.task, Cause.PAUSED)
+            case happened.TaskResumed() if self.knows(event.task):
+                tasks[event.task].paused = False
             case _:
                 pass  # departures were dealt with first; an unknown task was noted
         return ()
-
-    def _join(self, nodes: list[str], kind: str) -> None:
-        known = self.pool.join(nodes, kind)
-        self._note_if(known, "joined but was in the pool already")
-        self._note_if(
-            [node for node in known if self.pool.kind_of(node) != kind], f"is in the pool as another kind than {kind!r}"
-        )
-
-    def _submit(self, event: TaskSubmitted) -> None:
-        name = event.spec.name
-        if name in self.roster:
-            self.notes.append(f"task '{name}' was submitted again while it is unfinished")
-            return
-        self.roster.add(event.spec)
-        self.notes.extend(f"task '{name}': {note}" for note in self._worth_knowing(event.spec))
 
     def _worth_knowing(self, spec: TaskSpec) -> Iterator[str]:
         """Return warnings about a new task: sizes that were never measured, and that it runs on no present node."""
@@ -134,21 +202,8 @@ class AllocationState:
         if spec.curves and len(self.pool) and not any(spec.curve_on(kind) for kind in self.pool.counts or (ANY_KIND,)):
             yield f"runs on {', '.join(spec.curves)} only, and none of these nodes is idle now: it waits"
 
-    def _fail(self, event: TaskFailed) -> Iterable[Action]:
-        member = self.roster[event.task]
-        member.failures += 1
-        if member.failures >= self._max_failures:
-            self.notes.append(f"task '{event.task}' given up after {member.failures} failures: {event.reason}")
-            return self._end(event.task, Cause.FAILED)
-        return self._vacated(event.task, Cause.FAILED)
-
-    def _vacated(self, task: str, cause: Cause) -> Iterable[Action]:
-        nodes = self.roster.vacate(task)
-        self.pool.give_back(nodes)
-        return (Stop(task=task, nodes=nodes, cause=cause),) if nodes else ()
-
-    def _end(self, task: str, cause: Cause) -> Iterable[Action]:
-        nodes = self.roster.remove(task)
+    def _stop(self, task: str, cause: Cause = Cause.DECIDED, *, is_over: bool = False) -> Iterable[Action]:
+        nodes = self.task_table.remove(task) if is_over else self.task_table.vacate(task)
         self.pool.give_back(nodes)
         return (Stop(task=task, nodes=nodes, cause=cause),) if nodes else ()
 
@@ -164,56 +219,36 @@ class AllocationState:
 
         A task that is to have nodes of another kind than it holds gives all of them up, and starts again.
         """
-        if self.pool.any_kind_known:
-            for name in self.roster.moved(sizes, kinds):
-                yield self._shrink(name, self.roster[name].size)
-        change = self.roster.changes(sizes)
+        tasks, pool, placement = self.task_table, self.pool, self._placement
+        if pool.counts:
+            for name in tasks.moved(sizes, kinds):
+                yield from self._stop(name)
+        change = tasks.changes(sizes)
         for name, difference in change.items():
-            if difference < 0:
-                yield self._shrink(name, -difference)
+            held = tasks[name].held
+            if difference == -len(held):
+                yield from self._stop(name)
+            elif difference < 0:
+                nodes = self._placed(partial(placement.give_up, held, -difference), -difference, held.__contains__)
+                tasks.withdraw(name, nodes)
+                pool.give_back(nodes)
+                yield Shrink(task=name, nodes=nodes)
         growing = (name for name in change if change[name] > 0)
         # Who needs most chooses first, so that large groups are not broken up for small needs
         for name in sorted(growing, key=lambda name: -change[name]):
             yield self._grow(name, change[name], kinds.get(name, ANY_KIND))
 
-    def follow(self, actions: Iterable[Action]) -> None:
-        """Do as a decision did before, node by node."""
-        for action in actions:
-            match action:
-                case Start() | Grow() if action.task in self.roster and all(map(self.pool.is_free, action.nodes)):
-                    self.roster.assign(action.task, self.pool.take(action.nodes), self.pool.kind_of(action.nodes[0]))
-                case Shrink() | Stop() if set(action.nodes) <= set(self._held(action.task)):
-                    self.roster.withdraw(action.task, action.nodes)
-                    self.pool.give_back(action.nodes)
-                case _:
-                    raise BadInput(f"does not follow from the events before: {action}", where="decision")
-
-    def _held(self, task: str) -> Mapping[str, int]:
-        member = self.roster.get(task)
-        return {} if member is None else member.held
-
-    def _shrink(self, task: str, count: int) -> Action:
-        held = self.roster[task].held
-        if count == len(held):
-            nodes = self.roster.vacate(task)
-            self.pool.give_back(nodes)
-            return Stop(task=task, nodes=nodes)
-        nodes = self._placed(lambda: self._placement.give_up(held, count), count, held.__contains__)
-        self.roster.withdraw(task, nodes)
-        self.pool.give_back(nodes)
-        return Shrink(task=task, nodes=nodes)
-
     def _grow(self, task: str, count: int, kind: str) -> Action:
-        held, ordered = self.roster[task].held, self._ordered
+        held, ordered = self.task_table[task].held, self._ordered
 
         def choose_nodes() -> Iterable[str]:
             if ordered is None:
                 return self._placement.take(held, self.pool.free_of(kind), count)
             return ordered.take_ordered(held, self.pool.ordered_of(kind), count)
 
-        nodes = self._placed(choose_nodes, count, lambda node: self.pool.is_free_as(node, kind))
+        nodes = self._placed(choose_nodes, count, lambda node: self.pool.is_free(node, kind))
         action = Grow if held else Start
-        self.roster.assign(task, self.pool.take(nodes), kind)
+        self.task_table.assign(task, self.pool.take(nodes), kind)
         return action(task=task, nodes=nodes)
 
     def _placed(
@@ -229,3 +264,18 @@ class AllocationState:
             what = f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had"
             raise BrokenPlugin(what, where=where, fix=fix)
         return nodes
+
+    def follow(self, actions: Iterable[Action]) -> None:
+        """Do as a decision did before, node by node."""
+        tasks, pool = self.task_table, self.pool
+        for action in actions:
+            match action:
+                case Start() | Grow() if action.task in tasks and all(map(pool.is_free, action.nodes)):
+                    tasks.assign(action.task, pool.take(action.nodes), pool.kind_of(action.nodes[0]))
+                case Shrink(task=task) | Stop(task=task) if task in tasks and tasks[task].held.keys() >= {
+                    *action.nodes
+                }:
+                    tasks.withdraw(task, action.nodes)
+                    pool.give_back(action.nodes)
+                case _:
+                    raise BadInput(f"does not follow from the events before: {action}", where="decision")

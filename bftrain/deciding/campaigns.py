@@ -15,15 +15,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from bftrain.deciding.admission import check_demand, check_number
-from bftrain.deciding.admission_capacity import MAX, KindCapacity
+from bftrain.deciding.admission import MAX, KindCapacity, check_demand, check_number
 from bftrain.deciding.ostrich_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
 from bftrain.ports import Queue
-from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
+from bftrain.values.events import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 
@@ -79,7 +78,7 @@ class CampaignAdmission:
     load: float = LOAD
     demand: str = MAX
     entities: Mapping[str, Entity] = field(default_factory=dict)
-    name: str = "campaigns"
+    name: ClassVar[str] = "campaigns"
     virtual: VirtualSchedule[str] = field(default_factory=VirtualSchedule, init=False, compare=False)
     _campaigns: dict[int, _Campaign] = field(default_factory=dict, init=False, compare=False)
     _tasks: dict[str, _Task] = field(default_factory=dict, init=False, compare=False)
@@ -108,17 +107,11 @@ class CampaignAdmission:
     def ranked(self) -> Iterator[str]:
         """Give all tasks, the first in rank first: by virtual end, then creation, user and number of the campaign."""
         if self._order is None:
-            ends = self.virtual.tag
-            known = self._campaigns
-            self._order = sorted(
-                known,
-                key=lambda number: (
-                    round(ends[number] * PRECISION),
-                    known[number].created_s,
-                    known[number].user,
-                    number,
-                ),
-            )
+            ends, known = self.virtual.tag, self._campaigns
+            rank = {
+                number: (round(ends[number] * PRECISION), each.created_s, each.user) for number, each in known.items()
+            }
+            self._order = sorted(known, key=lambda number: (rank[number], number))
         return (name for number in self._order for _, _, name in self._campaigns[number].tasks)
 
     # -- updates
@@ -142,31 +135,23 @@ class CampaignAdmission:
 
     def _enter(self, update: TaskInfo, now_s: float) -> None:
         spec = update.spec
-        number = self._campaign_of(spec, now_s)
-        campaign = self._campaigns[number]
+        key = (spec.user, spec.campaign)
+        number = self._last.get(key, -1)
+        campaign = self._campaigns.get(number)
+        if campaign is None or not (spec.campaign or now_s < campaign.created_s + self.gap_s):
+            number, self._numbers = self._numbers, self._numbers + 1
+            campaign = _Campaign(user=spec.user, label=spec.campaign, created_s=now_s)
+            self._campaigns[number], self._last[key] = campaign, number
         task = _Task(campaign=number, number=self._numbers, work=_work(spec), endless=spec.work_samples is None)
         self._numbers += 1
         self._tasks[spec.name] = task
         insort(campaign.tasks, (task.work, task.number, spec.name))
         task.left = _left(update)
         task.added = task.work * task.left
-        entity = self.entities.get(spec.user)
-        share = entity.weight if entity else 1.0
-        self.virtual.add(spec.user, number, task.added, share)
+        self.virtual.add(spec.user, number, task.added, self._share(spec.user))
         if task.endless:
             self._endless[number] = self._endless.get(number, 0) + 1
         self._order = None
-
-    def _campaign_of(self, spec: TaskSpec, now_s: float) -> int:
-        key = (spec.user, spec.campaign)
-        number = self._last.get(key, -1)
-        known = self._campaigns.get(number)
-        if known is not None and (spec.campaign or now_s < known.created_s + self.gap_s):
-            return number
-        number, self._numbers = self._numbers, self._numbers + 1
-        self._campaigns[number] = _Campaign(user=spec.user, label=spec.campaign, created_s=now_s)
-        self._last[key] = number
-        return number
 
     def _change(self, update: TaskInfo) -> None:
         """Learn how much of a task is left, and that it takes more work or less than was believed."""
@@ -256,17 +241,12 @@ class CampaignAdmission:
             endless = sum(self._tasks[name].endless for _, _, name in campaign.tasks)
             if endless:
                 self._endless[number] = endless
-        self.virtual.take_up(books.virtual, books.virtual.users)
+        self.virtual.restore(books.virtual, books.virtual.users)
         for user in books.virtual.users:
-            entity = self.entities.get(user)
-            self.virtual.share(user, entity.weight if entity else 1.0)
+            self.virtual.share(user, self._share(user))
 
-
-def campaigns(
-    max_tasks: int, gap_s: float = GAP_S, load: float = LOAD, demand: str = MAX, *, entities: Mapping[str, Entity]
-) -> CampaignAdmission:
-    """Build it."""
-    return CampaignAdmission(max_tasks, gap_s, load, demand, entities)
+    def _share(self, user: str) -> float:
+        return self.entities[user].weight if user in self.entities else 1.0
 
 
 def _work(spec: TaskSpec) -> float:
@@ -279,6 +259,5 @@ def _work(spec: TaskSpec) -> float:
 
 
 def _left(update: TaskInfo) -> float:
-    """Give the part of a task's work that is left."""
     whole, left = update.spec.work_samples, update.work_left_samples
     return 1.0 if whole is None or left is None else min(1.0, max(0.0, left / whole))

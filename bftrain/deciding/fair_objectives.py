@@ -4,26 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.equal_share_speed import isolated_speed
 from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
-from bftrain.deciding.objectives import speed
-from bftrain.deciding.unservable_tasks import raisable, waiting
-from bftrain.values.capabilities import ObjectiveCapabilities
+from bftrain.deciding.objectives import (
+    Entries,
+    ForEach,
+    OfSpeeds,
+    alone,
+    as_they_are,
+    each_task,
+    isolated_speeds,
+    speed,
+)
+from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.table import ValueTable
 
-Entries = NDArray[np.float64]
+_LARGEST: Final = 20_000_000  # numbers looked at to count exactly over several kinds; some 20 ms
+
+
+def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Give the places of those tasks that count and are better off at some size than at none."""
+    return tuple(np.flatnonzero(counts & (scores.max(axis=1, initial=-np.inf) > scores[:, 0])).tolist())
+
+
+def waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int:
+    """Say how many of the ``counted`` tasks must wait: not all smallest sizes that raise a score fit together.
+
+    Kinds count separately. Over several kinds that are too large to count exactly it may be too many, never too few.
+    """
+    rows = scores[list(counted)]
+    raised = rows > rows[:, :1]
+    pools = [table.problem.by_kind[kind] for kind in table.kinds]
+    # Fewest nodes that raise a score, by task and kind; more than there are where none do
+    needs = np.empty((len(counted), len(pools)), dtype=np.int64)
+    for number, pool in enumerate(pools):
+        here = raised & (table.kind_of == number)
+        needs[:, number] = np.where(here, table.nodes, pool + 1).min(axis=1, initial=pool + 1)
+    return len(counted) - together(needs, pools)
+
+
+def together(needs: NDArray[np.int64], pools: list[int]) -> int:
+    """Count how many can have what they need at once."""
+    if len(pools) == 1:
+        return int(np.searchsorted(np.sort(needs[:, 0]).cumsum(), pools[0], side="right"))
+    if prod(count + 1 for count in pools) * max(needs.size, 1) <= _LARGEST:
+        return _most(needs, pools)
+    return _one_after_the_other(needs, pools)
+
+
+def _most(needs: NDArray[np.int64], pools: list[int]) -> int:
+    """Count over every number of free nodes of each kind, one task after the other."""
+    most = np.zeros([count + 1 for count in pools], dtype=np.int32)
+    for row in needs.tolist():
+        before = most.copy()
+        for axis, (need, count) in enumerate(zip(row, pools, strict=True)):
+            if need <= count:
+                ahead, behind = (np.moveaxis(array, axis, 0) for array in (most, before))
+                np.maximum(ahead[need:], behind[: count + 1 - need] + 1, out=ahead[need:])
+    return int(most.flat[-1])
+
+
+def _one_after_the_other(needs: NDArray[np.int64], pools: list[int]) -> int:
+    """Place those with the least choice and the smallest needs first, each where least is missing then: a bound."""
+    left = list(pools)
+    there = needs <= np.array(pools)
+    parts = np.where(there, needs / np.maximum(pools, 1), np.inf)
+    placed = 0
+    for place in np.lexsort((there.sum(axis=1), parts.min(axis=1, initial=np.inf))).tolist():
+        fits = [kind for kind, free in enumerate(left) if there[place, kind] and needs[place, kind] <= free]
+        if fits:
+            kind = max(fits, key=lambda kind: (left[kind] - needs[place, kind]) / pools[kind])
+            left[kind] -= int(needs[place, kind])
+            placed += 1
+    return placed
+
+
 Scores = Callable[[ValueTable], tuple[Entries, NDArray[np.bool_]]]
 
 
-def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-    """Node-seconds a second; none at sizes at which the task does not run: idle nodes serve no task."""
-    return np.where(speed(task, sizes) > 0.0, sizes, 0).astype(np.float64)
+def _nodes(speeds: Entries, sizes: NDArray[np.int64], _each: ForEach) -> Entries:
+    return np.where(speeds > 0.0, sizes, 0).astype(np.float64)
 
 
 _BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False)
@@ -41,12 +108,12 @@ class FairObjective:
     name: str
     scores: Scores
     all_in_turn: bool = False
-    per_second: Callable[[CompetingTask, NDArray[np.int64]], Entries] = speed
+    of_speeds: OfSpeeds = as_they_are
     capabilities: ObjectiveCapabilities = _BY_HISTORY
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
         """Say what a task does a second, alone."""
-        return self.per_second(task, sizes)
+        return alone(self.of_speeds, task, sizes)
 
     def recast(self, table: ValueTable) -> ValueTable:
         """Give the table that is solved: how well off every task is, and that the worst-off come first."""
@@ -67,9 +134,7 @@ class HierarchicalObjective:
     name: str
     capabilities: ObjectiveCapabilities = _BY_HISTORY
 
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Samples per second."""
-        return speed(task, sizes)
+    values, of_speeds = staticmethod(speed), staticmethod(as_they_are)
 
     def recast(self, table: ValueTable) -> ValueTable:
         """Give the table that is solved: the service of every user, and which user has which tasks."""
@@ -95,44 +160,30 @@ class HierarchicalObjective:
         return ValueTable(problem=problem, values=scores, coupling=coupling)
 
 
-def _finite(scores: Entries, allowed: NDArray[np.bool_]) -> Entries:
-    return np.where(allowed, scores, -np.inf)
-
-
-def _weights(table: ValueTable) -> Entries:
-    return np.array([task.weight for task in table.problem.tasks], dtype=np.float64)
-
-
-def _isolated(table: ValueTable) -> Entries:
-    problem = table.problem
-    by_kind, count = problem.by_kind, len(problem.tasks)
-    return np.array([isolated_speed(task, by_kind, count) for task in problem.tasks], dtype=np.float64)
-
-
-def _done(table: ValueTable) -> Entries:
-    return np.array([task.done_samples for task in table.problem.tasks], dtype=np.float64)
+def _allowed(table: ValueTable, scores: Entries) -> Entries:
+    return np.where(np.isfinite(table.values), scores, -np.inf)
 
 
 def _service(table: ValueTable, weights: Entries) -> tuple[Entries, NDArray[np.bool_]]:
     """Work done and done over the horizon, over the speed on an equal share: seconds of equal share, by weight."""
-    per = _isolated(table) * weights
-    counts = (per > 0.0) & (_weights(table) > 0.0)
+    per = isolated_speeds(table) * weights
+    counts = (per > 0.0) & (each_task(table, "weight") > 0.0)
     per = np.where(counts, per, 1.0)
-    entries = (_done(table)[:, None] + table.values) / per[:, None]
-    return _finite(entries, np.isfinite(table.values)), counts
+    entries = (each_task(table, "done_samples")[:, None] + table.values) / per[:, None]
+    return _allowed(table, entries), counts
 
 
 def service(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """``(A + h thr / E) / w``: service had and to be had over the horizon, in seconds of the equal share, by weight."""
-    return _service(table, _weights(table))
+    return _service(table, each_task(table, "weight"))
 
 
 def node_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """``(held + h N) / w``: node-seconds had and to be had over the horizon, by weight, at sizes at which it runs."""
-    weights = _weights(table)
-    held = np.array([task.held_node_s for task in table.problem.tasks], dtype=np.float64)
+    weights = each_task(table, "weight")
+    held = each_task(table, "held_node_s")
     entries = (held[:, None] + table.values) / np.where(weights > 0.0, weights, 1.0)[:, None]
-    return _finite(entries, np.isfinite(table.values)), weights > 0.0
+    return _allowed(table, entries), weights > 0.0
 
 
 def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
@@ -140,24 +191,24 @@ def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
 
     A task whose work left is not known is taken to go on for ever: then ``1 / rho`` is thr / E.
     """
-    isolated, done, weights = _isolated(table), _done(table), _weights(table)
+    isolated, done, weights = isolated_speeds(table), each_task(table, "done_samples"), each_task(table, "weight")
     counts = (isolated > 0.0) & (weights > 0.0)
     isolated = np.where(counts, isolated, 1.0)
-    work = np.array([task.work_left_samples or 0.0 for task in table.problem.tasks], dtype=np.float64)
+    work = each_task(table, "work_left_samples")
     known = work > 0.0
-    age = np.array([task.age_s for task in table.problem.tasks], dtype=np.float64)
+    age = each_task(table, "age_s")
     thr = _speeds(table)
     alone_s = (done + work) / isolated
     will_take = age[:, None] * thr + np.where(known, work, 1.0)[:, None]
     entries = np.where(known[:, None], alone_s[:, None] * thr / will_take, thr / isolated[:, None])
-    return _finite(entries * weights[:, None], np.isfinite(table.values)), counts
+    return _allowed(table, entries * weights[:, None]), counts
 
 
 def pace(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """``thr / work``: one over the time to the end. Tasks that have no known end, or weight 0, do not count."""
-    work = np.array([task.work_left_samples or 0.0 for task in table.problem.tasks], dtype=np.float64)
+    work = each_task(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
-    return _finite(entries, np.isfinite(table.values)), (work > 0.0) & (_weights(table) > 0.0)
+    return _allowed(table, entries), (work > 0.0) & (each_task(table, "weight") > 0.0)
 
 
 def _speeds(table: ValueTable) -> Entries:
@@ -166,7 +217,7 @@ def _speeds(table: ValueTable) -> Entries:
 
 
 max_min = FairObjective("max-min", service)
-max_min_plain = FairObjective("max-min-plain", node_time, per_second=_nodes)
+max_min_plain = FairObjective("max-min-plain", node_time, of_speeds=_nodes)
 water_filling = FairObjective("water-filling", service, all_in_turn=True)
 finish_time = FairObjective(
     "finish-time", on_time, capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True)

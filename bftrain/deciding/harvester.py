@@ -1,36 +1,56 @@
 """Harvester: the decision core. Events go in, actions come out; replay and live drive the same object.
 
 It reads no clock, no file and no socket, and starts no thread: time comes with the events, and the same events
-give the same actions. Only the solver behind its port may look at a clock, to keep its deadline.
+give the same actions. Only the solver behind its port may look at a clock, to keep its deadline, and ``clock``, if it
+is given, says how much of this went into building the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from bftrain.deciding import snapshot as standings
+import msgspec
+
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.admission_control import AdmissionControl
-from bftrain.deciding.allocation_state import AllocationState
-from bftrain.deciding.decision_request import DecisionRequest
-from bftrain.deciding.neighbours import neighbours
+from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
-from bftrain.deciding.snapshot import HarvesterSnapshot
-from bftrain.deciding.solve_with_fallback import ChosenSizes, choose
+from bftrain.deciding.placement import neighbours
+from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
-from bftrain.ports import Admission, ChoosingAdmission, Objective, Placement, Solver
-from bftrain.values.actions import Action
-from bftrain.values.capabilities import objective_capabilities, solver_capabilities
+from bftrain.ports import (
+    Admission,
+    ChoosingAdmission,
+    Objective,
+    Placement,
+    Solver,
+    objective_capabilities,
+    solver_capabilities,
+)
+from bftrain.values.actions import Action, Plan
+from bftrain.values.curve import ANY_KIND
 from bftrain.values.decision import Decision
-from bftrain.values.events import Event
-from bftrain.values.kinds import ANY_KIND
-from bftrain.values.mapped import NOTHING
-from bftrain.values.plan import Plan
+from bftrain.values.events import Event, NodesLeft
 from bftrain.values.problem import AllocationProblem
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import NOTHING
+
+
+class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The competing tasks and the nodes at ``time_s``; ``problem`` is ``None`` if no task competes.
+
+    ``named`` are the tasks that the admission named, ``admitted`` the known ones of them. ``asked_after`` counts
+    what had happened by then, so that an answer that comes too late is known as such.
+    """
+
+    time_s: float
+    asked_after: int
+    named: tuple[str, ...]
+    admitted: tuple[str, ...]
+    problem: AllocationProblem | None
 
 
 class Harvester:
@@ -49,6 +69,7 @@ class Harvester:
         max_failures: int = 3,
         entities: Mapping[str, Entity] = NOTHING,
         prices: Mapping[str, float] = NOTHING,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._solver = solver
         self._fallback = fallback
@@ -57,15 +78,18 @@ class Harvester:
         self._horizon_s = fixed_horizon_s(horizon_s)
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
+        self._clock = clock or (lambda: 0.0)
         asked = objective_capabilities(objective)
         able = [solver_capabilities(part) for part in (solver, fallback) if part is not None]
         self._history = asked.uses_history or any(part.uses_history for part in able)
-        self._work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
+        # Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it
+        self.uses_work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
         self._prices = prices or NOTHING
-        self._holdings = AllocationState(placement, max_failures)
-        self._gate = AdmissionControl(admission or FirstComeAdmission(), self._holdings.roster)
-        self._time_s = float("-inf")
+        self._state = AllocationState(placement, max_failures)
+        self._pool, self._tasks = self._state.pool, self._state.task_table
+        self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
+        self.time_s = float("-inf")  # of the last event or decision
         self._changes = 0  # how often events were taken in
         self._decisions = 0
         self._competed: list[str] = []
@@ -83,54 +107,41 @@ class Harvester:
     def held(self) -> Mapping[str, tuple[str, ...]]:
         """The same as a table that is not checked again: tasks that hold nodes, and these."""
         if self._held is None:
-            roster = self._holdings.roster
-            held = {task: tuple(roster[task].held) for task in roster}
-            self._held = {task: nodes for task, nodes in held.items() if nodes}
+            self._held = {task: tuple(held) for task in self._tasks if (held := self._tasks[task].held)}
         return self._held
 
     @property
     def pool(self) -> frozenset[str]:
         """The nodes that are idle now, held by tasks or not."""
-        return self._holdings.pool.nodes
+        return self._pool.nodes
 
     @property
     def pool_size(self) -> int:
         """How many nodes are idle now, held by tasks or not."""
-        return len(self._holdings.pool)
+        return len(self._pool)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
         """Names of the tasks that run, wait or are paused, in the order they were submitted."""
-        return tuple(self._holdings.roster)
+        return tuple(self._tasks)
 
     def spec(self, task: str) -> TaskSpec:
         """What is known of an unfinished task now, measurements included."""
-        return self._holdings.roster[task].spec
+        return self._tasks[task].spec
 
     @property
     def paused(self) -> frozenset[str]:
         """Names of the unfinished tasks that their owners have paused."""
-        willing = set(self._holdings.roster.willing())
-        return frozenset(name for name in self._holdings.roster if name not in willing)
+        return frozenset(name for name in self._tasks if self._tasks[name].paused)
 
     @property
     def pools(self) -> Mapping[str, int]:
         """How many nodes of every kind are idle now, held by tasks or not; nothing where nodes have no kinds."""
-        return self._holdings.pool.counts
+        return self._pool.counts
 
     def kind_of(self, node: str) -> str:
         """Give the kind of an idle node; empty if it has none."""
-        return self._holdings.pool.kind_of(node)
-
-    @property
-    def time_s(self) -> float:
-        """Time of the last event or decision."""
-        return self._time_s
-
-    @property
-    def uses_work_left(self) -> bool:
-        """Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it."""
-        return self._work_left
+        return self._pool.kind_of(node)
 
     @property
     def owed(self) -> tuple[Action, ...]:
@@ -138,31 +149,31 @@ class Harvester:
         return tuple(self._at_once)
 
     @property
-    def standing(self) -> HarvesterSnapshot:
+    def snapshot(self) -> HarvesterSnapshot:
         """Where things stand: what another Harvester with the same settings needs to go on from here."""
         return HarvesterSnapshot(
-            time_s=None if self._time_s == float("-inf") else self._time_s,
+            time_s=None if self.time_s == float("-inf") else self.time_s,
             decisions=self._decisions,
-            next_group=self._holdings.pool.next_group,
-            free=standings.free_of(self._holdings),
-            tasks=standings.tasks_of(self._holdings),
+            next_group=self._pool.next_group,
+            free=self._state.free_groups(),
+            tasks=self._state.unfinished_tasks(),
             competed=tuple(self._competed),
             owed=tuple(self._at_once),
-            notes=tuple(self._holdings.notes),
-            admission=self._gate.kept,
+            notes=tuple(self._state.notes),
+            admission=self._admission.kept,
             node_stay=self._node_stay,
         )
 
-    def take_up(self, standing: HarvesterSnapshot) -> None:
+    def restore(self, snapshot: HarvesterSnapshot) -> None:
         """Go on from where another one stood; only for one that has heard of nothing yet."""
         self._held = None
-        standings.take_up(standing, self._holdings)
-        self._time_s = float("-inf") if standing.time_s is None else standing.time_s
-        self._decisions = standing.decisions
-        self._competed = list(standing.competed)
-        self._at_once = list(standing.owed)
-        self._node_stay = standing.node_stay
-        self._gate.take_up(standing.admission, standing.time_s or 0.0)
+        self._state.restore(snapshot)
+        self.time_s = float("-inf") if snapshot.time_s is None else snapshot.time_s
+        self._decisions = snapshot.decisions
+        self._competed = list(snapshot.competed)
+        self._at_once = list(snapshot.owed)
+        self._node_stay = snapshot.node_stay
+        self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
 
     # -- what the outside tells
 
@@ -172,7 +183,7 @@ class Harvester:
         If deciding fails, ``owed`` still has what must be done at once.
         """
         at_once = self.absorb(*events)
-        return at_once + self.decide(self._time_s).actions
+        return at_once + self.decide(self.time_s).actions
 
     def absorb(self, *events: Event) -> tuple[Action, ...]:
         """Take in events of one moment, in their order, without deciding; gives what must be done at once.
@@ -180,40 +191,49 @@ class Harvester:
         Nodes that left are always released first, and tasks below their minimum pause. Nothing
         here waits for a solver. A finished task leads to no action: its processes have ended by themselves.
         """
-        self._advance(events)
-        self._node_stay = self._node_stay.after(self._time_s, self.pool_size, self._holdings.departing(events))
+        now = self.time_s
+        for event in events:
+            if event.time_s < now:
+                what = f"an event of time {event.time_s:g} came after one of time {now:g}"
+                raise BadInput(what, where=type(event).__name__, fix="hand events in by their time")
+            now = event.time_s
+        self.time_s = now
+        leaving = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
+        departures = sum(map(self._pool.__contains__, leaving))
+        self._node_stay = self._node_stay.after(now, self.pool_size, departures)
         self._changes += 1
         self._held = None
-        self._holdings.roster.now_s = self._time_s
-        self._gate.passed(self._time_s)
-        actions = self._holdings.take_in(events)
+        self._tasks.now_s = self.time_s
+        self._admission.advance_time(self.time_s)
+        actions = self._state.take_in(events)
         self._at_once.extend(actions)
-        self._holdings.notes.extend(self._gate.happened(events, self._time_s))
+        self._state.notes.extend(self._admission.on_events(events, self.time_s))
         return actions
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool again over the tasks that compete; a decision is never earlier than the events before it."""
         question = self.ask(time_s)
-        return self.settle(question, self.answer(question))
+        return self.finish_decision(question, self.answer(question))
 
     # -- the same in three parts, for callers that receive events while a solver runs
 
     def ask(self, time_s: float) -> DecisionRequest:
         """Say what is to be decided at ``time_s``. Changes nothing."""
-        roster = self._holdings.roster
-        time_s = max(self._time_s, time_s)
-        chosen = self._gate.chosen(time_s, self._holdings.pool.counts or {ANY_KIND: len(self._holdings.pool)})
+        time_s = max(self.time_s, time_s)
+        counts = self._pool.counts
+        chosen = self._admission.chosen(time_s, counts or {ANY_KIND: len(self._pool)})
         named = tuple(chosen)
-        admitted = roster.known(named)
+        admitted = tuple([name for name in named if name in self._tasks])
         problem = None
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
+            tasks = [self._tasks[name].competing(time_s, history=self._history, fit=fit) for name in admitted]
             problem = AllocationProblem(
-                pool=len(self._holdings.pool),
-                pools=self._holdings.pool.counts or NOTHING,
+                pool=len(self._pool),
+                pools=counts or NOTHING,
                 horizon_s=self._horizon_s,
                 objective=self._tabulator.objective.name,
-                tasks=self._gate.limited(roster.competing(admitted, time_s, history=self._history, fit=fit), chosen),
+                tasks=self._admission.limited(tasks, chosen),
                 entities=self._entities,
                 prices=self._prices,
             )
@@ -227,34 +247,50 @@ class Harvester:
         ``hurry`` is a reason why the solver cannot be waited for: then the fallback's sizes are taken.
         """
         if question.problem is None:
-            return _nothing_to_decide(self._solver.name)
+            return ChosenSizes(
+                sizes={},
+                value=0.0,
+                solution=Solution(
+                    sizes={},
+                    value=0.0,
+                    bound=0.0,
+                    termination=Termination.OPTIMAL,
+                    quality=Quality.PROVEN,
+                    solver=self._solver.name,
+                    solver_words="nobody competes",
+                ),
+            )
+        begun = self._clock()
         table = self._tabulator.table(question.problem)
-        return choose(table, self._limits, self._solver, self._fallback, hurry=hurry)
+        limits = limits_after(self._limits, self._clock() - begun)
+        return choose(table, limits, self._solver, self._fallback, hurry=hurry)
 
     def outdated(self, question: DecisionRequest) -> bool:
         """Say whether events were taken in since a question was asked, so that its answer is worth nothing."""
         return question.asked_after != self._changes
 
-    def settle(self, question: DecisionRequest, choice: ChosenSizes) -> Decision:
+    def finish_decision(self, question: DecisionRequest, choice: ChosenSizes) -> Decision:
         """Decide as was chosen; refused for an outdated question."""
         if self.outdated(question):
             raise BadInput("events were taken in since this was asked", where="decision", fix="ask again")
-        self._time_s = self._holdings.roster.now_s = question.time_s
-        self._gate.passed(self._time_s)
+        self.time_s = self._tasks.now_s = question.time_s
+        self._admission.advance_time(self.time_s)
         self._held = None
         if len(question.admitted) < len(question.named):  # an admission may name unknown tasks; a note says so
             for name in question.named:
-                self._holdings.knows(name)
+                self._state.knows(name)
         sizes = {name: choice.sizes.get(name, 0) for name in question.admitted}
         # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
-        barred = [name for name in self._competed if name not in sizes and self._holdings.holds_nodes(name)]
+        barred = [
+            name for name in self._competed if name not in sizes and name in self._tasks and self._tasks[name].held
+        ]
         kinds = {name: kind for name, kind in choice.kinds.items() if sizes.get(name)} if choice.kinds else NOTHING
-        actions = tuple(self._holdings.carry_out({**sizes, **dict.fromkeys(barred, 0)}, kinds))
-        at_once, notes = self._begin_again(question.admitted)
+        actions = tuple(self._state.carry_out({**sizes, **dict.fromkeys(barred, 0)}, kinds))
+        at_once, notes = self._close_books(question.admitted)
         return Decision(
             time_s=question.time_s,
             number=self._decisions,
-            pool=len(self._holdings.pool),
+            pool=len(self._pool),
             used=sum(sizes.values()),
             sizes=sizes,
             value=choice.value,
@@ -273,43 +309,19 @@ class Harvester:
 
     def follow(self, decision: Decision) -> None:
         """Repeat a recorded decision without solving, to restore a recorded run."""
+        if unknown := next((name for name in decision.sizes if name not in self._tasks), None):
+            raise BadInput(f"names task '{unknown}', which is not there", where=f"decision {decision.number}")
         self._held = None
-        self._holdings.roster.now_s = decision.time_s
-        self._gate.passed(decision.time_s)
-        self._holdings.follow(decision.actions)
-        self._time_s = decision.time_s
-        self._begin_again(tuple(decision.sizes))
+        self._tasks.now_s = decision.time_s
+        self._admission.advance_time(decision.time_s)
+        self._state.follow(decision.actions)
+        self.time_s = decision.time_s
+        self._close_books(tuple(decision.sizes))
         self._decisions = decision.number
 
-    def _begin_again(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
-        """Close the books of one decision; gives what was owed and noted."""
+    def _close_books(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         self._decisions += 1
         self._competed = list(competed)
         at_once, self._at_once = tuple(self._at_once), []
-        notes, self._holdings.notes = tuple(self._holdings.notes), []
+        notes, self._state.notes = tuple(self._state.notes), []
         return at_once, notes
-
-    def _advance(self, events: Iterable[Event]) -> None:
-        now = self._time_s
-        for event in events:
-            if event.time_s < now:
-                raise BadInput(
-                    f"an event of time {event.time_s:g} came after one of time {now:g}",
-                    where=type(event).__name__,
-                    fix="hand events in by their time",
-                )
-            now = event.time_s
-        self._time_s = now
-
-
-def _nothing_to_decide(solver: str) -> ChosenSizes:
-    solution = Solution(
-        sizes={},
-        value=0.0,
-        bound=0.0,
-        termination=Termination.OPTIMAL,
-        quality=Quality.PROVEN,
-        solver=solver,
-        solver_words="nobody competes",
-    )
-    return ChosenSizes(sizes={}, value=0.0, solution=solution)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.values.coupling import CouplingModel
-from bftrain.values.linear import LinearExpression, linear_sum
+from bftrain.values.coupling import CouplingModel, LinearExpression, linear_sum
 
 if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem
@@ -34,6 +33,7 @@ class LevelCoupling:
     counted: tuple[int, ...]
     spare: Entries
     first: int | None = None
+    of_entries: ClassVar[bool] = True  # the total looks at no task
 
     def couple(self, model: CouplingModel) -> None:
         """State it as goals one after the other: the sum of the k smallest, for k = 1, 2, ..."""
@@ -72,6 +72,7 @@ class GroupLevels:
     groups: tuple[UserGroup, ...]
     spare: Entries
     one_kind: bool
+    of_entries: ClassVar[bool] = True
 
     @property
     def no_programme(self) -> str:
@@ -89,10 +90,8 @@ class GroupLevels:
                 rates = (group.weight * weight / whole for weight in group.weights)
                 parts.extend(model.value(place) / rate for place, rate in zip(group.places, rates, strict=True))
         worst_first(model, parts, None)
-        for group in self.groups:
-            if group.fifo:
-                for place in group.places[:-1]:
-                    model.maximise(model.value(place))
+        for place in (place for group in self.groups if group.fifo for place in group.places[:-1]):
+            model.maximise(model.value(place))
         model.maximise(leftover(model, self.spare))
 
     def total(self, chosen: Entries, sizes: Sequence[int], problem: AllocationProblem) -> float:  # noqa: ARG002 - a port

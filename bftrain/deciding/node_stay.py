@@ -11,12 +11,12 @@ measured to give.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from bftrain.values.problem import CompetingTask
+from bftrain.values.task import TaskSpec
 
 AUTO: Final = "auto"  # a horizon: fit the costs
 HORIZON_S: Final = 120.0  # over which fitted costs count
@@ -65,21 +65,31 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return CostFit(stay_s=self.expected_s, size_lasts_s=_rounded(self.expected_s / changes))
 
 
+class RescalingCosts(NamedTuple):
+    """Seconds that a task stands still when it grows, shrinks or starts."""
+
+    grow_cost_s: float
+    shrink_cost_s: float
+    start_cost_s: float
+
+
+def costs_of(task: TaskSpec) -> RescalingCosts:
+    """Return the costs as the task says them."""
+    return RescalingCosts(task.grow_cost_s, task.shrink_cost_s, task.start_cost_s)
+
+
 class CostFit(msgspec.Struct, frozen=True, kw_only=True):
     """How costs are fitted: a node stays for ``stay_s`` on average, and a task keeps its size for ``size_lasts_s``."""
 
     stay_s: float
     size_lasts_s: float
 
-    def applied(self, task: CompetingTask) -> CompetingTask:
-        """Return a task whose costs count over ``HORIZON_S`` as they should."""
-        if not (task.grow_cost_s or task.shrink_cost_s or task.start_cost_s):
-            return task
-        return replace(
-            task,
-            grow_cost_s=HORIZON_S * math.sqrt(task.grow_cost_s / self.size_lasts_s),
-            shrink_cost_s=HORIZON_S * math.sqrt(task.shrink_cost_s / self.size_lasts_s),
-            start_cost_s=HORIZON_S * task.start_cost_s / (self.stay_s + task.start_cost_s),
+    def costs_of(self, task: TaskSpec | CompetingTask) -> RescalingCosts:
+        """Return the costs of a task so that they count over ``HORIZON_S`` as they should."""
+        return RescalingCosts(
+            HORIZON_S * math.sqrt(task.grow_cost_s / self.size_lasts_s),
+            HORIZON_S * math.sqrt(task.shrink_cost_s / self.size_lasts_s),
+            HORIZON_S * task.start_cost_s / (self.stay_s + task.start_cost_s),
         )
 
 

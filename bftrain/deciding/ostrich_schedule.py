@@ -47,11 +47,9 @@ class VirtualEnds(Protocol):
 
     def __getitem__(self, campaign: int, /) -> float:
         """Give that of this one."""
-        ...
 
     def __setitem__(self, campaign: int, tag: float, /) -> None:
         """Say when this one ends."""
-        ...
 
 
 class VirtualSchedule(Generic[U]):
@@ -81,13 +79,12 @@ class VirtualSchedule(Generic[U]):
             if known is None or order != known.order or not known.active:
                 heappop(self._ends)
                 continue
-            needed_s = max(0.0, level - self.level) * self.active_shares / served
-            if self.now_s + needed_s > to_s:
+            end_s, then = self._end_of(level, known.share, served)
+            if end_s > to_s:
                 self.level += (to_s - self.now_s) * served / self.active_shares
                 break
             heappop(self._ends)
-            self.now_s += needed_s
-            self.level = max(level, self.level)
+            self.now_s, self.level = end_s, then
             self._deactivate(user, known)
         if to_s > self.now_s:
             self.now_s = to_s
@@ -161,7 +158,7 @@ class VirtualSchedule(Generic[U]):
             users={str(user): known for user, known in self._users.items()},
         )
 
-    def take_up(self, kept: ScheduleSnapshot, users: Iterable[U]) -> None:
+    def restore(self, kept: ScheduleSnapshot, users: Iterable[U]) -> None:
         """Go on from what was kept; ``users`` are its users in the same order."""
         self.now_s, self.level, self.active_shares = kept.now_s, kept.level, kept.active_shares
         self.tag = self._tags = dict(kept.tag)
@@ -192,6 +189,11 @@ class VirtualSchedule(Generic[U]):
 
     # -- inside
 
+    def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - see above
+        """Give when a user whose work ends at ``level`` has none left, and the level then."""
+        needed_s = max(0.0, level - self.level) * self.active_shares / served
+        return self.now_s + needed_s, max(level, self.level)
+
     def _change(self, user: U, campaign: int, by: float) -> None:
         """Change the work of a campaign, and with it when that one and the later ones of its user end virtually."""
         known = self._users[user]
@@ -206,16 +208,13 @@ class VirtualSchedule(Generic[U]):
         last = self.tag[known.campaigns[-1]]
         if last > self.level:
             if not known.active:
-                self._activate(known)
+                known.active = True
+                self._active += 1
+                self.active_shares += known.share
+                self._note_shares()
             heappush(self._ends, (last, user, known.order))
         elif known.active:
             self._deactivate(user, known)
-
-    def _activate(self, known: UserAccount) -> None:
-        known.active = True
-        self._active += 1
-        self.active_shares += known.share
-        self._note_shares()
 
     def _deactivate(self, user: U, known: UserAccount) -> None:
         known.active = False

@@ -6,9 +6,19 @@ possible, because they tend to be taken back together: one task then pays for th
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.node_units import is_slot
+from bftrain.values.ordered_nodes import OrderedNodes
 
 
 class GroupedPlacement:
@@ -47,3 +57,83 @@ def _fitting(sizes: Mapping[int, int], wanted: int) -> Iterator[int]:
 
 
 grouped = GroupedPlacement()
+
+
+_NUMBER: Final = re.compile(r"(\d+)")
+_NUMBERS: Final = 3  # of a name that count, the last ones; those before are part of its letters
+_BASE: Final = 1000  # how far apart two nodes are whose numbers before the last differ by one
+_SPAN: Final = _BASE**_NUMBERS  # of the nodes with the same letters
+
+
+@lru_cache(maxsize=2**18)
+def position(node: str) -> int:
+    """Return where a node lies: names with the same letters and close numbers are close."""
+    letters, number = "", 0
+    parts = _NUMBER.split(node)
+    first = len(parts) - 2 * _NUMBERS
+    for place, part in enumerate(parts):
+        if place % 2 and place >= first:
+            number = number * _BASE + int(part[-9:])
+            letters += "#"
+        else:
+            letters += part
+    return zlib.crc32(letters.encode()) * _SPAN + number % _SPAN
+
+
+class NeighbourPlacement:
+    """Keeps the nodes of each task close together by their names, because such nodes are taken back together.
+
+    Batch schedulers give a job nodes that are close in the machine, and names are given along the machine. A job that
+    starts then takes nodes from few tasks, not from many.
+    """
+
+    name = "neighbours"
+
+    position = staticmethod(position)
+
+    def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
+        """Give up the nodes farthest from the middle of those that are held."""
+        middle = _middle(held)
+        return sorted(held, key=lambda node: (-abs(position(node) - middle), node))[:count]
+
+    def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
+        """Take from nodes that are not ordered yet."""
+        return self.take_ordered(
+            held, OrderedNodes(position, (node for group in free.values() for node in group)), count
+        )
+
+    def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
+        """Take those nearest to the middle of what is held; for a start, those that lie closest together.
+
+        GPUs or cores of one node are closer than those of two. To start, those of the node with the fewest free ones
+        that suffice are taken, so that tasks which need all of a node find one.
+        """
+        places = free.places
+        if held:
+            # Of neighbouring nodes that lie nearest to a point, the farthest one is nearer than in any other window
+            middle = _middle(held)
+            ends = np.maximum(middle - places[: len(places) - count + 1], places[count - 1 :] - middle)
+            first = int(ends.argmin())
+        else:
+            spread = places[count - 1 :] - places[: len(places) - count + 1]
+            if is_slot(free.between(0, 1)[0]):
+                spread = spread + _BASE * _free_beside(places, count)
+            first = int(spread.argmin())
+        return free.between(first, first + count)
+
+
+def _free_beside(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return for each window of slots how many are free on its node, and more than any node has if it spans several."""
+    node = places // _BASE
+    first, last = np.searchsorted(node, node, side="left"), np.searchsorted(node, node, side="right")
+    windows = len(places) - count + 1
+    within = node[:windows] == node[count - 1 :]
+    return np.where(within, (last - first)[:windows], _BASE + 1)
+
+
+def _middle(held: Mapping[str, int]) -> int:
+    places = sorted(map(position, held))
+    return places[len(places) // 2]
+
+
+neighbours = NeighbourPlacement()

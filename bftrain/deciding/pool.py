@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from bftrain.values.kinds import ANY_KIND
+from bftrain.values.curve import ANY_KIND
 from bftrain.values.ordered_nodes import OrderedNodes
 
 
@@ -17,23 +17,21 @@ class NodePool:
     containers keep insertion order, so the same events always give the same choices.
     """
 
-    __slots__ = ("_count", "_free", "_group", "_kind", "_next_group", "_ordered", "_position")
+    __slots__ = ("_count", "_free", "_group", "_kind", "_ordered", "_position", "next_group")
 
     def __init__(self, position: Callable[[str], int] | None = None) -> None:
         self._position = position
+        self.next_group = 0  # the number that the next group gets
         self._ordered: dict[str, OrderedNodes] = {}  # by kind, those that no task holds; from when they are asked for
         self._group: dict[str, int] = {}
         self._kind: dict[str, str] = {}  # of the nodes that have one
         self._count: Counter[str] = Counter()  # of these
         self._free: dict[str, dict[int, dict[str, None]]] = {ANY_KIND: {}}  # kind -> group -> nodes
-        self._next_group = 0
 
     def __len__(self) -> int:
-        """Give the number of idle nodes, held by tasks or not."""
         return len(self._group)
 
     def __contains__(self, node: object) -> bool:
-        """Say whether a node is idle, held by a task or not."""
         return node in self._group
 
     @property
@@ -61,11 +59,6 @@ class NodePool:
         return frozenset(self._group)
 
     @property
-    def any_kind_known(self) -> bool:
-        """Return whether any of them has a kind."""
-        return bool(self._kind)
-
-    @property
     def counts(self) -> dict[str, int]:
         """How many idle nodes there are of every kind, held or not; nothing if none has a kind."""
         if not self._kind:
@@ -79,12 +72,7 @@ class NodePool:
         """Give the kind of an idle node."""
         return self._kind.get(node, ANY_KIND)
 
-    @property
-    def next_group(self) -> int:
-        """The number that the next group gets."""
-        return self._next_group
-
-    def take_up(
+    def restore(
         self,
         free: Mapping[int, Iterable[str]],
         held: Mapping[str, int],
@@ -100,23 +88,20 @@ class NodePool:
             members = dict.fromkeys(nodes)
             self._group.update(dict.fromkeys(members, group))
             self._free[self.kind_of(next(iter(members)))][group] = members
-        self._next_group = next_group
+        self.next_group = next_group
 
-    def is_free(self, node: str) -> bool:
-        """Say whether ``node`` is idle and no task holds it."""
-        return node in self._free_groups(node).get(self._group.get(node, -1), ())
-
-    def is_free_as(self, node: str, kind: str) -> bool:
-        """Say whether ``node`` is idle, of ``kind``, and no task holds it."""
-        return node in self._free.get(kind, {}).get(self._group.get(node, -1), ())
+    def is_free(self, node: str, kind: str | None = None) -> bool:
+        """Say whether ``node`` is idle, of ``kind`` if one is given, and no task holds it."""
+        groups = self._free.get(self.kind_of(node) if kind is None else kind, {})
+        return node in groups.get(self._group.get(node, -1), ())
 
     def join(self, nodes: Iterable[str], kind: str = ANY_KIND) -> list[str]:
         """Add nodes as one new group; gives those that were in the pool already and stay as they were."""
         known = self._group
-        group = self._next_group
+        group = self.next_group
         fresh = {node: None for node in nodes if node not in known}
         if fresh:
-            self._next_group += 1
+            self.next_group += 1
             self._free.setdefault(kind, {})[group] = fresh
             if kind in self._ordered:
                 self._ordered[kind].add(fresh)
@@ -146,16 +131,12 @@ class NodePool:
         for node in nodes:
             group = self._group.get(node)
             if group is not None:
-                self._free_groups(node).setdefault(group, {})[node] = None
+                self._free[self.kind_of(node)].setdefault(group, {})[node] = None
                 returned.setdefault(self.kind_of(node), []).append(node)
         for kind in returned.keys() & self._ordered.keys():
             self._ordered[kind].add(returned[kind])
 
-    def _free_groups(self, node: str) -> dict[int, dict[str, None]]:
-        return self._free[self._kind.get(node, ANY_KIND)]
-
     def _drop_free(self, nodes: Mapping[str, int]) -> None:
-        """Take nodes (node -> group) out of the free ones."""
         kinds, dropped = self._kind, dict[str, list[str]]()
         for node, group in nodes.items():
             kind = kinds.get(node, ANY_KIND)

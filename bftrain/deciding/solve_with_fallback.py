@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-from bftrain.errors import BadObjective
-from bftrain.exception_text import raised
-from bftrain.ports import Solver
-from bftrain.values.capabilities import solver_capabilities
+from bftrain.errors import BadObjective, raised
+from bftrain.ports import Solver, solver_capabilities
 from bftrain.values.decision import STAYED, taken_from
-from bftrain.values.mapped import NOTHING
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
+from bftrain.values.wire import NOTHING
 
 _Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, what it is, sizes, kinds
+_LEAST_S: Final = 1e-6  # limits allow no time that is 0
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
 
@@ -45,9 +45,16 @@ def choose(
     if value is not None and solution.termination in _RAN_TO_ITS_END:
         return _chosen(table, (value, "", solution.sizes, solution.kinds), solution, "")
 
+    tasks, width = table.problem.tasks, table.values.shape[1]
+    staying = {
+        task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0
+        for row, (task, column) in enumerate(zip(tasks, table.columns.present(tasks).tolist(), strict=True))
+    }
+    kinds = {task.name: task.kind for task in tasks if task.kind and staying[task.name]}
     candidates: list[_Candidate] = []
     reason = f"{solution.solver}: {solution.solver_words or solution.termination}"
-    if value is not None:
+    # No change and no bound is what a solver answers that had no time to begin: not a choice of its own
+    if value is not None and (solution.bound is not None or solution.sizes != staying):
         candidates.append((value, "", solution.sizes, solution.kinds))
     if fallback is not None:
         second, second_value = _asked(fallback, table, limits)
@@ -55,8 +62,6 @@ def choose(
             candidates.append((second_value, taken_from(second.solver), second.sizes, second.kinds))
         else:
             reason += f"; {second.solver}: {second.solver_words or second.termination}"
-    staying = _staying(table)
-    kinds = {task.name: task.kind for task in table.problem.tasks if task.kind and staying[task.name]}
     candidates.append((table.value_of(staying, kinds), STAYED, staying, kinds))
     return _chosen(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
 
@@ -73,13 +78,17 @@ def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason
     )
 
 
+def limits_after(limits: Limits, spent_s: float) -> Limits:
+    """Give the limits that are left to a solver: to build the table is part of solving."""
+    return msgspec.structs.replace(limits, deadline_s=max(limits.deadline_s - spent_s, _LEAST_S))
+
+
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     """Solve; an error of a solver becomes a failed solution, an error of the metric is raised."""
     return _asked(solver, table, limits)[0]
 
 
 def _asked(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution, float | None]:
-    """Solve in this way; gives what the sizes are worth too, if there are any."""
     solution = _solved(solver, table, limits)
     if solution.quality is Quality.NONE:
         return solution, None
@@ -91,10 +100,8 @@ def _asked(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution,
 
 def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     if table.columns.several and not solver_capabilities(solver).node_kinds:
-        words = (
-            f"'{solver.name}' cannot tell kinds of nodes apart; use exact, greedy, equal-share, highs, gurobi or cbc"
-        )
-        return Solution.failed(solver.name, words)
+        others = "exact, greedy, equal-share, highs, gurobi or cbc"
+        return Solution.failed(solver.name, f"'{solver.name}' cannot tell kinds of nodes apart; use {others}")
     try:
         solution: object = solver.solve(table, limits)
     except BadObjective:
@@ -104,12 +111,3 @@ def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     if not isinstance(solution, Solution):
         return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")
     return solution
-
-
-def _staying(table: ValueTable) -> dict[str, int]:
-    width = table.values.shape[1]
-    tasks = table.problem.tasks
-    return {
-        task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0
-        for row, (task, column) in enumerate(zip(tasks, table.columns.present(tasks).tolist(), strict=True))
-    }

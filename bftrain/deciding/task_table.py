@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
-from bftrain.deciding.node_stay import CostFit
-from bftrain.deciding.task_history import TaskHistory, speed_at
+from bftrain.deciding.node_stay import CostFit, costs_of
+from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import TaskMeasured
-from bftrain.values.kinds import ANY_KIND
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
+
+if TYPE_CHECKING:
+    from bftrain.values.curve import SpeedCurve
+
+
+class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When it was submitted, and what it had until ``since_s``: node-seconds, and samples according to its curve.
+
+    Times are on the clock of the events. What rescaling costs is not taken off.
+    """
+
+    submitted_s: float
+    since_s: float
+    held_node_s: float = 0.0
+    done_samples: float = 0.0
+
+    def until(self, now_s: float, size: int, speed: float) -> TaskHistory:
+        """Give what it had until ``now_s``, holding ``size`` nodes and running at ``speed`` samples/s all the time."""
+        passed_s = now_s - self.since_s
+        if passed_s <= 0.0:
+            return self
+        return TaskHistory(
+            submitted_s=self.submitted_s,
+            since_s=now_s,
+            held_node_s=self.held_node_s + passed_s * size,
+            done_samples=self.done_samples + passed_s * speed,
+        )
+
+
+def speed_at(curve: SpeedCurve, size: int) -> float:
+    """Give the curve's speed. For one size this is several times as fast as numpy, and it is asked at every change."""
+    place = bisect_left(curve.nodes, size)
+    if place == len(curve.nodes):
+        return curve.rate[-1]
+    above, fastest = curve.nodes[place], curve.rate[place]
+    below, slowest = (curve.nodes[place - 1], curve.rate[place - 1]) if place else (0, 0.0)
+    return slowest + (fastest - slowest) * (size - below) / (above - below)
 
 
 @dataclass(slots=True)
@@ -26,8 +65,8 @@ class TaskEntry:
     failures: int = 0
     work_left_samples: float | None = None
     paused: bool = False
-    _seen: CompetingTask | None = None  # both until size, kind or what is known of it change
-    _seen_fit: CostFit | None = None
+    # By how costs are fitted, which changes to and fro; both until size, kind or what is known of it change
+    _seen: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
     _speed: float | None = None
 
     @property
@@ -47,7 +86,8 @@ class TaskEntry:
         """Book what it had until now; to be called before its nodes or its speed change."""
         if now_s > self.past.since_s:
             self.past = self.past.until(now_s, len(self.held), self.speed)
-        self._seen = self._speed = None
+        self._seen.clear()
+        self._speed = None
 
     def measured(self, event: TaskMeasured) -> None:
         """Take over what was measured."""
@@ -68,11 +108,12 @@ class TaskEntry:
         With ``history`` it tells what the task had so far; with ``fit`` its costs are fitted to how long nodes stay.
         """
         spec = self.spec
-        if self._seen is not None and self._seen_fit == fit and spec.deadline_s is None and not history:
-            return self._seen
+        if spec.deadline_s is None and not history and (seen := self._seen.get(fit)) is not None:
+            return seen
         size = len(self.held)
         had = self.past.until(time_s, size, self.speed) if history else None
-        seen = CompetingTask(
+        grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
+        seen = self._seen[fit] = CompetingTask(
             name=spec.name,
             size=size,
             min_nodes=spec.min_nodes,
@@ -81,9 +122,9 @@ class TaskEntry:
             curves=spec.curves,
             kind=self.kind if size else ANY_KIND,
             user=spec.user,
-            grow_cost_s=spec.grow_cost_s,
-            shrink_cost_s=spec.shrink_cost_s,
-            start_cost_s=spec.start_cost_s,
+            grow_cost_s=grow_cost_s,
+            shrink_cost_s=shrink_cost_s,
+            start_cost_s=start_cost_s,
             weight=spec.weight,
             work_left_samples=self.work_left_samples,
             deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - time_s,
@@ -91,9 +132,7 @@ class TaskEntry:
             held_node_s=had.held_node_s if had else 0.0,
             done_samples=had.done_samples if had else 0.0,
         )
-        self._seen = seen if fit is None else fit.applied(seen)
-        self._seen_fit = fit
-        return self._seen
+        return seen
 
 
 class TaskTable:
@@ -122,18 +161,6 @@ class TaskTable:
         """Give the member called ``task``, if there is one."""
         return self._members.get(task)
 
-    def known(self, tasks: Iterable[str]) -> tuple[str, ...]:
-        """Give those of the names that are of unfinished tasks."""
-        members = self._members
-        return tuple([name for name in tasks if name in members])
-
-    def competing(
-        self, tasks: Iterable[str], time_s: float, *, history: bool, fit: CostFit | None = None
-    ) -> list[CompetingTask]:
-        """Describe each of these tasks for a decision at ``time_s``."""
-        members = self._members
-        return [members[name].competing(time_s, history=history, fit=fit) for name in tasks]
-
     @property
     def used(self) -> int:
         """How many nodes all tasks hold together."""
@@ -158,8 +185,8 @@ class TaskTable:
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Strike a task off; gives the nodes it held."""
-        nodes = tuple(self._members.pop(task).held)
-        self._disown(nodes)
+        nodes = self.vacate(task)
+        del self._members[task]
         return nodes
 
     def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -194,11 +221,8 @@ class TaskTable:
 
     def vacate(self, task: str) -> tuple[str, ...]:
         """Take all nodes from a task; gives them."""
-        self._members[task].come_to(self.now_s)
-        held = self._members[task].held
-        nodes = tuple(held)
-        held.clear()
-        self._disown(nodes)
+        nodes = tuple(self._members[task].held)
+        self.withdraw(task, nodes)
         return nodes
 
     def lose(self, nodes: Iterable[str]) -> dict[str, list[str]]:
@@ -213,7 +237,3 @@ class TaskTable:
                 del self._members[task].held[node]
                 losses.setdefault(task, []).append(node)
         return losses
-
-    def _disown(self, nodes: Iterable[str]) -> None:
-        for node in nodes:
-            del self._owner[node]

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.errors import BadInput, BadObjective
-from bftrain.exception_text import raised
+from bftrain.deciding.table_rows import Late, Layout, RowBuilder, in_time, no_limit, table_rows
+from bftrain.errors import BadInput, BadObjective, raised
 from bftrain.ports import Objective
-from bftrain.values.columns import largest_by_kind
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.table import ValueTable
-
-Layout = tuple[tuple[str, int], ...]  # the largest size to look at on each kind of nodes
+from bftrain.values.table import ValueTable, largest_by_kind
 
 _CACHED_ROWS = 20_000
 _ROWS_OF_ONE = 200  # for each task that competes: a few tasks at a time must not fill the memory over the months
 _CACHED_NUMBERS = 2**24
+_ALWAYS = 64  # sizes that rows have however small the pool is
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
+_MANY = 100  # rows that are computed together, without looking for them among those that are kept
 
 
 class ValueTableBuilder:
@@ -35,48 +33,80 @@ class ValueTableBuilder:
         # As filled, not as cut to a pool
         self._before: tuple[AllocationProblem, Layout, NDArray[np.float64]] | None = None
 
-    def table(self, problem: AllocationProblem) -> ValueTable:
-        """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's."""
-        counts, largest = problem.by_kind, _largest(problem)
+    def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
+        """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's.
+
+        Raises :class:`TableOverdue` once ``late`` says that the time is over. Rows that are known by then are kept.
+        """
+        counts, tasks = problem.by_kind, problem.tasks
+        if len(counts) > 1:
+            largest = largest_by_kind(problem)
+        else:
+            largest = [(kind, max((task.max_nodes for task in tasks), default=0)) for kind in counts]
         widths = [min(counts[kind], most) for kind, most in largest]
         width = 1 + sum(widths)
-        held = max((task.size for task in problem.tasks), default=0)
-        if max(len(problem.tasks) * width, held) > _LARGEST_TABLE:
-            raise BadInput(
-                f"{len(problem.tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table: "
-                f"no more than {_LARGEST_TABLE} numbers",
-                where="AllocationProblem.tasks",
-                fix="lower max_nodes, or let fewer tasks compete",
-            )
-        layout = tuple((kind, min(most, _reach(counts[kind]))) for kind, most in largest)
-        filled = self._filled(problem, layout)
-        values = filled[:, :width] if len(layout) == 1 else filled[:, _kept(layout, widths)]
-        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=_coupling(self.objective))
+        held = max((task.size for task in tasks), default=0)
+        if max(len(tasks) * width, held) > _LARGEST_TABLE:
+            what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table"
+            fix = "lower max_nodes, or let fewer tasks compete"
+            raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
+        # Sizes beyond the pool are looked at too, so that one that changes finds its rows again
+        layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
+        values = self._filled(problem, layout, late)
+        if len(layout) == 1:
+            values = values[:, :width]
+        else:
+            starts = np.cumsum([1, *(most for _, most in layout)]).tolist()
+            blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=False)]
+            values = values[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
+        in_time(late)  # before what all rows together come to
+        coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
+        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling)
         return _recast(self.objective, table) if hasattr(self.objective, "recast") else table
 
-    def _filled(self, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
+    def _filled(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
         """Give the values of all sizes in ``layout``; what has not changed is taken from the table before."""
-        values, stale = self._begun(problem, layout)
-        for index in stale:
-            row = self._row(problem.tasks[index], problem, layout)
-            values[index, : row.size] = row
-            values[index, row.size :] = -np.inf
-        self._before = (problem, layout, values)
-        return values
-
-    def _begun(self, problem: AllocationProblem, layout: Layout) -> tuple[NDArray[np.float64], Sequence[int]]:
-        """Give a table to fill, and which of its rows are not those of the same tasks in the table before."""
-        tasks = problem.tasks
+        tasks, values = problem.tasks, None
+        stale = list(range(len(tasks)))
         if self._before is not None:
-            before, as_before, values = self._before
+            before, as_before, filled = self._before
             if as_before == layout and before.horizon_s == problem.horizon_s and before.tasks:
                 places = {id(task): place for place, task in enumerate(before.tasks)}
                 origins = [places.get(id(task), -1) for task in tasks]
-                return values[origins], [index for index, origin in enumerate(origins) if origin < 0]
-        return np.empty((len(tasks), 1 + sum(largest for _, largest in layout))), range(len(tasks))
+                values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
+        if (
+            len(stale) < _MANY
+            or (together := self._together([tasks[index] for index in stale], problem, layout, late)) is None
+        ):
+            if values is None:
+                values = np.empty((len(tasks), 1 + sum(largest for _, largest in layout)))
+            for index in stale:
+                in_time(late)
+                row = self._row(tasks[index], problem, layout)
+                values[index, : row.size] = row
+                values[index, row.size :] = -np.inf
+        elif values is None:
+            values = together
+        else:
+            values[stale] = together
+        self._before = (problem, layout, values)
+        return values
+
+    def _together(
+        self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late
+    ) -> NDArray[np.float64] | None:
+        """Compute many rows at once, if the objective is one of speeds.
+
+        ``None`` where a number is too large: computed one after the other, the task to blame is found.
+        """
+        of_speeds = getattr(self.objective, "of_speeds", None)
+        if of_speeds is None:
+            return None
+        builder = RowBuilder(problem.horizon_s, of_speeds, _LARGEST_VALUE)
+        return table_rows(tasks, builder, layout, late, named=bool(problem.pools))
 
     def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
-        horizon_s = problem.horizon_s
+        horizon_s, objective = problem.horizon_s, self.objective
         if len(layout) == 1:
             ((kind, largest),) = layout
             layout = ((kind, min(task.max_nodes, largest)),)
@@ -87,42 +117,16 @@ class ValueTableBuilder:
             if len(self._rows) >= most or self._numbers >= _CACHED_NUMBERS:
                 self._rows.clear()
                 self._numbers = 0
-            row = self._rows[key] = self._made(task, problem, layout)
+            if len(layout) > 1:
+                row = row_of_kinds(task, horizon_s, objective, layout)
+            else:
+                ((kind, largest),) = layout
+                seen = task.on(kind) if problem.pools or task.curves else task
+                # If it cannot run here there is no column but the first
+                row = value_row(seen or task, horizon_s, objective, largest if seen else 0)
+            self._rows[key] = row
             self._numbers += row.size
         return row
-
-    def _made(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
-        if len(layout) > 1:
-            return row_of_kinds(task, problem.horizon_s, self.objective, layout)
-        ((kind, largest),) = layout
-        seen = task.on(kind) if problem.pools or task.curves else task
-        if seen is None:  # it cannot run here: no column but the first
-            return value_row(task, problem.horizon_s, self.objective, 0)
-        return value_row(seen, problem.horizon_s, self.objective, largest)
-
-
-def _largest(problem: AllocationProblem) -> list[tuple[str, int]]:
-    """Give the largest size of any task on each kind."""
-    if len(problem.by_kind) > 1:
-        return largest_by_kind(problem)
-    (kind,) = problem.by_kind
-    return [(kind, max((task.max_nodes for task in problem.tasks), default=0))]
-
-
-def _kept(layout: Layout, widths: Sequence[int]) -> NDArray[np.int64]:
-    """Name the columns of ``layout`` that there are nodes for."""
-    starts = np.cumsum([1, *(largest for _, largest in layout)])
-    blocks = [np.arange(start, start + width) for start, width in zip(starts.tolist(), widths, strict=False)]
-    return np.concatenate((np.zeros(1, dtype=np.int64), *blocks))
-
-
-def _reach(pool: int) -> int:
-    """Give the largest size to look at: beyond the pool, so that one that changes a little finds its rows again."""
-    return 1 << pool.bit_length()
-
-
-def _coupling(objective: Objective) -> Coupling | None:
-    return cast("Coupling", objective) if hasattr(objective, "couple") else None
 
 
 def _recast(objective: Objective, table: ValueTable) -> ValueTable:
@@ -135,11 +139,8 @@ def _recast(objective: Objective, table: ValueTable) -> ValueTable:
     if not isinstance(given, ValueTable) or given.values.shape != table.values.shape:
         raise BadObjective("recast() did not give a table of the same tasks and sizes", where=where)
     if not (np.isfinite(given.values) == np.isfinite(table.values)).all() or not (given.values < np.inf).all():
-        raise BadObjective(
-            "recast() gave numbers that are not finite, or changed which sizes are allowed",
-            where=where,
-            fix="leave -inf where it is, and put finite numbers everywhere else",
-        )
+        what = "recast() gave numbers that are not finite, or changed which sizes are allowed"
+        raise BadObjective(what, where=where, fix="leave -inf where it is, and put finite numbers everywhere else")
     return given
 
 
@@ -164,11 +165,9 @@ def value_row(
     row = row[: largest + 1]
     fits = np.abs(row) <= _LARGEST_VALUE
     if not fits.all():
-        raise BadObjective(
-            f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}",
-            where=_where(objective, task),
-            fix="count in a larger unit, or give a shorter horizon or smaller costs",
-        )
+        what = f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
+        fix = "count in a larger unit, or give a shorter horizon or smaller costs"
+        raise BadObjective(what, where=_where(objective, task), fix=fix)
     row[1 : task.min_nodes] = -np.inf
     return row
 
@@ -196,7 +195,6 @@ def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, la
 
 def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     where = _where(objective, task)
-    count = sizes.size
     sizes.setflags(write=False)
     try:
         given = np.asarray(objective.values(task, sizes))
@@ -205,12 +203,9 @@ def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]
         raise BadObjective(raised(error), where=where) from error
     if worth is None:
         raise BadObjective("gave complex numbers", where=where, fix="return finite numbers only")
-    if worth.shape != (count,):
-        raise BadObjective(
-            f"gave shape {worth.shape} for {count} sizes",
-            where=where,
-            fix="return one value per entry of sizes",
-        )
+    if worth.shape != sizes.shape:
+        what = f"gave shape {worth.shape} for {sizes.size} sizes"
+        raise BadObjective(what, where=where, fix="return one value per entry of sizes")
     finite = np.isfinite(worth)
     if not finite.all():
         first = int(finite.argmin())

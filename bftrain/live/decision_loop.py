@@ -7,13 +7,19 @@ answers instead. Every decision so follows from all events before it in the jour
 
 Orders that a departure demands go out before anything is written: should we die in between, the outside tells us
 again. What is decided is written down before it is ordered: no task is started that is not remembered.
+
+While the journal cannot be written, for a full disk perhaps, nothing more is decided. What happens is taken in, and
+what it demands is ordered; it waits to be written in its order, which is tried again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final, Protocol
@@ -21,12 +27,11 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from bftrain.config import Settings
-from bftrain.deciding.decision_request import DecisionRequest
-from bftrain.deciding.harvester import Harvester
+from bftrain.deciding.harvester import DecisionRequest, Harvester
 from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
-from bftrain.journal import Journal, Statement
-from bftrain.values.actions import Action
+from bftrain.journal import Journal, JournalStalled, Statement
+from bftrain.values.actions import Action, Grow, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, TaskMeasured, TaskResumed, TaskSubmitted
 
@@ -34,6 +39,7 @@ _CAN_WAIT: Final = (NodesJoined, TaskSubmitted, TaskResumed, TaskMeasured)
 _OUTDATED: Final = 3  # answers in a row, before the fallback is asked instead
 _OVERTIME_S: Final = 10.0  # beyond its deadline, before a solver is given up as hanging
 _KEEP_EVERY: Final = 1000  # steps
+_AGAIN_S: Final = 2.0  # before a journal that could not be written is tried again
 HURRY: Final = "events came faster than it answered"
 HANGS: Final = "it did not come back"
 
@@ -43,74 +49,66 @@ class DecisionListener(Protocol):
 
     def order(self, actions: Sequence[Action]) -> None:
         """Have actions carried out; returns at once."""
-        ...
 
     def due(self) -> Sequence[Statement]:
         """Give what is to be written together with the next events or decision."""
-        ...
 
     def asking(self, time_s: float) -> Sequence[Event]:
         """Give what the decision core should know before it decides."""
-        ...
 
     def absorbed(self, events: Sequence[Event]) -> None:
         """Know that events were taken in, and what they demanded was ordered; what is due now is written with them."""
-        ...
 
     def written(self, events: Sequence[Event]) -> None:
         """Know that events are written down: they will not happen again."""
-        ...
 
     def decided(self, decision: Decision) -> None:
         """Know what was decided, written down and ordered."""
-        ...
 
     def remark(self, text: str) -> None:
         """Know of something odd."""
-        ...
+
+    def stalled(self, error: JournalStalled | None) -> None:
+        """Know that the journal cannot be written now, or (none) that all of it is written again."""
 
     def broke(self, error: BaseException) -> None:
         """Know that it cannot go on: the journal cannot be written, for instance."""
-        ...
 
 
+@dataclass(eq=False, repr=False)
 class DecisionLoop:
-    """Drives one Harvester with its journal, in an event loop. ``clock`` gives seconds since 1970."""
+    """Drives one Harvester with its journal, in an event loop."""
 
-    def __init__(
-        self,
-        harvester: Harvester,
-        journal: Journal,
-        settings: Settings,
-        watcher: DecisionListener,
-        *,
-        clock: Callable[[], float],
-        settle_s: float = 0.0,
-    ) -> None:
-        self._harvester = harvester
-        self._journal = journal
-        self._settings = settings
-        self._watcher = watcher
-        self._clock = clock
-        self._settle_s = settle_s
+    _harvester: Harvester
+    _journal: Journal
+    _settings: Settings
+    _watcher: DecisionListener
+    _settle_s: float = 0.0
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Event] = []  # while a solver thinks
         self._question: DecisionRequest | None = None
-        self._thinker: _Thinker | None = None
+        # For a thread in which solvers think, until None comes. It stays: to start one for each question would take
+        # longer than most answers
+        self._thinker: SimpleQueue[Callable[[], None] | None] | None = None
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
         self._outdated = 0
         self._hurry = ""
         self._held_back = True
         self._ended = False
-        self._kept_at = len(journal)
+        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # and what to do once it is
+        self.stalled: JournalStalled | None = None  # why the journal cannot be written now
+        self._again: asyncio.TimerHandle | None = None
+        self._kept_at = len(self._journal)
 
     # -- what happens
 
     @property
     def now(self) -> float:
         """The time on the clock of the events, which never runs backwards."""
-        return max(self._harvester.time_s, self._clock())
+        return max(self._harvester.time_s, time.time())
 
     @property
     def pool(self) -> frozenset[str]:
@@ -123,7 +121,7 @@ class DecisionLoop:
         """Whether everything that happened so far was decided."""
         return self._question is None and self._next is None and not self._waiting
 
-    def happened(self, *events: Event, sync: bool = False) -> None:
+    def on_events(self, *events: Event, sync: bool = False) -> None:
         """Take events in: at once, or when the solver has answered if they can wait.
 
         With ``sync`` what is due is safe against a power cut when this returns, whether they wait or not.
@@ -132,7 +130,11 @@ class DecisionLoop:
         if self._question is None or not all(isinstance(event, _CAN_WAIT) for event in events):
             self._absorb(sync=sync)
         elif sync:
-            self._guarded(lambda: self._journal.change(*self._watcher.due()))
+            self.change(self._watcher.due())
+
+    def change(self, statements: Sequence[Statement], *, sync: bool = True) -> bool:
+        """Write what others keep beside the events; return whether it is written."""
+        return not statements or self._write(lambda: self._journal.change(*statements, sync=sync))
 
     def decide(self) -> None:
         """See that a decision is made: after a restart, and when decisions were held back until now."""
@@ -146,7 +148,7 @@ class DecisionLoop:
     def close(self) -> None:
         """Do nothing any more."""
         self._ended = True
-        for handle in (self._next, self._overtime):
+        for handle in (self._next, self._overtime, self._again):
             if handle is not None:
                 handle.cancel()
         self._dismiss()
@@ -160,41 +162,73 @@ class DecisionLoop:
         events = tuple(replace(event, time_s=now) for event in self._waiting)
         self._waiting.clear()
         actions = self._harvester.absorb(*events)
-        if not self._ordered(actions) or not self._carried(lambda: self._watcher.absorbed(events)):
+        if not self._ordered(actions) or not self._guarded(lambda: self._watcher.absorbed(events), Exception):
             return
-        if self._guarded(lambda: self._journal.append_events(events, self._watcher.due(), sync=sync)):
-            self._watcher.written(events)
-            if then_decide:
-                self._soon()
+        due = self._watcher.due()
+        written = self._write(
+            lambda: self._journal.append_events(events, due, sync=sync), lambda: self._watcher.written(events)
+        )
+        if written and then_decide:
+            self._soon()
 
     def _ordered(self, actions: Sequence[Action]) -> bool:
-        return not actions or self._carried(lambda: self._watcher.order(actions))
+        return not actions or self._guarded(lambda: self._watcher.order(actions), Exception)
 
-    def _carried(self, carry_out: Callable[[], None]) -> bool:
-        """Have something carried out, and give up if it goes wrong: what is written would not be what is known."""
+    def _guarded(self, step: Callable[[], None], caught: type[Exception] = BftrainError) -> bool:
+        """Order something, and give up if it goes wrong: what is written would not be what is known.
+
+        The next start finds out what happened. ``caught`` is Exception where launchers of others may do anything.
+        """
         try:
-            carry_out()
-        except Exception as error:  # noqa: BLE001 - a launcher of others may do anything
+            step()
+        except caught as error:
             self.close()
-            self._watcher.broke(error if isinstance(error, BftrainError) else _fault(error))
+            fault = Fault(f"orders could not be given: {type(error).__name__}: {error}")
+            self._watcher.broke(error if isinstance(error, BftrainError) else fault)
             return False
         return True
 
-    def _guarded(self, write: Callable[[], None]) -> bool:
-        """Write, and give up if that cannot be done: the next start finds out what happened."""
-        try:
-            write()
-        except BftrainError as error:
-            self.close()
-            self._watcher.broke(error)
-            return False
-        return True
+    # -- writing
+
+    def _write(self, step: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
+        """Write a step after those that wait, now or when the journal can be written; ``then`` follows on it."""
+        self._unwritten.append((step, then))
+        return self.stalled is None and self._write_all()
+
+    def _write_all(self) -> bool:
+        while self._unwritten and not self._ended:
+            step, then = self._unwritten[0]
+            try:
+                step()
+            except JournalStalled as error:
+                self._again = self._loop.call_later(_AGAIN_S, self._write_all)
+                if self.stalled is None:
+                    self.stalled = error
+                    self._watcher.stalled(error)
+                return False
+            except BftrainError as error:
+                self.close()
+                self._watcher.broke(error)
+                return False
+            self._unwritten.popleft()
+            then()
+        if self.stalled is not None and not self._ended:
+            self.stalled = None
+            self._watcher.stalled(None)
+            self._soon()
+        return not self._ended
 
     # -- deciding
 
     def _soon(self) -> None:
         """Ask once all is taken in that is waiting in the loop now."""
-        if self._next is None and self._question is None and not self._held_back and not self._ended:
+        if (
+            self._next is None
+            and self._question is None
+            and not self._held_back
+            and not self._ended
+            and self.stalled is None
+        ):
             if self._settle_s > 0:
                 self._next = self._loop.call_later(self._settle_s, self._ask)
             else:
@@ -202,28 +236,30 @@ class DecisionLoop:
 
     def _ask(self) -> None:
         self._next = None
-        if self._held_back:
+        if self._held_back or self.stalled is not None:
             return
         self._waiting.extend(self._watcher.asking(self.now))
         self._absorb(then_decide=False)
-        if self._ended:
+        if self._ended or self.stalled is not None:
             return
         question = self._question = self._harvester.ask(self.now)
         self._overtime = self._loop.call_later(self._settings.solver_deadline_s + _OVERTIME_S, self._give_up)
         hurry, self._hurry = self._hurry, ""
         if self._thinker is None:
-            self._thinker = _Thinker()
-        self._thinker.do(lambda: self._think(question, hurry))
+            self._thinker = SimpleQueue()
+            Thread(target=_work, args=(self._thinker,), name="bftrain-solver", daemon=True).start()
 
-    def _think(self, question: DecisionRequest, hurry: str) -> None:
-        """Look for an answer, in the solver's thread: there is one at a time, unless one hangs."""
-        answer: ChosenSizes | Exception
-        try:
-            answer = self._harvester.answer(question, hurry=hurry)
-        except Exception as error:  # noqa: BLE001 - a metric or a solver of others may do anything; the loop says it
-            answer = error
-        with suppress(RuntimeError):  # the loop is closed: no one waits any more
-            self._loop.call_soon_threadsafe(self._answered, question, answer)
+        def think() -> None:
+            """Look for an answer, in the solver's thread: there is one at a time, unless one hangs."""
+            answer: ChosenSizes | Exception
+            try:
+                answer = self._harvester.answer(question, hurry=hurry)
+            except Exception as error:  # noqa: BLE001 - a metric or a solver of others may do anything; the loop says it
+                answer = error
+            with suppress(RuntimeError):  # the loop is closed: no one waits any more
+                self._loop.call_soon_threadsafe(self._answered, question, answer)
+
+        self._thinker.put(think)
 
     def _answered(self, question: DecisionRequest, answer: ChosenSizes | Exception) -> None:
         if question is not self._question or self._ended:
@@ -235,6 +271,8 @@ class DecisionLoop:
             self._watcher.remark(f"no decision: {type(answer).__name__}: {answer}")
             self._absorb()  # and sizes stay as they are until something happens
             return
+        if self.stalled is not None:
+            return  # it is asked again when the journal can be written
         if self._harvester.outdated(question):
             self._outdated += 1
             self._hurry = HURRY if self._outdated >= _OUTDATED else ""
@@ -245,23 +283,35 @@ class DecisionLoop:
 
     def _settle(self, question: DecisionRequest, choice: ChosenSizes) -> None:
         try:
-            decision = self._harvester.settle(question, choice)
+            decision = self._harvester.finish_decision(question, choice)
         except BftrainError as error:  # a placement of others that breaks may leave anything behind
             self.close()
             self._watcher.broke(error)
             return
-        if not self._guarded(lambda: self._journal.append_decision(decision, self._watcher.due(), sync=False)):
-            return
-        if not self._ordered(decision.actions):
-            return
-        self._watcher.decided(decision)
-        self._keep()
+        due = self._watcher.due()
+        self._write(lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision))
+        if self.stalled is not None:  # to give nodes up needs no memory: the journal would have tasks keep them
+            self._ordered([action for action in decision.actions if isinstance(action, Shrink | Stop)])
         self._absorb()
 
-    def _keep(self) -> None:
-        if len(self._journal) - self._kept_at >= _KEEP_EVERY:
+    def _carry_out(self, decision: Decision) -> None:
+        """Order what was decided, now that it is written down."""
+        actions = decision.actions if self.stalled is None else tuple(self._still_to_take(decision.actions))
+        if not self._ordered(actions):
+            return
+        self._watcher.decided(decision)
+        if len(self._journal) - self._kept_at >= _KEEP_EVERY and self.stalled is None:
             self._kept_at = len(self._journal)
-            self._guarded(lambda: self._journal.keep(self._settings, self._harvester.standing))
+            self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
+
+    def _still_to_take(self, actions: Sequence[Action]) -> Iterator[Action]:
+        """Return which nodes tasks are still to take by a decision that waited: some may have gone, or their task."""
+        for action in actions:
+            if isinstance(action, Start | Grow):
+                held = self._harvester.held.get(action.task, ())
+                nodes = tuple(node for node in action.nodes if node in held)
+                if nodes:
+                    yield (Grow if len(held) > len(nodes) else Start)(task=action.task, nodes=nodes)
 
     def _give_up(self) -> None:
         """Leave a solver that does not come back to itself; the fallback answers."""
@@ -273,29 +323,10 @@ class DecisionLoop:
 
     def _dismiss(self) -> None:
         if self._thinker is not None:
-            self._thinker.end()
+            self._thinker.put(None)
             self._thinker = None
 
 
-class _Thinker:
-    """A thread in which solvers think. It stays: to start one for each question would take longer than most answers."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        Thread(target=self._run, name="bftrain-solver", daemon=True).start()
-
-    def do(self, job: Callable[[], None]) -> None:
-        """Have something done when all before is."""
-        self._jobs.put(job)
-
-    def end(self) -> None:
-        """Let the thread end, once it comes back from what it does."""
-        self._jobs.put(None)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-
-def _fault(error: Exception) -> Fault:
-    return Fault(f"orders could not be given: {type(error).__name__}: {error}")
+def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()

@@ -26,20 +26,26 @@ Say = Callable[[str], None]
 Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None]]
 
 
-def run(site: SiteSettings, say: Say, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, which drain; a second one ends at once. ``say`` receives lines for the terminal.
+def run(
+    site: SiteSettings, say: Say, beside: Beside | None = None, *, warn: Say | None = None, ends_with_it: bool = False
+) -> None:
+    """Run until SIGTERM or SIGINT, which drain; a second one ends at once.
+
+    ``say`` receives lines for the terminal, ``warn`` those that people should look at, if it is another one.
 
     With ``ends_with_it`` it also ends in order when what is done beside it is done.
     """
-    asyncio.run(LiveProcess(site, say, beside, ends_with_it=ends_with_it).run())
+    asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it).run())
 
 
 class LiveProcess:
     """One process's live run."""
 
-    def __init__(self, site: SiteSettings, say: Say, beside: Beside | None, *, ends_with_it: bool) -> None:
+    def __init__(
+        self, site: SiteSettings, say: Say, beside: Beside | None, *, warn: Say | None = None, ends_with_it: bool
+    ) -> None:
         self._site = site
-        self._say = say
+        self._say, self._warn = _saying(say), _saying(warn or say)
         self._beside = beside
         self._ends_with_it = ends_with_it
         self._signals = 0
@@ -56,7 +62,9 @@ class LiveProcess:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until now
         opened = open_site(self._site, lambda message: self._daemon.tell(message))  # noqa: PLW0108 - there is none yet
         try:
-            self._daemon = LiveDaemon(opened, self._say)
+            self._daemon = LiveDaemon(opened, self._warn)
+            if before := self._daemon.run_before:
+                self._say(before)
             loop.set_exception_handler(self._went_wrong)
             await self._live(opened)
         finally:
@@ -73,14 +81,12 @@ class LiveProcess:
     def _went_wrong(self, _loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
         """End on a mistake of ours: what we know may be wrong now, and what is written is right."""
         error = about.get("exception")
-        what = f"{about.get('message')}: {type(error).__name__}: {error}"
-        self._daemon.broke(Fault(what))
+        self._daemon.broke(Fault(f"{about.get('message')}: {type(error).__name__}: {error}"))
 
     async def _live(self, opened: LiveResources) -> None:
         daemon = self._daemon
-        office = LiveService(daemon)
-        api = ApiServer(office, opened.site)
-        await api.open()
+        service = LiveService(daemon)
+        api = await self._opened_api(service, opened.site)
         began = asyncio.create_task(daemon.begin(), name="begin")
         message = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
         beside: asyncio.Task[None] | None = None
@@ -88,11 +94,11 @@ class LiveProcess:
             await _first({began, *message}, daemon.broken)
             if began.done():
                 began.result()
-                page = "; the status page: bftrain page" if office.page().address else ""
+                page = "; the status page: bftrain page" if service.page().address else ""
                 self._say(f"running; listening on {', '.join(api.addresses)}{page}")
                 notify_systemd("READY=1")
                 if self._beside is not None:
-                    beside = asyncio.create_task(self._beside(daemon, api, office), name="beside")
+                    beside = asyncio.create_task(self._beside(daemon, api, service), name="beside")
                 await self._until_it_ends(message, beside, daemon.broken)
             began.cancel()
             if beside is not None:
@@ -111,7 +117,18 @@ class LiveProcess:
                 job.cancel()
             daemon.close()
             await api.close()
-            await _goodbye(opened, cut_short=self._now.is_set() or daemon.broken.done())
+            # Let agents go, unless we end so suddenly that another run is to find them
+            if opened.hub is not None and not self._now.is_set() and not daemon.broken.done():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await run_in_daemon_thread(opened.hub.close)
+
+    async def _opened_api(self, service: LiveService, site: SiteSettings) -> ApiServer:
+        api = ApiServer(service, site)
+        await api.open()
+        for text in api.hindrances:
+            self._daemon.remark(text)
+        return api
 
     async def _until_it_ends(
         self, message: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
@@ -135,19 +152,18 @@ class LiveProcess:
         drain.cancel()
 
 
+def _saying(say: Say) -> Say:
+    """Return what says lines as ``say`` does, and goes on where they cannot be written: the disk may be full."""
+
+    def said(text: str) -> None:
+        with suppress(OSError):
+            say(text)
+
+    return said
+
+
 async def _first(tasks: set[asyncio.Task[Any]], broken: asyncio.Future[BaseException]) -> None:
     await asyncio.wait({*tasks, broken}, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _goodbye(opened: LiveResources, *, cut_short: bool) -> None:
-    """Let agents go, unless we end so suddenly that another run is to find them."""
-    if opened.hub is None:
-        return
-    if cut_short:
-        return
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_GOODBYE_S):
-            await run_in_daemon_thread(opened.hub.close)
 
 
 def notify_systemd(words: str) -> None:

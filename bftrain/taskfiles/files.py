@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import re
-import tomllib
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from bftrain import toml_io
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import CsvFile, by_suffix, check_replaceable, head_of, whole_file, whole_text
 from bftrain.taskfiles.records import COLUMNS, COUNTS, NUMBERS, record_of, tasks_of
@@ -28,7 +26,6 @@ KIND: Final = "task file"
 MADE_BY: Final = "made by bftrain"  # in the comment at the top of what commands write
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 _PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
 
 
@@ -40,7 +37,7 @@ def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
     ['a']
     """
     path = Path(path)
-    read, _ = by_suffix(path, _formats(), KIND)
+    read, _ = by_suffix(path, _FORMATS, KIND)
     return tasks_of(read(path), str(path))
 
 
@@ -51,7 +48,7 @@ def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -
     >>> save_tasks(load_tasks("tasks.toml"), "copy.csv")
     """
     path = Path(path)
-    _, save = by_suffix(path, _formats(), KIND)
+    _, save = by_suffix(path, _FORMATS, KIND)
     records = [record_of(task) for task in tasks]
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -62,7 +59,7 @@ def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -
 
 def check_task_name(path: Path) -> None:
     """Refuse a name that no tasks can be saved under, or of a file that is not ours, before work is done for it."""
-    by_suffix(path, _formats(), KIND)
+    by_suffix(path, _FORMATS, KIND)
     check_replaceable(path, is_own_tasks)
 
 
@@ -72,16 +69,9 @@ def is_own_tasks(path: Path) -> bool:
     return any(MADE_BY.encode() in line for line in takewhile(lambda line: line.startswith(b"#"), lines))
 
 
-def _formats() -> dict[str, tuple[Reader, Writer]]:
-    return {".toml": (toml_records, _save_toml), ".csv": (_csv_records, _save_csv)}
-
-
 def toml_records(path: Path) -> Iterator[tuple[str, Record]]:
     """Read the tasks of a file, each with where it stands: several as ``[[task]]``, or one at the top."""
-    try:
-        document = tomllib.loads(whole_text(path, KIND))
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"not valid TOML: {error}", where=str(path), fix="see docs/formats.md for an example") from error
+    document = toml_io.parse(whole_text(path, KIND), str(path), fix="see docs/formats.md for an example")
     if document and "task" not in document and not any(map(_is_tables, document.values())):
         yield str(path), document
         return
@@ -105,21 +95,7 @@ def _is_tables(value: object) -> bool:
 def _save_toml(records: list[Record], text: IO[str]) -> None:
     for record in records:
         text.write("\n[[task]]\n")
-        text.writelines(f"{key} = {_toml(value)}\n" for key, value in record.items())
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)  # a printable text is the same in JSON and TOML
-    if isinstance(value, list):
-        return f"[{', '.join(map(repr, value))}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{_key(key)} = {_toml(part)}' for key, part in value.items())} }}"
-    return _number(value)
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+        text.writelines(f"{key} = {toml_io.value(value, _number)}\n" for key, value in record.items())
 
 
 def _number(value: object) -> str:
@@ -190,19 +166,18 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
 
 
 def _csv(value: object) -> str:
-    if isinstance(value, dict):
-        by_kind = all(isinstance(part, dict) for part in value.values())
-        return "; ".join(_kinds(value)) if by_kind else _points_text(value)
-    return value if isinstance(value, str) else _number(value)
-
-
-def _kinds(curves: dict[str, Any]) -> Iterator[str]:
-    for kind, points in curves.items():
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else _number(value)
+    if not all(isinstance(part, dict) for part in value.values()):
+        return " ".join(f"{size}:{rate!r}" for size, rate in zip(value["nodes"], value["rate"], strict=True))
+    for kind in value:
         if _PARTS & set(kind):
             fix = "save the tasks as .toml, or call the kind otherwise"
             raise BadInput(f"the kind '{kind}' cannot stand in a cell: '=' and ';' part kinds", where="curves", fix=fix)
-        yield f"{kind}={_points_text(points)}"
+    return "; ".join(f"{kind}={_csv(points)}" for kind, points in value.items())
 
 
-def _points_text(points: dict[str, list[Any]]) -> str:
-    return " ".join(f"{size}:{rate!r}" for size, rate in zip(points["nodes"], points["rate"], strict=True))
+_FORMATS: Final[dict[str, tuple[Reader, Writer]]] = {
+    ".toml": (toml_records, _save_toml),
+    ".csv": (_csv_records, _save_csv),
+}

@@ -1,18 +1,77 @@
-"""Task records: a task as plain keys and values, as people write it, to a TaskSpec and back."""
+"""Task records: a task as plain keys and values to a TaskSpec and back, and the measured models that it may name."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import fields
 
 from bftrain.errors import BadInput, BadValue, UnknownName
-from bftrain.taskfiles.profiles import Profile, profile, profile_with
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+V = TypeVar("V", TaskSpec, SpeedCurve)
+
+# Measured speeds of seven image models on 1 to 64 nodes of Summit, images per second, and what rescaling them cost: the
+# figures published with BFTrainer (Liu, Kettimuthu, Papka, Foster: "BFTrainer: Low-Cost Training of Neural Networks on
+# Unfillable Supercomputer Nodes", arXiv:2106.12091)
+SOURCE: Final = "BFTrainer, arXiv:2106.12091"
+MEASURED_WORK_SAMPLES: Final = 1.3e8
+GROW_COST_S: Final = 18.0
+SHRINK_COST_S: Final = 12.0
+
+_NODES: Final = (1, 2, 4, 8, 16, 32, 64)
+_RATES: Final[Mapping[str, tuple[float, ...]]] = {
+    "alexnet": (7115, 13072, 21066, 40485, 74003, 130762, 202135),
+    "resnet18": (5219, 10583, 20436, 39584, 78024, 144763, 262723),
+    "mnasnet": (3246, 6002, 11489, 23076, 43900, 83474, 160494),
+    "mobilenet": (3040, 5893, 11386, 22025, 42488, 82268, 155214),
+    "shufflenet": (2831, 5259, 9988, 20379, 38895, 74125, 145082),
+    "vgg16": (1193, 2389, 4692, 9258, 18349, 36209, 70152),
+    "densenet": (990, 1953, 3850, 7608, 14993, 28812, 57774),
+}
+PROFILE_NAMES: Final[tuple[str, ...]] = tuple(_RATES)
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A model as it was measured: speed in samples/s by size, seconds to grow and to shrink, and who says so.
+
+    Costs of the bundled ones are means over the models: growing took 17 to 19 s, shrinking 11 to 13 s, and what a
+    start from nothing costs is not published.
+    """
+
+    name: str
+    curve: SpeedCurve
+    grow_cost_s: float
+    shrink_cost_s: float
+    start_cost_s: float | None = None
+    source: str
+
+
+@cache
+def profiles() -> Mapping[str, Profile]:
+    """All bundled profiles by name, the fastest model first."""
+    curves = {name: SpeedCurve(nodes=_NODES, rate=rates) for name, rates in _RATES.items()}
+    costs = {"grow_cost_s": GROW_COST_S, "shrink_cost_s": SHRINK_COST_S}
+    return MappingProxyType(
+        {name: Profile(name=name, curve=curve, source=SOURCE, **costs) for name, curve in curves.items()}
+    )
+
+
+def profile(name: str, *, where: str | None = None) -> Profile:
+    """Give the bundled profile of this name, or say which there are."""
+    known = profiles()
+    if name not in known:
+        raise UnknownName.among("profile", name, known, where=where)
+    return known[name]
+
 
 _TYPES: Final = {field.name: field.type for field in fields(TaskSpec)}
 COUNTS: Final = tuple(name for name, kind in _TYPES.items() if kind is int)
@@ -35,7 +94,6 @@ OF_THE_RUN: Final = (
 )
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
-_CURVES: Final = ("profile", "curve", "curves")
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
 CURVES_REMEDY: Final = (
@@ -60,15 +118,16 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     if name is None:
         raise BadInput("name: is missing", where=where, fix="give every task a name of its own")
     where = f"{where} '{name}'"
-    curves = _by_kind(record["curves"], where) if "curves" in record else {}
+    curves: dict[str, SpeedCurve] = {}
+    if "curves" in record:
+        given = record["curves"]
+        if not isinstance(given, dict) or not given:  # a task that runs on no kind would wait for ever
+            raise BadInput("curves: must have a curve for one kind of node at least", where=where, fix=CURVES_REMEDY)
+        curves = {kind: _curve(points, where, f"curves.{kind}", CURVES_REMEDY) for kind, points in given.items()}
     curve, costs = _speed(record, curves, where)
-    given = costs | {key: record[key] for key in _AFTER_THE_CURVE if key in record} | sizes_of(record, where)
-    given.setdefault("max_nodes", _last_measured(curve, curves))
-    try:
-        return TaskSpec(name=name, curve=curve, curves=curves, **given)
-    except BadValue as error:
-        field = (error.where or "").rpartition(".")[2]
-        raise BadInput(f"{field}: {error.what}", where=where, fix=error.fix) from error
+    fields = costs | {key: record[key] for key in _AFTER_THE_CURVE if key in record} | sizes_of(record, where)
+    fields.setdefault("max_nodes", _last_measured(curve, curves))
+    return _made(TaskSpec, {"name": name, "curve": curve, "curves": curves, **fields}, where)
 
 
 def check_keys(record: Mapping[str, Any], where: str) -> None:
@@ -91,7 +150,6 @@ def sizes_of(record: Mapping[str, Any], where: str) -> dict[str, int]:
 def _speed(
     record: Mapping[str, Any], curves: Mapping[str, SpeedCurve], where: str
 ) -> tuple[SpeedCurve, dict[str, float]]:
-    """Give the curve for where no kind is meant, and the costs that come with it."""
     if "profile" in record and "curve" in record:
         both = "profile and curve are both given"
         raise BadInput(both, where=where, fix="give one of them: the name of a bundled profile, or measured points")
@@ -118,40 +176,38 @@ def _costs(bundled: Profile) -> dict[str, float]:
 def _curve(given: object, where: str, called: str = "curve", remedy: str = CURVE_REMEDY) -> SpeedCurve:
     if not isinstance(given, dict) or set(given) != {"nodes", "rate"}:
         raise BadInput(f"{called}: must have nodes and rate, and nothing else", where=where, fix=remedy)
+    return _made(SpeedCurve, given, where, f"{called}.")
+
+
+def _made(kind: type[V], fields: Mapping[str, Any], where: str, prefix: str = "") -> V:
+    """Make a value; what is wrong with a field is said of the record."""
     try:
-        return SpeedCurve(**given)
+        return kind(**fields)
     except BadValue as error:
         field = (error.where or "").rpartition(".")[2]
-        raise BadInput(f"{called}.{field}: {error.what}", where=where, fix=error.fix) from error
+        raise BadInput(f"{prefix}{field}: {error.what}", where=where, fix=error.fix) from error
 
 
-def _by_kind(given: object, where: str) -> dict[str, SpeedCurve]:
-    """Read a curve for each kind of node; a task that runs on none would wait for ever."""
-    if not isinstance(given, dict) or not given:
-        raise BadInput("curves: must have a curve for one kind of node at least", where=where, fix=CURVES_REMEDY)
-    return {kind: _curve(points, where, f"curves.{kind}", CURVES_REMEDY) for kind, points in given.items()}
+def made(points: Mapping[str, Any], where: str) -> SpeedCurve:
+    """Make the curve of the points of a profile."""
+    return _curve(points, where)
 
 
 def record_of(task: TaskSpec) -> dict[str, Any]:
     """Describe a task by its keys in their order; a bundled curve becomes ``profile``, what is default is left out."""
-    bundled = profile_with(task.curve)
     record: dict[str, Any] = {"name": task.name}
-    stands_in = next(iter(task.curves.values()), None) == task.curve
-    if stands_in:
-        bundled = None
-    elif bundled is None:
-        record["curve"] = _points(task.curve)
-    else:
-        record["profile"] = bundled.name
+    defaults = {**_DEFAULTS, "max_nodes": _last_measured(task.curve, task.curves)}
+    if next(iter(task.curves.values()), None) != task.curve:  # else the first of curves stands in
+        bundled = next((known for known in profiles().values() if known.curve == task.curve), None)
+        if bundled is None:
+            record["curve"] = _points(task.curve)
+        else:
+            record["profile"] = bundled.name
+            defaults |= _costs(bundled)
     if task.curves:
         record["curves"] = {kind: _points(curve) for kind, curve in task.curves.items()}
-    largest = _last_measured(task.curve, task.curves)
-    defaults = {**_DEFAULTS, "max_nodes": largest, **(_costs(bundled) if bundled else {})}
-    for key in _AFTER_THE_CURVE:
-        value = getattr(task, key)
-        if value != defaults[key]:
-            record[key] = value
-    return record
+    fields = {key: getattr(task, key) for key in _AFTER_THE_CURVE}
+    return record | {key: value for key, value in fields.items() if value != defaults[key]}
 
 
 def _points(curve: SpeedCurve) -> dict[str, list[Any]]:
@@ -165,11 +221,8 @@ def tasks_of(records: Iterable[tuple[str, Mapping[str, Any]]], where: str) -> tu
     for place, record in records:
         task = task_of(record, place)
         if task.name in places:
-            raise BadInput(
-                f"name: the task at {places[task.name]} is called '{task.name}' too",
-                where=place,
-                fix="give every task a name of its own",
-            )
+            what = f"name: the task at {places[task.name]} is called '{task.name}' too"
+            raise BadInput(what, where=place, fix="give every task a name of its own")
         places[task.name] = place
         tasks.append(task)
     if not tasks:

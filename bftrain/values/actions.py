@@ -1,14 +1,36 @@
-"""Actions: what must be done to get from one plan to the next."""
+"""Plans with node names, and actions: what must be done to get from one plan to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
 from bftrain.values import checks
-from bftrain.values.plan import Plan
+from bftrain.values.wire import Mapped
+
+
+class Plan(Mapped, frozen=True, kw_only=True):
+    """Which task holds which nodes. Tasks that wait are not named."""
+
+    holdings: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        holdings = checks.holdings(self, "holdings")
+        owner: dict[str, str] = {}
+        for task, nodes in holdings.items():
+            if not nodes:
+                checks.reject(self, "holdings", f"task '{task}' is named but holds no node")
+            for node in nodes:
+                if node in owner:
+                    checks.reject(self, "holdings", f"node '{node}' serves both '{owner[node]}' and '{task}'")
+                owner[node] = task
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of nodes of every task that holds some."""
+        return {task: len(nodes) for task, nodes in self.holdings.items()}
 
 
 class Cause(StrEnum):
@@ -23,8 +45,6 @@ class Cause(StrEnum):
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="action"):
-    """Every action concerns some nodes."""
-
     nodes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -33,8 +53,6 @@ class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class _TaskAction(_Action, frozen=True, kw_only=True):
-    """It concerns the task of this name."""
-
     task: str
 
     def __post_init__(self) -> None:
@@ -54,24 +72,20 @@ class Grow(_TaskAction, frozen=True, kw_only=True, tag="grow"):
     """Add these nodes to a running task."""
 
 
-class Shrink(_TaskAction, frozen=True, kw_only=True, tag="shrink"):
+class _CausedAction(_TaskAction, frozen=True, kw_only=True):
+    cause: Cause = Cause.DECIDED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice(self, "cause", Cause)
+
+
+class Shrink(_CausedAction, frozen=True, kw_only=True, tag="shrink"):
     """Take these nodes from a task, which goes on with the rest."""
 
-    cause: Cause = Cause.DECIDED
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.choice(self, "cause", Cause)
-
-
-class Stop(_TaskAction, frozen=True, kw_only=True, tag="stop"):
+class Stop(_CausedAction, frozen=True, kw_only=True, tag="stop"):
     """Take these nodes, all that a task holds; it waits, or it is over if it was cancelled or failed too often."""
-
-    cause: Cause = Cause.DECIDED
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.choice(self, "cause", Cause)
 
 
 Action = Release | Start | Grow | Shrink | Stop

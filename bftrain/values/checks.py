@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from msgspec.structs import force_setattr
 
 from bftrain.errors import BadValue, near
+from bftrain.values.wire import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -104,9 +105,7 @@ def _name(given: object) -> str:
 
 
 def _names(given: object) -> tuple[str, ...]:
-    if type(given) is tuple and _all_names(given):
-        return given
-    return _tuple(given, _name)
+    return given if type(given) is tuple and _all_names(given) else _tuple(given, _name)
 
 
 def _all_names(given: Collection[object]) -> bool:
@@ -122,54 +121,75 @@ def _counted(given: object) -> Mapping[str, int]:
     return MappingProxyType({_name(name): _count(item) for name, item in items.items()})
 
 
-def _as_it_is(given: object) -> object:
-    return given
-
-
 def _tuple(given: object, convert: Callable[[object], T]) -> tuple[T, ...]:
     if isinstance(given, (str, bytes)):
         raise TypeError
     return tuple(convert(item) for item in given)  # type: ignore[attr-defined]  # TypeError if it does not iterate
 
 
-def integer(value: Struct, field: str, *, at_least: int) -> int:
-    """Hold ``field`` to a whole number not below ``at_least``."""
-    number = _normalise(value, field, _integer, "a whole number")
-    if number < at_least:
-        reject(value, field, f"must be at least {at_least}, not {number}")
+def integer(value: Struct, *fields: str, at_least: int) -> int:
+    """Hold each of ``fields`` to a whole number not below ``at_least``; gives the last one."""
+    number = at_least
+    for field in fields:
+        number = _normalise(value, field, _integer, "a whole number")
+        if number < at_least:
+            reject(value, field, f"must be at least {at_least}, not {number}")
     return number
 
 
-def number(value: Struct, field: str, *, at_least: float | None = None, above: float | None = None) -> float:
-    """Hold ``field`` to a finite number within its bounds."""
-    checked = _normalise(value, field, _number, "a finite number")
-    if at_least is not None and checked < at_least:
-        reject(value, field, f"must be at least {at_least:g}, not {checked:g}")
-    if above is not None and checked <= above:
-        reject(value, field, f"must be above {above:g}, not {checked:g}")
+def bounds(value: Struct) -> None:
+    """Hold ``min_nodes`` and ``max_nodes`` to whole numbers above 0 that do not fall."""
+    smallest = integer(value, "min_nodes", at_least=1)
+    largest = integer(value, "max_nodes", at_least=1)
+    if largest < smallest:
+        reject(value, "max_nodes", f"is {largest}, below min_nodes = {smallest}")
+
+
+def number(value: Struct, *fields: str, at_least: float | None = None, above: float | None = None) -> float:
+    """Hold each of ``fields`` to a finite number within its bounds; gives the last one."""
+    checked = 0.0
+    for field in fields:
+        checked = getattr(value, field)
+        if type(checked) is not float or not math.isfinite(checked):
+            checked = _normalise(value, field, _number, "a finite number")
+        if at_least is not None and checked < at_least:
+            reject(value, field, f"must be at least {at_least:g}, not {checked:g}")
+        if above is not None and checked <= above:
+            reject(value, field, f"must be above {above:g}, not {checked:g}")
     return checked
 
 
-def optional_number(value: Struct, field: str, *, above: float | None = None) -> float | None:
+def optional_number(value: Struct, *fields: str, at_least: float | None = None, above: float | None = None) -> None:
     """Like :func:`number`, but ``None`` is fine."""
-    return None if getattr(value, field) is None else number(value, field, above=above)
+    for field in fields:
+        if getattr(value, field) is not None:
+            number(value, field, at_least=at_least, above=above)
 
 
-def text(value: Struct, field: str) -> str:
-    """Hold ``field`` to text that is not blank and has no surrounding space."""
-    given = _normalise(value, field, _plain_text, "text")
-    if not given or given != given.strip() or not given.isprintable():
-        reject(value, field, f"must be printable text without surrounding space, not {_show(given)}")
+def text(value: Struct, *fields: str) -> str:
+    """Hold each of ``fields`` to text that is not blank and has no surrounding space; gives the last one."""
+    given = ""
+    for field in fields:
+        given = _normalise(value, field, _plain_text, "text")
+        if not given or given != given.strip() or not given.isprintable():
+            reject(value, field, f"must be printable text without surrounding space, not {_show(given)}")
     return given
 
 
-def words(value: Struct, field: str) -> str:
-    """Hold ``field`` to text of any kind, such as what a program said; what is no Unicode in it becomes ``?``."""
-    given = _normalise(value, field, _plain_text, "text")
-    if not given.isascii():
-        # Undecodable bytes come in as lone surrogates, which no JSON can carry
-        force_setattr(value, field, given.encode("utf-8", "replace").decode())
-    return given
+def optional_text(value: Struct, *fields: str) -> None:
+    """Like :func:`text`, but an empty one is fine."""
+    for field in fields:
+        if getattr(value, field) != "":
+            text(value, field)
+
+
+def words(value: Struct, *fields: str) -> None:
+    """Hold each of ``fields`` to text of any kind, such as what a program said; what is no Unicode becomes ``?``."""
+    for field in fields:
+        given = _normalise(value, field, _plain_text, "text")
+        if not given.isascii():
+            # Undecodable bytes come in as lone surrogates, which no JSON can carry
+            force_setattr(value, field, given.encode("utf-8", "replace").decode())
 
 
 def sequence(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> tuple[T, ...]:
@@ -226,12 +246,8 @@ def counts(value: Struct, field: str) -> Mapping[str, int]:
 
 def pools(value: Struct, field: str) -> Mapping[str, int]:
     """Hold ``field`` to how many nodes there are of each kind; those of no kind stand under the empty name."""
-
-    def checked(given: object) -> Mapping[str, int]:
-        items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
-        return MappingProxyType({name if name == "" else _name(name): _count(item) for name, item in items.items()})
-
-    return _normalise(value, field, checked, "a mapping from kinds to whole numbers of at least 0")
+    wanted = "a mapping from kinds to whole numbers of at least 0"
+    return frozen_mapping(value, field, _count, wanted, or_empty=True)
 
 
 def holdings(value: Struct, field: str) -> Mapping[str, tuple[str, ...]]:
@@ -240,45 +256,53 @@ def holdings(value: Struct, field: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def frozen_mapping(
-    value: Struct, field: str, convert: Callable[[object], Any] = _as_it_is, wanted: str = "a mapping"
+    value: Struct,
+    field: str,
+    convert: Callable[[Any], Any] = lambda item: item,
+    wanted: str = "a mapping",
+    *,
+    or_empty: bool = False,
 ) -> Mapping[str, Any]:
-    """Replace the mapping in ``field`` by a read-only copy, so that a frozen value cannot change inside."""
+    """Replace the mapping in ``field`` by a read-only copy, so that a frozen value cannot change inside.
+
+    With ``or_empty`` a name may be empty.
+    """
 
     def checked(given: object) -> Mapping[str, Any]:
         items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
-        return MappingProxyType({_name(name): convert(item) for name, item in items.items()})
+        names = (name if or_empty and name == "" else _name(name) for name in items)
+        return MappingProxyType(dict(zip(names, map(convert, items.values()), strict=True)))
 
     return _normalise(value, field, checked, wanted)
 
 
-def kinds(value: Struct, field: str) -> Mapping[str, str]:
+def kinds(value: Struct, field: str) -> None:
     """Hold ``field`` to a mapping from names to kinds of nodes."""
-    return frozen_mapping(value, field, _name, "a mapping from names to kinds")
+    if getattr(value, field) is not NOTHING:
+        frozen_mapping(value, field, _name, "a mapping from names to kinds")
 
 
-def mapped(value: Struct, field: str, kind: type[T]) -> Mapping[str, T]:
+def mapped(value: Struct, field: str, kind: type[object]) -> Mapping[str, Any]:
     """Hold ``field`` to a mapping from names to values of ``kind``; the empty name is one too."""
-
-    def checked(given: object) -> Mapping[str, T]:
-        items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
-        if not all(isinstance(item, kind) for item in items.values()):
-            raise TypeError
-        return MappingProxyType({name if name == "" else _name(name): item for name, item in items.items()})
-
-    return _normalise(value, field, checked, f"a mapping from names to {kind.__name__} values")
+    given: Mapping[str, Any] = getattr(value, field)
+    if given is NOTHING:
+        return given
+    wanted = f"a mapping from names to {kind.__name__} values"
+    return frozen_mapping(value, field, instance_of(kind), wanted, or_empty=True)
 
 
-def positive(value: Struct, field: str) -> Mapping[str, float]:
+def positive(value: Struct, field: str) -> None:
     """Hold ``field`` to a mapping from names to finite numbers above 0; an error names the first that is not."""
-    items = frozen_mapping(value, field, wanted="a mapping from names to numbers above 0")
-    for name, given in items.items():
+    if getattr(value, field) is NOTHING:
+        return
+    for name, given in frozen_mapping(value, field, wanted="a mapping from names to numbers above 0").items():
         try:
             fine = _number(given) > 0.0
         except (OverflowError, TypeError, ValueError):
             fine = False
         if not fine:
             reject(value, field, f"'{name}' must be a finite number above 0, not {_show(given)}")
-    return frozen_mapping(value, field, _number)
+    frozen_mapping(value, field, _number)
 
 
 def instance(value: Struct, field: str, kind: type) -> None:
@@ -290,13 +314,18 @@ def instance(value: Struct, field: str, kind: type) -> None:
 
 def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:
     """Hold ``field`` to a tuple of values of ``kind``."""
+    return sequence(value, field, instance_of(kind), f"a list of {kind.__name__} values")
+
+
+def instance_of(kind: type[T]) -> Callable[[object], T]:
+    """Return what gives back a value of ``kind``, and refuses others."""
 
     def checked(given: object) -> T:
         if isinstance(given, kind):
             return given
         raise TypeError
 
-    return sequence(value, field, checked, f"a list of {kind.__name__} values")
+    return checked
 
 
 def choice(value: Struct, field: str, kind: type[StrEnum]) -> None:

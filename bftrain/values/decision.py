@@ -9,8 +9,8 @@ import msgspec
 
 from bftrain.values import checks
 from bftrain.values.actions import Action
-from bftrain.values.mapped import NOTHING, Mapped
 from bftrain.values.solution import Quality, Termination
+from bftrain.values.wire import NOTHING, Mapped
 
 UNCHANGED: Final = "unchanged"  # in place of a solver, where sizes stayed as they were
 STAYED: Final = "sizes stay as they were"
@@ -54,21 +54,17 @@ class Decision(Mapped, frozen=True, kw_only=True):
     kinds: Mapping[str, str] = NOTHING
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.number(self, "time_s")
         checks.integer(self, "number", at_least=1)
-        checks.integer(self, "pool", at_least=0)
-        checks.integer(self, "used", at_least=0)
+        checks.integer(self, "pool", "used", at_least=0)
         checks.counts(self, "sizes")
-        if self.kinds is not NOTHING:
-            checks.kinds(self, "kinds")
+        checks.kinds(self, "kinds")
         checks.number(self, "value")
         checks.optional_number(self, "bound")
         checks.text(self, "solver")
         checks.choice(self, "termination", Termination)
         checks.choice(self, "quality", Quality)
-        checks.words(self, "solver_words")
-        checks.words(self, "fallback")
+        checks.words(self, "solver_words", "fallback")
         checks.number(self, "solve_s", at_least=0.0)
         for field in ("at_once", "actions"):
             checks.sequence(self, field, _action, "a list of actions")
@@ -79,10 +75,10 @@ class Decision(Mapped, frozen=True, kw_only=True):
     @property
     def decided_by(self) -> str:
         """The solver whose sizes were taken, or ``unchanged`` where no solver gave any."""
-        before, after = _TAKEN
-        taken = self.fallback.rpartition("; ")[2]
         if not self.fallback:
             return self.solver
+        before, after = _TAKEN
+        taken = self.fallback.rpartition("; ")[2]
         if taken.startswith(before) and taken.endswith(after):
             return taken.removeprefix(before).removesuffix(after)
         return UNCHANGED

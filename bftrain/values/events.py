@@ -8,13 +8,33 @@ import msgspec
 
 from bftrain.values import checks
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.mapped import Mapped
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import Mapped
+
+
+class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as it is known now; ``work_left_samples`` as far as is known, ``None`` if it has no end."""
+
+    spec: TaskSpec
+    work_left_samples: float | None = None
+
+
+class AdmissionUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened up to ``time_s``: ``used`` nodes were held since the news before, then tasks ended and came.
+
+    The tasks ``finished`` reached the end of their work, those ``dropped`` were cancelled or given up; after that
+    others ``entered``. Of those ``changed`` something is known better.
+    """
+
+    time_s: float
+    used: int = 0
+    finished: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    entered: tuple[TaskInfo, ...] = ()
+    changed: tuple[TaskInfo, ...] = ()
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event"):
-    """Every event has its time, in seconds on the clock of its source."""
-
     time_s: float
 
     def __post_init__(self) -> None:
@@ -22,8 +42,6 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _NodeEvent(_Event, frozen=True, kw_only=True):
-    """Something happened to nodes, all at once."""
-
     nodes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -32,8 +50,6 @@ class _NodeEvent(_Event, frozen=True, kw_only=True):
 
 
 class _TaskEvent(_Event, frozen=True, kw_only=True):
-    """Something happened to the task of this name."""
-
     task: str
 
     def __post_init__(self) -> None:
@@ -48,8 +64,7 @@ class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omi
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind != "":
-            checks.text(self, "kind")
+        checks.optional_text(self, "kind")
 
 
 class NodesLeft(_NodeEvent, frozen=True, kw_only=True, tag="nodes_left"):
@@ -108,9 +123,8 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
             checks.instance(self, "curve", SpeedCurve)
         if self.curves is not None:
             checks.mapped(self, "curves", SpeedCurve)
-        for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples"):
-            if getattr(self, field) is not None:
-                checks.number(self, field, at_least=0.0)
+        costs = ("grow_cost_s", "shrink_cost_s", "start_cost_s")
+        checks.optional_number(self, *costs, "work_left_samples", at_least=0.0)
 
     __reduce__ = Mapped.__reduce__
 

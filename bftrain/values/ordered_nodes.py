@@ -24,7 +24,6 @@ class OrderedNodes:
         self._places = array("q", [place for place, _ in pairs])
 
     def __len__(self) -> int:
-        """Return how many nodes there are."""
         return len(self._nodes)
 
     @property
@@ -67,7 +66,6 @@ class OrderedNodes:
         self._places = places + self._places[done:]
 
     def _index(self, node: str) -> int:
-        """Return where a node is, or where it belongs."""
         place = self._position(node)
         index = bisect_left(self._places, place)
         while index < len(self._nodes) and self._places[index] == place and self._nodes[index] < node:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from bftrain.values import checks
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.kinds import ANY_KIND, curve_on
-from bftrain.values.mapped import NOTHING, Mapped
+from bftrain.values.curve import ANY_KIND, SpeedCurve, curve_on
 from bftrain.values.sharing import Entity
+from bftrain.values.wire import NOTHING, Mapped
 
 
 class CompetingTask(Mapped, frozen=True, kw_only=True):
@@ -19,7 +19,8 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     ``size`` counts the nodes it still holds, all of one ``kind``. It may lie outside the allowed sizes (after a loss
     of nodes); then staying is not a choice. ``deadline_in_s`` counts from now and may be negative.
 
-    ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``).
+    ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``). If only
+    ``curves`` are given, ``curve`` is the first of them.
     What it had so far: ``age_s`` since it was submitted, ``held_node_s`` node-seconds and ``done_samples``. A Harvester
     tells these three only to objectives and solvers with the capability ``uses_history``; to others all of them are 0.
     """
@@ -28,7 +29,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     size: int = 0
     min_nodes: int = 1
     max_nodes: int
-    curve: SpeedCurve
+    curve: SpeedCurve = None  # type: ignore[assignment]  # the first of ``curves`` stands in
     curves: Mapping[str, SpeedCurve] = NOTHING
     kind: str = ""
     grow_cost_s: float = 0.0
@@ -43,33 +44,27 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     done_samples: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "name")
         checks.integer(self, "size", at_least=0)
-        smallest = checks.integer(self, "min_nodes", at_least=1)
-        largest = checks.integer(self, "max_nodes", at_least=1)
-        if largest < smallest:
-            checks.reject(self, "max_nodes", f"is {largest}, below min_nodes = {smallest}")
+        checks.bounds(self)
+        checks.mapped(self, "curves", SpeedCurve)
+        given: SpeedCurve | None = self.curve
+        if given is None:
+            if not self.curves:
+                checks.reject(self, "curve", "is missing", "give curve, or curves by kind of node")
+            force_setattr(self, "curve", next(iter(self.curves.values())))
         checks.instance(self, "curve", SpeedCurve)
-        if self.curves is not NOTHING:
-            checks.mapped(self, "curves", SpeedCurve)
-        for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "weight"):
-            checks.number(self, field, at_least=0.0)
-        for field in ("work_left_samples", "deadline_in_s"):
-            checks.optional_number(self, field)
-        for label in ("kind", "user"):
-            if getattr(self, label) != "":
-                checks.text(self, label)
-        for field in ("age_s", "held_node_s", "done_samples"):
-            checks.number(self, field, at_least=0.0)
+        checks.number(self, "grow_cost_s", "shrink_cost_s", "start_cost_s", "weight", at_least=0.0)
+        checks.optional_number(self, "work_left_samples", "deadline_in_s")
+        checks.optional_text(self, "kind", "user")
+        checks.number(self, "age_s", "held_node_s", "done_samples", at_least=0.0)
 
     def __hash__(self) -> int:
-        """Hash what tells most of them apart: tables are kept by task."""
-        return hash((self.name, self.size, self.kind, self.curve))
+        return hash((self.name, self.size, self.kind, self.curve))  # what tells most apart: tables are kept by task
 
     def curve_on(self, kind: str) -> SpeedCurve | None:
         """Give its speed on nodes of ``kind``; ``None`` if it does not run there."""
-        return curve_on(self, kind)
+        return curve_on(self.curve, self.curves, kind)
 
     def on(self, kind: str) -> CompetingTask | None:
         """Give it as it is where all nodes are of ``kind``; ``None`` if it does not run there.
@@ -102,7 +97,6 @@ class AllocationProblem(Mapped, frozen=True, kw_only=True):
     prices: Mapping[str, float] = NOTHING
 
     def __post_init__(self) -> None:
-        """Check every field; the names must differ and the sizes held now must fit into the pool."""
         pool = checks.integer(self, "pool", at_least=0)
         checks.number(self, "horizon_s", above=0.0)
         checks.text(self, "objective")
@@ -113,21 +107,18 @@ class AllocationProblem(Mapped, frozen=True, kw_only=True):
             checks.reject(self, "pool", f"is {pool}, but the tasks hold {held} nodes already")
         if self.pools is not NOTHING:
             self._check_pools(pool)
-        if self.entities is not NOTHING:
-            checks.mapped(self, "entities", Entity)
-        if self.prices is not NOTHING:
-            checks.positive(self, "prices")
+        checks.mapped(self, "entities", Entity)
+        checks.positive(self, "prices")
 
     def _check_pools(self, pool: int) -> None:
         pools = checks.pools(self, "pools")
-        if pools and sum(pools.values()) != pool:
-            checks.reject(self, "pools", f"add up to {sum(pools.values())}, but pool = {pool}")
         if not pools:
             return
-        held: dict[str, int] = {}
+        if sum(pools.values()) != pool:
+            checks.reject(self, "pools", f"add up to {sum(pools.values())}, but pool = {pool}")
+        held = Counter[str]()
         for task in self.tasks:
-            if task.size:
-                held[task.kind] = held.get(task.kind, 0) + task.size
+            held[task.kind] += task.size
         for kind, count in held.items():
             if count > pools.get(kind, 0):
                 problem = f"has {pools.get(kind, 0)} nodes of kind '{kind}', but the tasks hold {count} already"

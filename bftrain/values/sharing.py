@@ -13,7 +13,7 @@ from math import isfinite
 import msgspec
 
 from bftrain.values import checks
-from bftrain.values.mapped import Mapped
+from bftrain.values.wire import Mapped
 
 
 class Inside(StrEnum):
@@ -36,19 +36,19 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tasks: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.number(self, "weight", above=0.0)
         checks.choice(self, "inside", Inside)
-        for quota in ("nodes", "tasks"):
-            if getattr(self, quota) is not None:
-                checks.integer(self, quota, at_least=1)
+        quotas = [quota for quota in ("nodes", "tasks") if getattr(self, quota) is not None]
+        checks.integer(self, *quotas, at_least=1)
 
 
 class SharingTask(Mapped, frozen=True, kw_only=True):
     """A task that runs on ``nodes`` nodes of one kind at a time, as fast as ``speeds`` says (samples/s by kind).
 
     A kind that is not named, or has speed 0, cannot run it. ``alone_s`` is how long the work that is done would have
-    taken on the task's own n-th part of everything, ``age_s`` how long ago it was submitted.
+    taken on the task's own n-th part of everything, ``age_s`` how long ago it was submitted. ``deadline_in_s`` counts
+    from now. ``kind`` is where it runs all of the time, for policies that let a task end where it began. ``model`` is
+    what the speeds of pairs are looked up by.
     """
 
     name: str
@@ -59,17 +59,37 @@ class SharingTask(Mapped, frozen=True, kw_only=True):
     work_left_samples: float | None = None
     age_s: float = 0.0
     alone_s: float = 0.0
+    deadline_in_s: float | None = None
+    kind: str = ""
+    model: str = ""
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "name")
         checks.frozen_mapping(self, "speeds", _speed, "a mapping from kinds to numbers of at least 0")
         checks.integer(self, "nodes", at_least=1)
-        checks.number(self, "weight", at_least=0.0)
-        checks.words(self, "entity")
+        checks.number(self, "weight", "age_s", "alone_s", at_least=0.0)
+        checks.words(self, "entity", "kind", "model")
+        checks.optional_number(self, "deadline_in_s")
         checks.optional_number(self, "work_left_samples", above=0.0)
-        checks.number(self, "age_s", at_least=0.0)
-        checks.number(self, "alone_s", at_least=0.0)
+
+
+class PairSpeeds(Mapped, frozen=True, kw_only=True):
+    """How fast two tasks of these ``models`` are that share ``nodes`` nodes: samples/s of both, by kind."""
+
+    models: tuple[str, str]
+    nodes: int = 1
+    speeds: Mapping[str, tuple[float, float]]
+
+    def __post_init__(self) -> None:
+        checks.integer(self, "nodes", at_least=1)
+        checks.frozen_mapping(self, "speeds", _two_speeds, "a mapping from kinds to two numbers of at least 0")
+
+
+class PairShare(Mapped, frozen=True, kw_only=True):
+    """The shares of time, by kind, in which two tasks run on the same nodes."""
+
+    tasks: tuple[str, str]
+    shares: Mapping[str, float]
 
 
 class SharingProblem(Mapped, frozen=True, kw_only=True):
@@ -80,15 +100,16 @@ class SharingProblem(Mapped, frozen=True, kw_only=True):
     tasks: tuple[SharingTask, ...]
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)  # those not named have weight 1, and are fair
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)  # of a node, by kind; 1 for those not named
+    pairs: tuple[PairSpeeds, ...] = ()  # for packed policies
 
     def __post_init__(self) -> None:
-        """Check every field, and that every task can run somewhere."""
         checks.counts(self, "nodes")
         checks.text(self, "policy")
         tasks = checks.instances(self, "tasks", SharingTask)
         checks.different(self, "tasks", [task.name for task in tasks], "give every task its own name")
-        checks.frozen_mapping(self, "entities", _entity, "a mapping from names to entities")
+        checks.frozen_mapping(self, "entities", checks.instance_of(Entity), "a mapping from names to entities")
         checks.positive(self, "prices")
+        checks.instances(self, "pairs", PairSpeeds)
         for task in tasks:
             unknown = sorted(set(task.speeds).difference(self.nodes))
             if unknown:
@@ -99,7 +120,10 @@ class SharingProblem(Mapped, frozen=True, kw_only=True):
 
 
 class Shares(Mapped, frozen=True, kw_only=True):
-    """What came of it: by task its shares of time by kind, and its speed; ``value`` is what the policy made best."""
+    """What came of it: by task its shares of time by kind, and its speed; ``value`` is what the policy made best.
+
+    Of tasks that share nodes, ``shares`` are of the time alone, and ``pairs`` have those of the time together.
+    """
 
     policy: str
     value: float
@@ -107,6 +131,8 @@ class Shares(Mapped, frozen=True, kw_only=True):
     shares: Mapping[str, Mapping[str, float]]
     speeds: Mapping[str, float]
     wall_s: float = 0.0
+    pairs: tuple[PairShare, ...] | msgspec.UnsetType = msgspec.UNSET
+    notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # what is not certain, if anything
 
 
 def _speed(given: object) -> float:
@@ -115,7 +141,8 @@ def _speed(given: object) -> float:
     return float(given)
 
 
-def _entity(given: object) -> Entity:
-    if isinstance(given, Entity):
-        return given
-    raise TypeError
+def _two_speeds(given: object) -> tuple[float, float]:
+    if not isinstance(given, list | tuple):
+        raise ValueError  # noqa: TRY004 - the caller says what is wanted
+    one, other = given
+    return _speed(one), _speed(other)

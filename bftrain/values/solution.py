@@ -9,7 +9,7 @@ import msgspec
 
 from bftrain.short_repr import some
 from bftrain.values import checks
-from bftrain.values.mapped import NOTHING, Mapped
+from bftrain.values.wire import NOTHING, Mapped
 
 
 class Termination(StrEnum):
@@ -40,7 +40,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     threads: int = 1
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.number(self, "deadline_s", above=0.0)
         checks.number(self, "relative_gap", at_least=0.0)
         checks.integer(self, "threads", at_least=1)
@@ -69,12 +68,9 @@ class Solution(Mapped, frozen=True, kw_only=True):
         return f"<Solution of {self.solver}: {self.termination}, {self.quality}, {value}, {tasks}: {some(held)}>"
 
     def __post_init__(self) -> None:
-        """Check that the three parts of the status do not contradict each other."""
         checks.counts(self, "sizes")
-        if self.kinds is not NOTHING:
-            checks.kinds(self, "kinds")
-        checks.optional_number(self, "value")
-        checks.optional_number(self, "bound")
+        checks.kinds(self, "kinds")
+        checks.optional_number(self, "value", "bound")
         checks.number(self, "wall_s", at_least=0.0)
         checks.text(self, "solver")
         checks.words(self, "solver_words")

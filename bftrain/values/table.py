@@ -1,9 +1,10 @@
-"""ValueTable: what every size of every competing task is worth. All solvers work from this table."""
+"""ValueTable and its columns: what every size of every competing task is worth. All solvers work from this table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import fsum
 
 import msgspec
@@ -11,10 +12,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadValue
-from bftrain.values.columns import Columns, columns_of, of_one_kind
 from bftrain.values.coupling import Coupling
-from bftrain.values.mapped import NOTHING
-from bftrain.values.problem import AllocationProblem
+from bftrain.values.curve_axis import CurveAxis
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.wire import NOTHING
+
+NOWHERE = -1  # the kind of column 0
+_KEPT = 64  # a pool changes by a few nodes, and comes back to the same widths
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Column 0 is no node at all; then comes a block for every kind, of 1, 2, ... nodes of it."""
+
+    kinds: tuple[str, ...]
+    widths: tuple[int, ...]  # of the blocks: the most nodes of each kind that any task may have
+    nodes: NDArray[np.int64]
+    kind_of: NDArray[np.int64]  # place in ``kinds``, by column
+
+    def __len__(self) -> int:
+        return self.nodes.size
+
+    @property
+    def several(self) -> bool:
+        """Return whether there is more than one kind."""
+        return len(self.kinds) > 1
+
+    def blocks(self) -> Iterable[tuple[str, slice]]:
+        """Give every kind with its columns."""
+        start = 1
+        for kind, width in zip(self.kinds, self.widths, strict=True):
+            yield kind, slice(start, start + width)
+            start += width
+
+    def at(self, size: int, kind: str) -> int | None:
+        """Give the column of ``size`` nodes of ``kind``; with one kind the name does not matter."""
+        if size == 0:
+            return 0
+        start = 0
+        for name, width in zip(self.kinds, self.widths, strict=True):
+            if name == kind or not self.several:
+                return start + size if 0 < size <= width else None
+            start += width
+        return None
+
+    def present(self, tasks: Sequence[CompetingTask]) -> NDArray[np.int64]:
+        """Give the column of what each task holds; one that there is not for what is too much."""
+        if not self.several:
+            return np.array([task.size for task in tasks], dtype=np.int64)
+        found = (self.at(task.size, task.kind) for task in tasks)
+        return np.array([len(self) if column is None else column for column in found], dtype=np.int64)
+
+
+@lru_cache(maxsize=_KEPT)
+def of_kinds(widths: tuple[tuple[str, int], ...]) -> Columns:
+    """Give the columns for up to so many nodes of each kind."""
+    sizes = [np.arange(1, width + 1) for _, width in widths]
+    places = [np.full(width, place, dtype=np.int64) for place, (_, width) in enumerate(widths)]
+    nodes = np.concatenate((np.zeros(1, dtype=np.int64), *sizes))
+    kind_of = np.concatenate((np.full(1, NOWHERE, dtype=np.int64), *places))
+    for shared in (nodes, kind_of):
+        shared.setflags(write=False)
+    return Columns(tuple(kind for kind, _ in widths), tuple(width for _, width in widths), nodes, kind_of)
+
+
+def largest_by_kind(problem: AllocationProblem) -> list[tuple[str, int]]:
+    """Give the most nodes of each kind that any task could use, were there enough of them."""
+    found = []
+    for kind in problem.by_kind:
+        largest = 0
+        for task in problem.tasks:  # a task runs on most kinds, so the size is looked at first
+            if task.max_nodes > largest and task.curve_on(kind) is not None:
+                largest = task.max_nodes
+        found.append((kind, largest))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +108,19 @@ class ValueTable:
 
     def __post_init__(self) -> None:
         """Look at ``values`` through a read-only view: a solver that changed them would change what is allowed."""
-        view = self.values.view()
-        if view.ndim != 2 or len(view) != len(self.problem.tasks):  # noqa: PLR2004 - a table has rows and columns
-            raise BadValue(
-                f"has shape {view.shape} for {len(self.problem.tasks)} tasks",
-                where="ValueTable.values",
-                fix="give one row per task and one column per size",
-            )
-        by_kind = self.problem.by_kind
-        columns = of_one_kind(next(iter(by_kind)), view.shape[1]) if len(by_kind) == 1 else columns_of(self.problem)
+        view, problem, where = self.values.view(), self.problem, "ValueTable.values"
+        if view.ndim != 2 or len(view) != len(problem.tasks):  # noqa: PLR2004 - a table has rows and columns
+            what = f"has shape {view.shape} for {len(problem.tasks)} tasks"
+            raise BadValue(what, where=where, fix="give one row per task and one column per size")
+        counts = problem.by_kind
+        if len(counts) == 1:
+            widths = [(kind, view.shape[1] - 1) for kind in counts]
+        else:
+            widths = [(kind, min(counts[kind], largest)) for kind, largest in largest_by_kind(problem)]
+        columns = of_kinds(tuple(widths))
         if len(columns) != view.shape[1]:
-            raise BadValue(
-                f"has {view.shape[1]} columns for {len(columns)} sizes of {len(by_kind)} kinds",
-                where="ValueTable.values",
-                fix="give column 0, and for each kind one for every size",
-            )
+            what = f"has {view.shape[1]} columns for {len(columns)} sizes of {len(counts)} kinds"
+            raise BadValue(what, where=where, fix="give column 0, and for each kind one for every size")
         view.setflags(write=False)
         object.__setattr__(self, "values", view)
         object.__setattr__(self, "columns", columns)
@@ -86,6 +155,20 @@ class ValueTable:
                 found[block] = curve.speeds(block.stop - block.start)[1:]
         return found
 
+    def all_speeds(self) -> NDArray[np.float64]:
+        """Give the speeds of all tasks, a row for each."""
+        found = np.zeros(self.values.shape)
+        for kind, block in self.columns.blocks():
+            on_kind = ((place, task.curve_on(kind)) for place, task in enumerate(self.problem.tasks))
+            curves = {place: curve for place, curve in on_kind if curve is not None}
+            width = block.stop - block.start
+            axis = CurveAxis.of(list(curves.values()), np.full(len(curves), width))
+            if axis is not None and width and curves:
+                found[list(curves), block] = axis.speeds(np.arange(len(curves))[:, None], np.arange(1, width + 1))
+            elif width and curves:
+                found[list(curves), block] = [curve.speeds(width)[1:] for curve in curves.values()]
+        return found
+
     def chosen(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> list[int] | None:
         """Give the column of every task, 0 for one that is not named; ``None`` if there is no such column."""
         tasks = self.problem.tasks
@@ -112,15 +195,12 @@ class ValueTable:
         if not self.columns.several:
             return self.coupling.total(entries, chosen, self.problem)
         columns = list(chosen)  # numpy takes a tuple for one place in many dimensions
-        return self.coupling.total(entries, self.nodes[columns].tolist(), self._as_chosen(columns))
-
-    def _as_chosen(self, chosen: Sequence[int]) -> AllocationProblem:
-        """Give the problem with every task as it is on the kind that was chosen for it."""
-        kinds = (*self.kinds, "")
-        tasks = self.problem.tasks
-        places = self.kind_of[chosen].tolist()
+        if getattr(self.coupling, "of_entries", False):  # it looks at no task
+            return self.coupling.total(entries, self.nodes[columns].tolist(), self.problem)
+        kinds, tasks, places = (*self.kinds, ""), self.problem.tasks, self.kind_of[columns].tolist()
         seen = (task if place < 0 else task.on(kinds[place]) or task for task, place in zip(tasks, places, strict=True))
-        return msgspec.structs.replace(self.problem, tasks=tuple(seen))
+        problem = msgspec.structs.replace(self.problem, tasks=tuple(seen))  # as each is on the kind chosen for it
+        return self.coupling.total(entries, self.nodes[columns].tolist(), problem)
 
     def fits(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
         """Say whether there are so many nodes, and so many of each kind."""

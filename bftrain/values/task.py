@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bftrain.values import checks
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.kinds import curve_on
-from bftrain.values.mapped import NOTHING, Mapped
+from bftrain.values.curve import SpeedCurve, curve_on
+from bftrain.values.wire import NOTHING, Mapped
 
 
 class TaskSpec(Mapped, frozen=True, kw_only=True):
@@ -38,29 +37,19 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     campaign: str = ""
 
     def __post_init__(self) -> None:
-        """Check every field, and those that depend on each other together."""
         checks.text(self, "name")
         checks.instance(self, "curve", SpeedCurve)
-        if self.curves is not NOTHING:
-            checks.mapped(self, "curves", SpeedCurve)
-        smallest = checks.integer(self, "min_nodes", at_least=1)
-        largest = checks.integer(self, "max_nodes", at_least=1)
-        if largest < smallest:
-            checks.reject(self, "max_nodes", f"is {largest}, below min_nodes = {smallest}")
+        checks.mapped(self, "curves", SpeedCurve)
+        checks.bounds(self)
         checks.optional_number(self, "work_samples", above=0.0)
         checks.number(self, "submit_s")
-        for cost in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
-            checks.number(self, cost, at_least=0.0)
-        checks.number(self, "weight", at_least=0.0)
+        checks.number(self, "grow_cost_s", "shrink_cost_s", "start_cost_s", "weight", at_least=0.0)
         checks.optional_number(self, "deadline_s")
-        for label in ("user", "campaign"):
-            if getattr(self, label) != "":
-                checks.text(self, label)
+        checks.optional_text(self, "user", "campaign")
 
     def __hash__(self) -> int:
-        """Hash what tells most tasks apart."""
         return hash((self.name, self.curve))
 
     def curve_on(self, kind: str) -> SpeedCurve | None:
         """Give its speed on nodes of ``kind``; ``None`` if it does not run there."""
-        return curve_on(self, kind)
+        return curve_on(self.curve, self.curves, kind)

@@ -17,7 +17,8 @@ from bftrain.cli.output import show, table
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import StudyPasses, check_parts
+from bftrain_replay.study import StudyPasses
+from bftrain_replay.study_checks import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def replayed(name: str) -> ReplayResult:
     choice = {"solver": name} if name in ALLOCATORS else {"objective": name}
     tasks = [replace(task, user=task.name.split("-")[0]) for task in sample_tasks()]
     settings = replace(ReplaySettings(max_tasks=len(tasks)), **choice)
-    result = StudyPasses(sample_log(), tasks, settings, check_parts(settings)).replay()
+    result = StudyPasses(sample_log(), tasks, check_parts(settings)).replay()
     if result is None:
         raise RuntimeError(name)
     return result

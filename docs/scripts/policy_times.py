@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain import registry, solving, text_formats
+from bftrain import assembly, registry, text_formats
 from bftrain.errors import BftrainError
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -108,12 +108,12 @@ def groups() -> dict[str, dict[str, Ask]]:
 
 def _share(policy: str, count: int) -> float:
     given = sharing(count)
-    return _timed(lambda: solving.share(given, policy))
+    return _timed(lambda: assembly.share(given, policy))
 
 
 def _solve(objective: str, solver: str, count: int) -> float:
     given = replace(allocation(count), objective=objective)
-    return _timed(lambda: solving.solve(given, solver))
+    return _timed(lambda: assembly.solve(given, solver))
 
 
 def _timed(ask: Callable[[], object]) -> float:

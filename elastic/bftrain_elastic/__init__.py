@@ -23,17 +23,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bftrain_elastic.worker.finish import finish
-    from bftrain_elastic.worker.progress_report import Reporter, report
+    from bftrain_elastic.worker.elastic_loader import ElasticLoader
+    from bftrain_elastic.worker.progress_report import Reporter, finish, report
     from bftrain_elastic.worker.run_loop import run
     from bftrain_elastic.worker.state import State
 
-__all__ = ["Reporter", "State", "finish", "report", "run"]
+__all__ = ["ElasticLoader", "Reporter", "State", "finish", "report", "run"]
 
 _HOMES = {
+    "ElasticLoader": "worker.elastic_loader",
     "Reporter": "worker.progress_report",
     "State": "worker.state",
-    "finish": "worker.finish",
+    "finish": "worker.progress_report",
     "report": "worker.progress_report",
     "run": "worker.run_loop",
 }

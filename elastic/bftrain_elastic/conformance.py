@@ -28,16 +28,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from bftrain_elastic.manager.agent_hub import AgentHub, Tell
-from bftrain_elastic.tryout.leftovers import listening
-from bftrain_elastic.tryout.local_stage import (
-    PATIENCE_S,
-    TRIAL,
-    LauncherNonconformance,
-    LauncherPort,
-    LocalStage,
-    MessageLog,
-)
+from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
+from bftrain_elastic.tryout.local_agents import LauncherPort, listening
+from bftrain_elastic.tryout.local_stage import PATIENCE_S, TRIAL, LauncherNonconformance, LocalStage, MessageLog
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE_S: Final = 0.05  # within which apply() returns, on a machine that may be busy
@@ -64,16 +57,17 @@ class ConformanceCase:
     run: Callable[[LocalStage], None]
 
     def check(self, stage: LocalStage) -> None:
-        """Put the stage's launcher through it. If that fails, the next case finds no task and all nodes."""
+        """Put the stage's launcher through it, and end its tasks. If that fails, the next case finds all nodes."""
         try:
             self.run(stage)
+            stage.end(*stage.tasks)
         except Exception:
             with suppress(LauncherNonconformance):  # the first problem is the one to be seen
                 stage.restore()
             raise
 
 
-def check(make: Callable[[Tell, AgentHub], LauncherPort], script: Sequence[str] = TRIAL) -> None:
+def check(make: Callable[[OnEvent, AgentHub], LauncherPort], script: Sequence[str] = TRIAL) -> None:
     """Put a launcher through all cases."""
     with LocalStage(make, script) as stage:
         for case in CASES:
@@ -83,6 +77,14 @@ def check(make: Callable[[Tell, AgentHub], LauncherPort], script: Sequence[str] 
 def _demand(true: object, problem: str) -> None:
     if not true:
         raise LauncherNonconformance(problem)
+
+
+def _started(stage: LocalStage, *nodes: str, steps: int = 5) -> str:
+    """Start a task that is never done, and wait for its first steps; return its name."""
+    task = stage.new("--steps", "100000")
+    stage.do("start", task, *nodes)
+    stage.messages.steps(task, len(nodes), steps)
+    return task
 
 
 def _confirmed(stage: LocalStage, task: str) -> list[int]:
@@ -100,9 +102,7 @@ def _nothing_redone(stage: LocalStage, task: str) -> None:
 
 
 def _grows_and_shrinks(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1")
-    stage.messages.steps(task, 1)
+    task = _started(stage, "n1")
     stage.do("grow", task, "n2", "n3")
     stage.messages.steps(task, 3)
     stage.do("shrink", task, "n2", cause="decided")
@@ -110,13 +110,10 @@ def _grows_and_shrinks(stage: LocalStage) -> None:
     _demand(_confirmed(stage, task) == [1, 3, 2], f"sizes 1, 3, 2 were asked for, not {_confirmed(stage, task)}")
     stage.messages.until(lambda: bool(stage.messages.of("vacated", task)), "the node given up is vacated")
     _nothing_redone(stage, task)
-    stage.end(task)
 
 
 def _reports_add_up(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1", "n2")
-    stage.messages.steps(task, 2, 10)
+    task = _started(stage, "n1", "n2", steps=10)
     for one in stage.messages.of("report", task):
         _demand(one["size"] == len(("n1", "n2")), f"the size is 2: {one}")
         _demand(one["samples"] > 0, f"a step has samples: {one}")
@@ -124,13 +121,10 @@ def _reports_add_up(stage: LocalStage) -> None:
         _demand(one["total"] == one["samples"] * (one["step"] - one["since"]), f"total is the sum since then: {one}")
     kept = stage.messages.of("on_disk", task) or stage.messages.of("in_memory", task)
     _demand(kept, "the script commits, and nothing was said of it")
-    stage.end(task)
 
 
 def _moves_altogether(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1")
-    stage.messages.steps(task, 1)
+    task = _started(stage, "n1")
     stage.launcher.apply(
         [
             {"action": "grow", "task": task, "nodes": ["n2"]},
@@ -142,7 +136,6 @@ def _moves_altogether(stage: LocalStage) -> None:
     )
     stage.messages.steps(task, 1)
     _nothing_redone(stage, task)
-    stage.end(task)
 
 
 def _wants_are_merged(stage: LocalStage) -> None:
@@ -157,13 +150,10 @@ def _wants_are_merged(stage: LocalStage) -> None:
     stage.messages.steps(task, 2)
     generations = [one["generation"] for one in stage.messages.of("confirmed", task)]
     _demand(generations == sorted(set(generations)), f"generations rise: {generations}")
-    stage.end(task)
 
 
 def _nodes_are_taken(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1", "n2", "n3")
-    stage.messages.steps(task, 3)
+    task = _started(stage, "n1", "n2", "n3")
     # The oldest, which may well be the one that leads
     stage.lose("n1")
     stage.do("shrink", task, "n1", cause="preempted")
@@ -179,7 +169,6 @@ def _nodes_are_taken(stage: LocalStage) -> None:
     stage.do("grow", task, "n1")
     stage.messages.steps(task, 2)
     _goes_on(stage, task)
-    stage.end(task)
 
 
 def _goes_on(stage: LocalStage, task: str) -> None:
@@ -195,9 +184,7 @@ def _goes_on(stage: LocalStage, task: str) -> None:
 
 
 def _all_nodes_are_taken(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1", "n2")
-    stage.messages.steps(task, 2, 20)
+    task = _started(stage, "n1", "n2", steps=20)
     stage.lose("n1")
     stage.lose("n2")
     stage.do("stop", task, "n1", "n2", cause="preempted")
@@ -208,19 +195,15 @@ def _all_nodes_are_taken(stage: LocalStage) -> None:
     _goes_on(stage, task)
     stage.find("n1")
     stage.find("n2")
-    stage.end(task)
 
 
 def _stops_and_starts(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1", "n2")
-    stage.messages.steps(task, 2)
+    task = _started(stage, "n1", "n2")
     stage.do("stop", task, "n1", "n2", cause="decided")
     stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "a task that gave up its nodes is paused")
     stage.do("start", task, "n3", "n4")
     stage.messages.steps(task, 2)
     _nothing_redone(stage, task)
-    stage.end(task)
 
 
 def _ends_well(stage: LocalStage) -> None:
@@ -229,7 +212,6 @@ def _ends_well(stage: LocalStage) -> None:
     stage.messages.until(lambda: bool(stage.messages.of("done", task)), "a task of 60 steps is done")
     _demand(stage.messages.of("done", task)[0]["step"] == 60, f"60 steps: {stage.messages.of('done', task)}")  # noqa: PLR2004 - as many as were asked for
     _demand(not stage.messages.of("failed", task), "it did not fail")
-    stage.end(task)
 
 
 def _fails_with_its_last_words(stage: LocalStage) -> None:
@@ -239,13 +221,10 @@ def _fails_with_its_last_words(stage: LocalStage) -> None:
     reason = stage.messages.of("failed", task)[0]["reason"]
     _demand("as it was asked to" in reason, f"the reason ends with its last words, not: {reason}")
     _demand(len(stage.messages.of("note", task)) >= 1, "it was tried more than once")
-    stage.end(task)
 
 
 def _two_tasks(stage: LocalStage) -> None:
-    one, other = stage.new("--steps", "100000"), stage.new("--steps", "100000")
-    stage.do("start", one, "n1", "n2")
-    stage.messages.steps(one, 2)
+    one, other = _started(stage, "n1", "n2"), stage.new("--steps", "100000")
     stage.launcher.apply(
         [
             {"action": "shrink", "task": one, "nodes": ["n2"], "cause": "decided"},
@@ -254,8 +233,6 @@ def _two_tasks(stage: LocalStage) -> None:
     )
     stage.messages.steps(other, 2)
     stage.messages.steps(one, 1)
-    stage.launcher.drop(one)
-    stage.end(other)  # and nothing is left of the first one either
 
 
 def _apply_returns_at_once(stage: LocalStage) -> None:
@@ -276,9 +253,7 @@ def _applying_s(stage: LocalStage) -> float:
 
 
 def _keeps_to_itself(stage: LocalStage) -> None:
-    task = stage.new("--steps", "100000")
-    stage.do("start", task, "n1", "n2")
-    stage.messages.steps(task, 2)
+    task = _started(stage, "n1", "n2")
     hosts = {host for host, _ in listening(stage.below())}
     _demand(hosts <= {"127.0.0.1"}, f"its processes listen on {hosts}, and their agents were given 127.0.0.1")
     folder = stage.folder / task
@@ -286,7 +261,6 @@ def _keeps_to_itself(stage: LocalStage) -> None:
         _demand(folder.stat().st_mode & 0o077 == 0, f"others can look into {folder}")
         for path in folder.rglob("*"):
             _demand(path.stat().st_mode & 0o022 == 0 and path.stat().st_uid == os.getuid(), f"others can write {path}")
-    stage.end(task)
 
 
 CASES: Final = tuple(

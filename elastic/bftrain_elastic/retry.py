@@ -21,6 +21,10 @@ class RetryDelay:
         """Begin with the first delay again."""
         self._failures = 0
 
+    def left_s(self, now: float) -> float:
+        """Return after how many seconds another try is due."""
+        return max(0.0, self._until - now)
+
     def waits(self, now: float) -> bool:
         """Return whether it is too early for another try."""
         return now < self._until

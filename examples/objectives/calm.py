@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bftrain.values.linear import linear_sum
+from bftrain.values.coupling import linear_sum
 
 
 class Calm:

@@ -36,8 +36,8 @@ def train(state: State) -> None:
     model = state.parallel()  # 2. the model as the present group of workers trains it
     while state.position < arguments.steps:  # 3. go on from what the state says
         pixels, labels = images(state.position)
-        mine = slice(state.rank, None, state.workers)  # every worker takes its share of the batch
-        loss = nn.functional.cross_entropy(model(pixels[mine].to(state.device)), labels[mine].to(state.device))
+        mine, weight = state.share(BATCH)  # every worker takes its share of the batch
+        loss = weight * nn.functional.cross_entropy(model(pixels[mine].to(state.device)), labels[mine].to(state.device))
         state.optimizer.zero_grad()
         loss.backward()
         state.optimizer.step()

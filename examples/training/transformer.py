@@ -43,10 +43,11 @@ def train(state: State) -> None:
     """Train until all steps are done; called anew whenever the workers change."""
     model = state.parallel()
     while state.position < arguments.steps:
-        text = sequences(state.position)[state.rank :: state.workers].to(state.device)
+        mine, weight = state.share(BATCH)
+        text = sequences(state.position)[mine].to(state.device)
         scores = model(text[:, :-1])
         # The first half cannot be known; what counts is whether the second one is
-        loss = nn.functional.cross_entropy(scores[:, HALF - 1 :].flatten(0, 1), text[:, HALF:].flatten())
+        loss = weight * nn.functional.cross_entropy(scores[:, HALF - 1 :].flatten(0, 1), text[:, HALF:].flatten())
         state.optimizer.zero_grad()
         loss.backward()
         state.optimizer.step()

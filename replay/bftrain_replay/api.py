@@ -14,7 +14,7 @@ import msgspec
 
 from bftrain.config import Settings
 from bftrain.errors import BftrainError, UsageError, suggestion
-from bftrain.parts.objectives import as_objective
+from bftrain.parts import as_objective
 from bftrain.ports import Objective
 from bftrain.result_folder import IN_PYTHON, ResultFolder, write_page
 from bftrain.short_repr import ShortRepr
@@ -25,16 +25,15 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_replay import replay_folder
 from bftrain_replay.alternatives.advice import AdviceRow, gaining
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, check
-from bftrain_replay.drawing import picture_files
+from bftrain_replay.drawing import vega
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.simulation.log_selection import saturating_workload
-from bftrain_replay.simulation.progress_assumptions import agreed
-from bftrain_replay.simulation.replay_options import ReplayOptions
-from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.progress_kept import agreed
+from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
+from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study import ReplayStudy, Watch, study
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
@@ -106,8 +105,8 @@ class ReplayOutcome(ShortRepr):
 
     def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
         """Write the pictures of the page as files of their own, svg or png; gives where they are."""
-        if form not in picture_files.FORMS:
-            raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, picture_files.FORMS))
+        if form not in vega.FORMS:
+            raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, vega.FORMS))
         replay_folder.prepare(Path(folder))
         return report.write_figures(self._material, Path(folder), form)
 

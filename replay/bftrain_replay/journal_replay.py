@@ -6,35 +6,30 @@ so samples are what the curves say that such sizes do, in proportion to the sum 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bftrain.rerun import Difference, Rerun, RerunStep
+from bftrain.deciding.harvester import Harvester
+from bftrain.journal import Journal
+from bftrain.rerun import Difference, Rerun, RerunStep, following
 from bftrain.values.actions import Action, Release, Start
+from bftrain.values.decision import Decision
 from bftrain.values.events import Event, TaskFinished, TaskSubmitted
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.decision_log import DecisionColumns
-from bftrain_replay.accounting.harvest_curve import HarvestOverTime
-from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, UnusedReason
-from bftrain_replay.accounting.unused_reason import why_unused
-from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
+from bftrain_replay.results.result import result_of
+from bftrain_replay.resume.journal_events import JournalEvents
 from bftrain_replay.simulation.engine import EngineRun
-from bftrain_replay.simulation.node_kinds import NodesByKind
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.rules import RealisticRules, ReplayRules
-from bftrain_replay.simulation.task_progress import TaskProgress, carry_out
-from bftrain_replay.study import ReplayStudy, Watch, check_parts, study_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.journal import Journal
-    from bftrain.values.decision import Decision
-    from bftrain_replay.resume.journal_events import JournalEvents
+from bftrain_replay.simulation.rules import ReplayRules
+from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
+from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
+from bftrain_replay.study import ReplayStudy, Watch, study_of
+from bftrain_replay.study_checks import check_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +63,17 @@ def rerun(
     ``reported``: samples by task, as far as that is known; its curve is scaled so that it comes to as many.
     """
     settings = ReplaySettings.of(journal.settings_now)
-    check_parts(settings, baseline)
+    parts = check_parts(settings, baseline)
     if reported:
-        events = events.paced(_paces(go_through(journal, events, decide_again=False).run, reported))
+        # How many times as fast as its curve each task was, where that is known
+        followed = go_through(journal, events, decide_again=False).run.tasks
+        done = {task.spec.name: task.done_samples for task in followed if isinstance(task, TaskProgress)}
+        known = {name: samples for name, samples in reported.items() if samples > 0.0 and done.get(name, 0.0) > 0.0}
+        events = events.paced({name: samples / done[name] for name, samples in known.items()})
     gone = go_through(journal, events, watch=watch)
     tasks = events.with_work(gone.work_samples)
-    study = study_of(result_of(gone.run, settings), events.log, tasks, settings, baseline=baseline, watch=watch)
+    study = study_of(result_of(gone.run, settings), events.log, tasks, parts, watch)
     return JournalReplay(study=study, steps=len(journal), differences=gone.differences)
-
-
-def _paces(run: EngineRun, reported: Mapping[str, float]) -> dict[str, float]:
-    """Give how many times as fast as its curve each task was, where that is known."""
-    done = {task.spec.name: task.done_samples for task in run.tasks if isinstance(task, TaskProgress)}
-    return {
-        name: reported[name] / done[name] for name in reported if reported[name] > 0.0 and done.get(name, 0.0) > 0.0
-    }
 
 
 def go_through(
@@ -90,13 +81,14 @@ def go_through(
 ) -> GoneThrough:
     """Go through all steps of ``journal``, and decide them again or follow the recorded decisions."""
     again = Rerun(journal, decide_again=decide_again)
-    rules = RealisticRules(ReplaySettings.of(journal.settings_now).progress_kept)
+    rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)
     books = _Books(events, again.harvester, rules)
     differences = []
     begun = perf_counter()
     for step in again.steps():
         books.harvester = again.harvester  # another one from where the settings were changed
-        books.step(step)
+        with following(journal.path, step.step):
+            books.step(step)
         if step.difference is not None:
             differences.append(step.difference)
         if watch is not None and not watch("journal", books.now_s, len(books.decisions)):
@@ -118,6 +110,7 @@ class _Books:
     _ledger: Ledger = field(init=False)
     _allocations: AllocationRecorder = field(init=False)
     _harvest: HarvestOverTime = field(init=False)
+    _losses: LossTimes = field(default_factory=LossTimes)
     _tasks: list[TaskProgress] = field(default_factory=list)  # in the order of their submission
     _present: dict[str, TaskProgress] = field(default_factory=dict)  # by the names that they have now
     _kind: dict[str, str] = field(default_factory=dict)  # of the nodes that a task held last, where nodes have kinds
@@ -136,7 +129,11 @@ class _Books:
             for event in events:
                 self._happened(event)
             self._carry_out(again.at_once)
-            self._drop_who_is_gone()
+            # Give up tasks that were cancelled, or failed too often
+            for name in set(self._present).difference(self.harvester.unfinished):
+                task = self._present.pop(name)
+                task.drop(self.now_s)
+                self._over(task)
             self._open(None)
         if decision is not None:
             self._move_to(decision.time_s)
@@ -150,7 +147,7 @@ class _Books:
         complete = now_s >= self.events.log.span_s
         self._harvest.look(now_s)
         for task in self._present.values():
-            task.settle(now_s)
+            task.advance_to(now_s)
         self._allocations.close(now_s)
         self._harvest.close(now_s)
         self._ledger.close(now_s)
@@ -161,6 +158,7 @@ class _Books:
             ledger=self._ledger,
             decisions=self.decisions,
             harvest=self._harvest,
+            losses=self._losses,
             wall_s=wall_s,
             allocations=self._allocations,
         )
@@ -175,21 +173,15 @@ class _Books:
                 spec = self.events.tasks[len(self._tasks)]
                 largest = min(spec.max_nodes, len(self.events.log.node_names))
                 task = self.rules.progress(spec, spec.curve.speeds(largest).tolist(), self.now_s)
+                task.losses = self._losses
                 self._tasks.append(task)
                 self._present[event.spec.name] = task
             case TaskFinished() if event.task in self._present:
                 task = self._present.pop(event.task)
-                task.settle(self.now_s)
+                task.advance_to(self.now_s)
                 task.work_samples = task.done_samples  # what it did is what it was
                 task.finish(self.now_s)
                 self._over(task)
-
-    def _drop_who_is_gone(self) -> None:
-        """Give up tasks that were cancelled, or failed too often."""
-        for name in set(self._present).difference(self.harvester.unfinished):
-            task = self._present.pop(name)
-            task.drop(self.now_s)
-            self._over(task)
 
     def _over(self, task: TaskProgress) -> None:
         self.work_samples[task.spec.name] = task.done_samples
@@ -202,15 +194,13 @@ class _Books:
             if task is None or isinstance(action, Release):
                 continue  # one that has just finished has nothing to lose
             if isinstance(action, Start) and self.events.log.kind_names:
-                self._choose_kind(task, self.events.log.kind_of[action.nodes[0]])
+                kind = self.events.log.kind_of[action.nodes[0]]
+                self._kind[task.spec.name] = kind
+                curve = task.spec.curve_on(kind) or task.spec.curve
+                task.go_by(curve.speeds(min(task.spec.max_nodes, len(self.events.log.node_names))).tolist(), kind)
             carry_out(task, action, self.now_s)
             self._allocations.act(replace(action, task=task.spec.name), self.now_s)
             self._harvest.note(task)
-
-    def _choose_kind(self, task: TaskProgress, kind: str) -> None:
-        self._kind[task.spec.name] = kind
-        curve = task.spec.curve_on(kind) or task.spec.curve
-        task.go_by(curve.speeds(min(task.spec.max_nodes, len(self.events.log.node_names))).tolist(), kind)
 
     def _open(self, decision: Decision | None) -> None:
         # The harvester is through with the whole step by now: who holds what in the middle of it is known here

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from bftrain.parts import admissions, metrics, objectives, python_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from bftrain import parts
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 # The settings that may name a file, of which not all have each, and how they give it by a name that holds anywhere
 _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
-    "objective": objectives.from_anywhere,
-    "policy": objectives.from_anywhere,
-    "admission": admissions.from_anywhere,
-    "metrics": metrics.from_anywhere,
+    "objective": parts.absolute_name,
+    "policy": parts.absolute_name,
+    "admission": parts.absolute_admission,
+    "metrics": parts.absolute_metrics,
 }
 
 
@@ -36,7 +33,7 @@ def files(settings: msgspec.Struct) -> Iterator[Path]:
     for name, said in _said(settings):
         admission = said.partition(",")[0].partition("=")[0]
         for each in said.split(",") if name == "metrics" else (admission if name == "admission" else said,):
-            file, _ = python_file.parts(each.strip())
+            file, _ = parts.split_name(each.strip())
             if file is not None:
                 yield file
 

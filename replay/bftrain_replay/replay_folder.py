@@ -19,8 +19,9 @@ from bftrain_replay.output import csv_tables, parquet_tables
 from bftrain_replay.provenance import FORMAT, InputSource
 from bftrain_replay.reporting.report import render
 from bftrain_replay.reporting.report_data import LOG_FILE, of_study
+from bftrain_replay.resume.solver_cache import BESIDE, beside
 from bftrain_replay.study import ReplayStudy
-from bftrain_replay.tables.table_schema import TABLES
+from bftrain_replay.tables import TABLES
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
@@ -30,7 +31,9 @@ KIND: Final = ResultKind(
     form="bftrain replay",
     names=frozenset({"summary.json", "config.toml", LOG_FILE, REPORT_FILE})
     | {f"{name}{suffix}" for name in TABLES for suffix in (csv_tables.SUFFIX, parquet_tables.SUFFIX)},
-    records={UNFINISHED: b'{"format":"bftrain answers '},
+    records=dict.fromkeys(
+        (UNFINISHED, *(beside(Path(UNFINISHED), replay).name for replay in BESIDE)), b'{"format":"bftrain answers '
+    ),
 )
 
 

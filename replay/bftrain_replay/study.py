@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace as changed
 
@@ -14,41 +15,40 @@ from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import fixed_horizon_s
-from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
-from bftrain.parts.metrics import measured_if_possible, metrics_of, notes_on_broken
-from bftrain.parts.objectives import resolve_objective
+from bftrain.errors import BrokenPlugin, Fault
+from bftrain.node_units import words_of
+from bftrain.parts import measured_if_possible, metrics_of, notes_on_broken
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.idle_doubts import doubts_of
+from bftrain_datasets.log.idle_doubts import IdleDoubts, doubts_of
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.alternatives.advice import AdviceRow
 from bftrain_replay.alternatives.sensitivity import SensitivityRow
+from bftrain_replay.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
 from bftrain_replay.reference.fluid_shares import FluidShares
-from bftrain_replay.reference.ideal_cluster import IdealCluster, ideal
-from bftrain_replay.reference.overload_detector import NoDetector, QueueDetector
-from bftrain_replay.results import interruption_note
+from bftrain_replay.reference.ideal_cluster import IdealCluster, QueueDetector, ideal
+from bftrain_replay.results import headline
 from bftrain_replay.results.decider_counts import CEILING
-from bftrain_replay.results.evaluation import result_of
 from bftrain_replay.results.headline import HarvestHeadline, headline_of
 from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs, odd_settings
-from bftrain_replay.results.result import ReferenceFigures, ReplayResult
-from bftrain_replay.resume.solver_cache import AnswerFile
-from bftrain_replay.simulation import progress_assumptions
-from bftrain_replay.simulation.decision_delay import DecisionDelay
-from bftrain_replay.simulation.engine import QueueWatcher, run
-from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, never_held
-from bftrain_replay.simulation.log_selection import LogSelection, select
+from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
+from bftrain_replay.resume.solver_cache import BESIDE, DEDICATED, AnswerFile
+from bftrain_replay.simulation import progress_kept
+from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
+from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.rules import as_replayed, semantics_of
+from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, semantics_of
+from bftrain_replay.simulation.timeline import LogSelection, select
+from bftrain_replay.study_checks import ReplayParts, check_cluster, check_kinds, check_parts
 
 # Receives the present replay, its simulated seconds and its decisions; returns whether to go on
 Watch = Callable[[str, float, int], bool]
 
-IDEAL = "ideal"
-DEDICATED = "dedicated pool"
+IDEAL: Final = "ideal"
+_WORTH_A_FORK: Final = 2000  # moments of a log: a second of work, and to fork takes 20 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -70,13 +70,20 @@ class ReplayStudy(ShortRepr):
     advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried, if any were
 
     @property
+    def doubts(self) -> IdleDoubts:
+        """How much of the idle node-time that was replayed is doubtful."""
+        end_s = self.part.start_s + self.result.simulated_s
+        whole = self.complete or end_s >= self.part.end_s
+        return doubts_of(self.part if whole else self.part.select(window=(None, end_s)))
+
+    @property
     def headline(self) -> HarvestHeadline | None:
         """What came of the nodes that were idle; ``None`` on clusters, whose nodes are no find."""
         if self.fixed is not None:
             return None
-        assumed = progress_assumptions.in_short(ReplaySettings.progress_in(self.result.settings))
-        found = headline_of(self.result.summary(), doubts_of(self.part), assumed)
-        how_far = interruption_note.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
+        assumed = progress_kept.in_short(ReplaySettings.progress_in(self.result.settings))
+        found = headline_of(self.result.summary(), self.doubts, assumed)
+        how_far = headline.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
         return changed(found, sentence=f"{how_far}{found.sentence}")
 
     @property
@@ -87,14 +94,13 @@ class ReplayStudy(ShortRepr):
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
         title, figures = self.result.shown()
-        others = {"baseline": self.baseline, "without costs": self.ceiling}
-        return title, {
-            **figures,
-            **{
-                f"{name} harvested": text_formats.large(each.harvested_samples) for name, each in others.items() if each
-            },
-            **({"warnings": f"{len(self.result.warnings):,}"} if self.result.warnings else {}),
-        }
+        figures = dict(figures)
+        for name, each in {"baseline": self.baseline, "without costs": self.ceiling}.items():
+            if each:
+                figures[f"{name} harvested"] = text_formats.large(each.harvested_samples)
+        if self.result.warnings:
+            figures["warnings"] = f"{len(self.result.warnings):,}"
+        return title, figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +118,7 @@ class FixedClusterFigures:
 def study(
     log: EventLog,
     tasks: Sequence[TaskSpec],
-    settings: Settings,
+    settings: Settings | ReplayParts,
     *,
     baseline: str = "",
     objective: Objective | None = None,
@@ -122,26 +128,26 @@ def study(
 ) -> ReplayStudy:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as yardsticks.
 
-    ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Once
-    ``watch`` says no, the replay in hand ends where it is and the others are left out; ``answers`` let it go on later.
-    ``warn`` receives warnings about the inputs before the replay; the results hold them too.
+    ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Parts that were
+    checked already stand for all three. Once ``watch`` says no, the replay in hand ends where it is and the others are
+    left out; ``answers`` let it go on later. ``warn`` receives warnings about the inputs before the replay; the results
+    hold them too. Passes on a long log run side by side in processes of their own where there is more than one
+    processor, so that ``watch`` is asked for one and the other in turn.
     """
-    settings = ReplaySettings.of(settings)
-    passes = StudyPasses(log, tasks, settings, check_parts(settings, baseline, objective), watch, answers)
+    parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
+    passes = StudyPasses(log, tasks, parts, watch, answers)
     check_kinds(log, tasks)
     if warn is not None:
         for text in odd_inputs(passes.part, passes.tasks):
             warn(text)
-    main = passes.replay(AllocationRecorder(passes.part.node_names))
-    if main is None:
-        raise Fault("the first replay did not begin", where="study")
-    return _with_yardsticks(passes, main, baseline)
+    with passes.side_by_side():
+        return passes.held_against_yardsticks(passes.main())
 
 
 def cluster_study(
     cluster: FixedCluster,
     tasks: Sequence[TaskSpec],
-    settings: Settings,
+    settings: Settings | ReplayParts,
     *,
     baseline: str = "",
     objective: Objective | None = None,
@@ -154,23 +160,19 @@ def cluster_study(
     There a harvest has no yardsticks; with ``ideally`` the ideal is what it is held against. The log of the study ends
     when the replay that was asked for ends.
     """
-    settings = ReplaySettings.of(settings)
-    check_cluster(settings)
+    known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
+    check_cluster(known)
     cluster.check(tasks)
     # With an end that was asked for, the run is shown until then
-    gauges = NoDetector if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
-    objective = check_parts(settings, baseline, objective)
-    fluid = FluidShares(tasks, cluster.nodes, objective, fixed_horizon_s(settings.horizon_s)) if ideally else None
-    passes = StudyPasses(cluster.log(), tasks, settings, objective, watch, answers, gauges=gauges)
-    main = passes.replay(AllocationRecorder(passes.part.node_names))
-    if main is None:
-        raise Fault("a replay that was not begun was stopped")
-    simple = passes.replay(solver=baseline) if baseline else None
+    gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
+    parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline, objective)
+    fluid = FluidShares(tasks, cluster.nodes, parts.objective, fixed_horizon_s(known.horizon_s)) if ideally else None
+    passes = StudyPasses(cluster.log(), tasks, parts, watch, answers, gauges=gauges)
+    main = passes.main()
+    simple = passes.replay(solver=parts.baseline) if parts.baseline else None
     found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
     log = cluster.log(main.simulated_s)
-    made = {main.settings.solver: main, baseline: simple}
-    odd = (*odd_inputs(log, tasks), *odd_settings(settings, tasks, log.kind_names), *odd_decisions(made))
-    warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
+    warnings = _warnings(log, passes.tasks, main, simple, {})
     results = [replace(each, warnings=warnings) for each in (main, simple) if each is not None]
     ended = {each.settings.solver: each.ended for each in results if each.ended is not None}
     return ReplayStudy(
@@ -184,60 +186,26 @@ def cluster_study(
     )
 
 
-def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
-    """Refuse tasks that no kind of node can ever hold, however many of its nodes were idle at once."""
-    unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
-    if unfit:
-        fix = "leave them out, or give them a curve for a kind that the log has"
-        raise BadInput(f"no kind of node in the log can ever hold {unfit}", where="tasks", fix=fix)
-
-
-def check_cluster(settings: ReplaySettings) -> None:
-    """Refuse what has no meaning where nodes never leave."""
-    usual = ReplaySettings()
-    for name in ("semantics", "events", "window", "nodes", "skip_events"):
-        if getattr(settings, name) != getattr(usual, name):
-            raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="leave it out")
-
-
 def study_of(
-    main: ReplayResult,
-    log: EventLog,
-    tasks: Sequence[TaskSpec],
-    settings: ReplaySettings,
-    *,
-    baseline: str = "",
-    watch: Watch | None = None,
+    main: ReplayResult, log: EventLog, tasks: Sequence[TaskSpec], parts: ReplayParts, watch: Watch | None = None
 ) -> ReplayStudy:
     """Hold against its yardsticks what came of ``log`` and ``tasks`` in some other way than by a replay."""
-    passes = StudyPasses(log, tasks, settings, check_parts(settings, baseline), watch)
+    passes = StudyPasses(log, tasks, parts, watch)
     passes.going = main.complete
-    return _with_yardsticks(passes, main, baseline)
+    return passes.held_against_yardsticks(main)
 
 
-def _with_yardsticks(passes: StudyPasses, main: ReplayResult, baseline: str) -> ReplayStudy:
-    simple = passes.replay(solver=baseline) if baseline else None
-    ceiling = passes.ceiling()
-    dedicated = passes.dedicated()
-    made = {main.settings.solver: main, baseline: simple, passes.ceiling_words: ceiling}
-    odd_choices = odd_settings(main.settings, passes.tasks, passes.part.kind_names)
-    odd = (*odd_inputs(passes.part, passes.tasks), *odd_choices, *odd_decisions(made))
-    warnings = (*odd, *notes_on_broken(_broken_metrics(main, simple)))
-    yardsticks = passes.yardsticks(ceiling, dedicated)
-
-    def held_against(result: ReplayResult) -> ReplayResult:
-        return replace(result, yardsticks=yardsticks, warnings=warnings)
-
-    return ReplayStudy(
-        log=passes.log,
-        part=passes.part,
-        tasks=passes.tasks,
-        result=held_against(main),
-        # The figures of a part of the log compare with nothing
-        baseline=held_against(simple) if simple and simple.complete else None,
-        ceiling=held_against(ceiling) if ceiling and ceiling.complete else None,
-        complete=passes.going,
-    )
+def _warnings(
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    main: ReplayResult,
+    simple: ReplayResult | None,
+    more: Mapping[str, ReplayResult | None],
+) -> tuple[str, ...]:
+    """Say what is odd about the inputs, the settings, the decisions of these replays and their metrics."""
+    made = {main.settings.solver: main, **({simple.settings.solver: simple} if simple else {}), **more}
+    odd = (*odd_inputs(log, tasks), *odd_settings(main.settings, tasks, log.kind_names), *odd_decisions(made))
+    return (*map(words_of(log.unit), odd), *notes_on_broken(_broken_metrics(main, simple)))
 
 
 def _broken_metrics(*results: ReplayResult | None) -> Iterator[BrokenPlugin]:
@@ -245,27 +213,14 @@ def _broken_metrics(*results: ReplayResult | None) -> Iterator[BrokenPlugin]:
         yield from each.broken_metrics if each is not None else ()
 
 
-def check_parts(settings: Settings, baseline: str = "", objective: Objective | None = None) -> Objective:
-    """Find every part that a study needs before any work is done; gives the objective."""
-    if baseline == settings.solver:
-        raise UsageError(f"the baseline '{baseline}' is the solver itself", fix="name another solver")
-    objective = objective or resolve_objective(settings.objective)
-    if isinstance(settings, ReplaySettings):
-        metrics_of(settings.metrics)
-    for solver in filter(None, (settings.solver, baseline)):
-        build_harvester(changed(settings, solver=solver), objective=objective)
-    return objective
-
-
 class StudyPasses:
-    """The replays that a study is made of: any of them, one after the other, until stopped."""
+    """The replays that a study is made of: any of them, one after the other or side by side, until stopped."""
 
     def __init__(
         self,
         log: EventLog,
         tasks: Sequence[TaskSpec],
-        settings: ReplaySettings,
-        objective: Objective,
+        parts: ReplayParts,
         watch: Watch | None = None,
         answers: AnswerFile | None = None,
         *,
@@ -274,13 +229,43 @@ class StudyPasses:
         self.log = log
         self._gauges = gauges
         self.tasks = tuple(tasks)
-        self._chosen = select(log, settings)
-        self._paying, self._free = as_replayed(tasks, settings), without_costs(tasks)
-        self._settings, self._ideal = settings, ideally(settings, objective)
-        self._objective = objective
+        self._chosen = select(log, parts.settings)
+        self._paying, self._free = as_replayed(tasks, parts.settings), without_costs(tasks)
+        self._parts, self._settings = parts, parts.settings
+        self._ideal = ideally(parts.settings, parts.objective)
         self._watch = watch
         self._answers = answers
+        self._beside = PassesBeside(self._go_on)
         self.going = True
+
+    @contextmanager
+    def side_by_side(self) -> Iterator[None]:
+        """Run the yardsticks beside the replays in the block, in other processes, if that is safe and worth it."""
+        if len(self.part) >= _WORTH_A_FORK and may_fork():
+            for name in BESIDE[: usable_cpus() - 1]:
+                self._beside.start(name, self._in_child(name))
+        try:
+            yield
+        finally:
+            self._beside.stop()
+
+    def _in_child(self, name: str) -> RunPass:
+        """Return what a child does for the pass of this ``name``."""
+
+        def run_pass(keep_going: KeepGoing) -> ReplayResult | None:
+            self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
+            return self._yardstick(name)
+
+        return run_pass
+
+    def _yardstick(self, name: str) -> ReplayResult | None:
+        return self.ceiling() if name == CEILING else self.dedicated()
+
+    def _go_on(self, name: str, simulated_s: float, decisions: int) -> bool:
+        """Report progress; return whether to go on, which no pass does after the first one was stopped."""
+        if self.going and self._watch is not None:
+            self.going = self._watch(name, simulated_s, decisions)
+        return self.going
 
     @property
     def part(self) -> EventLog:
@@ -292,6 +277,36 @@ class StudyPasses:
         """Say who decides in the ceiling."""
         return f"{self._ideal.solver} {CEILING}"
 
+    def main(self) -> ReplayResult:
+        """Replay as asked for, and take down who held which node; it is the first replay."""
+        found = self.replay(AllocationRecorder(self.part.node_names))
+        if found is None:
+            raise Fault("a replay that was not begun was stopped", where="study")
+        return found
+
+    def held_against_yardsticks(self, main: ReplayResult) -> ReplayStudy:
+        """Return the study of a replay: with the baseline, and with what its harvest is held against."""
+        simple = self.replay(solver=self._parts.baseline) if self._parts.baseline else None
+        # While the ceiling is under way elsewhere, the dedicated pool can be replayed here
+        found = {name: self._yardstick(name) for name in (BESIDE[::-1] if CEILING in self._beside else BESIDE)}
+        ceiling, dedicated = found[CEILING], found[DEDICATED]
+        warnings = _warnings(self.part, self.tasks, main, simple, {self.ceiling_words: ceiling})
+        yardsticks = self.yardsticks(ceiling, dedicated)
+        own, *others = (
+            each and replace(each, yardsticks=yardsticks, warnings=warnings) for each in (main, simple, ceiling)
+        )
+        # The figures of a part of the log compare with nothing
+        baseline, free = (each if each and each.complete else None for each in others)
+        return ReplayStudy(
+            log=self.log,
+            part=self.part,
+            tasks=self.tasks,
+            result=own or main,
+            baseline=baseline,
+            ceiling=free,
+            complete=self.going,
+        )
+
     def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
         """Replay as asked for, or with another solver; ``None`` if stopped before."""
         settings = changed(self._settings, solver=solver) if solver else self._settings
@@ -301,14 +316,15 @@ class StudyPasses:
         """Find the ideal of a cluster; ``None`` if stopped."""
 
         def keep_going(simulated_s: float, chosen: int) -> bool:
-            self.going = self._watch is None or self._watch(IDEAL, simulated_s, chosen)
-            return self.going
+            return self._go_on(IDEAL, simulated_s, chosen)
 
         return ideal(self.tasks, nodes, fluid, keep_going) if self.going else None
 
     def ceiling(self) -> ReplayResult | None:
         """Replay without costs."""
-        return self._pass(CEILING, self._chosen, self._free, self._ideal)
+        return self._beside.result(CEILING, lambda: self.going) or self._pass(
+            CEILING, self._chosen, self._free, self._ideal
+        )
 
     def dedicated(self) -> ReplayResult | None:
         """Replay in the dedicated pool, if that has any node."""
@@ -316,7 +332,8 @@ class StudyPasses:
         if pool is None:
             return None
         # Rules that see completions at events only see them at the same times in the dedicated pool
-        return self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
+        found = self._beside.result(DEDICATED, lambda: self.going)
+        return found or self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
 
     def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
         """Give what a harvest is held against, unless these were not completed."""
@@ -339,42 +356,57 @@ class StudyPasses:
         if not self.going:
             return None
 
-        def keep_going(simulated_s: float, decisions: int) -> bool:
-            if self._answers is not None:
-                self._answers.check()
-            self.going = self._watch is None or self._watch(name, simulated_s, decisions)
-            return self.going
+        with self._answers_of(name) as answers:
+            return self._replayed(name, chosen, tasks, settings, allocations, answers)
 
-        harvester = self._harvester(name, settings)
-        semantics, pace = semantics_of(settings, chosen.event_times_s), DecisionDelay.of(settings)
+    def _answers_of(self, name: str) -> AbstractContextManager[AnswerFile | None]:
+        """Give the file of the answers in a pass: one of its own for a pass that may have a process of its own."""
+        if self._answers is None or name not in BESIDE:
+            return nullcontext(self._answers)
+        return self._answers.beside(name)
+
+    def _replayed(
+        self,
+        name: str,
+        chosen: LogSelection,
+        tasks: Sequence[TaskSpec],
+        settings: ReplaySettings,
+        allocations: AllocationRecorder | None,
+        answers: AnswerFile | None,
+    ) -> ReplayResult:
+        def keep_going(simulated_s: float, decisions: int) -> bool:
+            if answers is not None:
+                answers.check()
+            self._beside.refresh()
+            return self._go_on(name, simulated_s, decisions)
+
         done = run(
             chosen.log,
             tasks,
-            harvester,
-            semantics=semantics,
-            pace=pace,
+            self._harvester(name, settings, answers),
+            semantics=semantics_of(settings, chosen.event_times_s),
+            pace=DecisionDelay.of(settings),
             keep_going=keep_going,
             allocations=allocations,
             fixed=self._gauges() if self._gauges is not None else None,
         )
+        if done.complete and self._watch is not None:
+            self._watch(name, chosen.log.span_s, len(done.decisions))
         result = result_of(done, settings)
         if settings.metrics:
             found = measured_if_possible(metrics_of(settings.metrics), result)
             result = replace(result, metrics=found.numbers, broken_metrics=found.broken)
-        if self._answers is None:
-            return result
-        self._answers.check()
-        return replace(result, wall_s=result.wall_s + self._answers.repeated_s)
-
-    def _harvester(self, name: str, settings: ReplaySettings) -> Harvester:
-        """Build the decision core; its solvers answer as they did before an interruption."""
-        answers = self._answers
         if answers is None:
-            return build_harvester(settings, objective=self._objective)
+            return result
+        answers.check()
+        return replace(result, wall_s=result.wall_s + answers.repeated_s)
+
+    def _harvester(self, name: str, settings: ReplaySettings, answers: AnswerFile | None) -> Harvester:
+        """Give the decision core; its solvers answer as they did before an interruption."""
+        objective = self._parts.objective
+        if answers is None:
+            return self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=objective)
         answers.begin(name)
-        return build_harvester(
-            settings,
-            solver=answers.through(find_solver(settings.solver)),
-            fallback=answers.through(find_solver(settings.fallback)) if settings.fallback else None,
-            objective=self._objective,
-        )
+        solver = answers.through(find_solver(settings.solver))
+        fallback = answers.through(find_solver(settings.fallback)) if settings.fallback else None
+        return build_harvester(settings, solver=solver, fallback=fallback, objective=objective)

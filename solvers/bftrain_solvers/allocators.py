@@ -1,29 +1,26 @@
 """Allocators: known rules that say who gets how many nodes, without looking for the best. Baselines and fall-backs.
 
-None of them looks at the objective or at what rescaling costs. Where nodes have several kinds, each task
-takes the kind on which it is fastest with what is still free there.
+None of them but ``greedy`` looks at the objective or at what rescaling costs. Where nodes have several kinds, each task
+takes the kind on which it is fastest with what is still free there. Those of equal share do not look at speeds either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, Final
+from time import perf_counter
+from typing import Final
 
 import numpy as np
 
-from bftrain.values.capabilities import SolverCapabilities
-from bftrain_solvers.rule_based import RuleSolver
+from bftrain.ports import SolverCapabilities
+from bftrain.values.problem import CompetingTask
+from bftrain.values.table import ValueTable
+from bftrain_solvers.answers import DeadlinePassed, RuleSolver, in_time
+from bftrain_solvers.arrays import Floats, Integers, Mask
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.values.problem import CompetingTask
-    from bftrain.values.table import ValueTable
-
-    Speeds = NDArray[np.float64]
+SizeRule = Callable[[Sequence[Sequence[int]], int], list[int]]  # the allowed sizes of every task, the pool
 
 _MOST_SETS: Final = 1_000  # of kinds that are looked at together
 
@@ -31,18 +28,24 @@ _MOST_SETS: Final = 1_000  # of kinds that are looked at together
 class FreeNodes:
     """The columns of a table, and how many nodes of each kind are still free."""
 
-    def __init__(self, table: ValueTable) -> None:
-        self.table = table
+    def __init__(self, table: ValueTable, stop_at: float) -> None:
+        if perf_counter() > stop_at:
+            raise DeadlinePassed
+        self.table, self._stop_at = table, stop_at
+        self._speeds = np.where(np.isfinite(table.values), table.all_speeds(), -inf)
         self.tasks = table.problem.tasks
         self.chosen = [0] * len(self.tasks)
         self._left = np.array([*table.problem.by_kind.values(), 0])  # the last is for column 0, which needs none
         self._nodes, self._kind_of = table.nodes, table.kind_of
 
-    def speeds(self, place: int) -> Speeds:
-        """Speeds of a task in samples/s by column; -inf where it may not be."""
-        return np.where(np.isfinite(self.table.values[place]), self.table.speeds(place), -inf)
+    def speeds(self, place: int) -> Floats:
+        """Give the speeds of a task in samples/s by column; -inf where it may not be."""
+        if perf_counter() > self._stop_at:
+            raise DeadlinePassed
+        row: Floats = self._speeds[place]
+        return row
 
-    def fits(self) -> NDArray[np.bool_]:
+    def fits(self) -> Mask:
         """Say which columns there are the nodes for."""
         return self._nodes <= self._left[self._kind_of]
 
@@ -52,26 +55,24 @@ class FreeNodes:
             self._left[self._kind_of[taken]] += sign * self._nodes[taken]
         self.chosen[place] = column
 
-    def fastest(self, place: int, within: NDArray[np.bool_]) -> int:
+    def fastest(self, place: int, within: Mask) -> int:
         """Give the fastest of these columns, of equal ones the one with fewest nodes; 0 if none of them runs."""
         speeds = np.where(within, self.speeds(place), -inf)
         best = np.flatnonzero(speeds >= max(float(speeds.max()), 0.0))
         return int(best[self._nodes[best].argmin()]) if best.size else 0
 
-    def nodes(self, place: int) -> int:
-        """Say how many nodes a task was given."""
-        return int(self._nodes[self.chosen[place]])
+    def room(self, place: int) -> int:
+        """Give how many nodes of a task's kind are free."""
+        return int(self._left[self._kind_of[self.chosen[place]]])
 
-    def next_faster(self, place: int) -> int:
-        """Give the next column of a task's kind that fits and is faster, its smallest if it has none yet; else 0."""
+    def further(self, place: int) -> tuple[Integers, Integers]:
+        """Give the columns of a task's kind with more nodes than it has that fit, and how many more they have."""
+        if perf_counter() > self._stop_at:
+            raise DeadlinePassed
         now = self.chosen[place]
-        if not now:
-            return self.smallest(place)
-        speeds = self.speeds(place)
-        free = int(self._left[self._kind_of[now]]) + int(self._nodes[now])
-        of_kind = (self._kind_of == self._kind_of[now]) & (self._nodes > self._nodes[now]) & (self._nodes <= free)
-        faster = np.flatnonzero(of_kind & (speeds > speeds[now]))
-        return int(faster[0]) if faster.size else 0
+        more = self._nodes - self._nodes[now]
+        columns = np.flatnonzero((self._kind_of == self._kind_of[now]) & (more > 0) & (more <= self.room(place)))
+        return columns, more[columns]
 
     def smallest(self, place: int) -> int:
         """Give the column with the fewest nodes that fits and runs, of equal ones the fastest; 0 if there is none."""
@@ -81,29 +82,59 @@ class FreeNodes:
             return 0
         return int(runs[np.lexsort((-speeds[runs], self._nodes[runs]))[0]])
 
-    def reaches(self, place: int, column: int) -> bool:
-        """Say whether a task can go on to a column of the kind that it is on."""
-        now = self.chosen[place]
-        return bool(self._nodes[column] - self._nodes[now] <= self._left[self._kind_of[now]])
 
-    def step(self, place: int, times: Speeds) -> tuple[float, int] | None:
-        """Give the step up on the same kind that saves most of ``times`` a node, and what it saves."""
-        now = self.chosen[place]
-        room = int(self._left[self._kind_of[now]])
-        further = self._nodes - self._nodes[now]
-        reachable = np.flatnonzero((self._kind_of == self._kind_of[now]) & (further > 0) & (further <= room))
-        saved = (times[now] - times[reachable]) / further[reachable]
-        if not saved.size or saved.max() <= 0.0:
-            return None
-        best = int(saved.argmax())
-        return float(saved[best]), int(reachable[best])
+def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int], stop_at: float = inf) -> list[int]:
+    """Choose a column in each row of ``values``; those in ``blocks`` stand for 1, 2, ... nodes of a kind.
+
+    The step, of any length, with the largest gain per added node is taken first. It starts from nothing, sees the
+    costs of rescaling in the table, and never takes a step back; the kind of a task's first step is where it stays.
+    With concave rows of one kind and no costs it is exact; otherwise it is a good start and a fallback that cannot
+    fail. After ``stop_at`` what is known is returned.
+    """
+    chosen, free = [0] * len(values), list(pools)
+    counts = np.arange(1, values.shape[1] + 1)
+    steps: list[tuple[float, int, int, int, int]] = []  # less the rate; row, kind, nodes and column of the step
+
+    def add(row: int, kinds: Iterable[int]) -> None:
+        """Remember the best step up that fits, if one gains anything."""
+        entries, now = values[row], chosen[row]
+        best = None
+        for kind in kinds:
+            start = now + 1 if now else blocks[kind].start
+            gains = entries[start : min(blocks[kind].stop, start + free[kind])] - entries[now]
+            if gains.size:
+                rates = gains / counts[: gains.size]
+                place = int(rates.argmax())
+                rate = float(rates[place])
+                if rate > 0.0 and (best is None or rate > -best[0]):
+                    best = (-rate, row, kind, place + 1, start + place)
+        if best is not None:
+            heappush(steps, best)
+
+    for row in range(len(values)):
+        if perf_counter() > stop_at:
+            break
+        add(row, range(len(blocks)))
+    while steps and perf_counter() < stop_at:
+        _, row, kind, nodes, column = heappop(steps)
+        if nodes <= free[kind]:
+            free[kind] -= nodes
+            chosen[row] = column
+        # Others may have taken what this step was to use: then look for a shorter one, at first also on other kinds
+        add(row, (kind,) if chosen[row] else range(len(blocks)))
+    return chosen
 
 
-def _in_order(key: Callable[[CompetingTask, Speeds], float]) -> Callable[[ValueTable], list[int]]:
+def _divided(table: ValueTable, stop_at: float) -> list[int]:
+    blocks = [block for _, block in table.columns.blocks()]
+    return largest_gains(table.values, blocks, list(table.problem.by_kind.values()), stop_at)
+
+
+def _in_order(key: Callable[[CompetingTask, Floats], float]) -> Callable[[ValueTable, float], list[int]]:
     """Make a rule by which one task after the other, the least ``key`` first, takes all that makes it faster."""
 
-    def rule(table: ValueTable) -> list[int]:
-        yard = FreeNodes(table)
+    def rule(table: ValueTable, stop_at: float) -> list[int]:
+        yard = FreeNodes(table, stop_at)
         keys = [key(task, yard.speeds(place)) for place, task in enumerate(yard.tasks)]
         for place in sorted(range(len(keys)), key=keys.__getitem__):
             yard.give(place, yard.fastest(place, yard.fits()))
@@ -112,95 +143,88 @@ def _in_order(key: Callable[[CompetingTask, Speeds], float]) -> Callable[[ValueT
     return rule
 
 
-def _served(task: CompetingTask) -> float:
-    """Node-seconds that a task had, by weight."""
-    return task.held_node_s / task.weight if task.weight > 0.0 else inf
-
-
-def _remaining_s(task: CompetingTask, speeds: Speeds) -> float:
+def _remaining_s(task: CompetingTask, speeds: Floats) -> float:
     """Seconds that a task still takes at its best; what is not known, or never runs, takes for ever."""
     best = float(speeds.max())
     return inf if task.work_left_samples is None or best <= 0.0 else task.work_left_samples / best
 
 
-def own_part(table: ValueTable) -> list[int]:
+def own_part(table: ValueTable, stop_at: float) -> list[int]:
     """Give every task an n-th part of the nodes, and no more. Tasks that cannot run on that take turns on the rest."""
-    yard = FreeNodes(table)
+    yard = FreeNodes(table, stop_at)
     part = table.problem.pool // max(len(yard.tasks), 1)
     for place in range(len(yard.tasks)):
         yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= part)))
-    _take_turns(yard, (place for place, column in enumerate(yard.chosen) if not column))
+    # Those who had least so far run on their smallest size, as far as nodes reach
+    waiting = [place for place, column in enumerate(yard.chosen) if not column]
+    for place in sorted(waiting, key=lambda place: _by_weight(yard.tasks[place].held_node_s, yard.tasks[place])):
+        yard.give(place, yard.smallest(place))
     return yard.chosen
 
 
-def _take_turns(yard: FreeNodes, places: Iterable[int]) -> None:
-    """Let those who had least so far run on their smallest size, as far as nodes reach."""
-    for place in sorted(places, key=lambda place: _served(yard.tasks[place])):
-        yard.give(place, yard.smallest(place))
-
-
-def by_weight(table: ValueTable) -> list[int]:
+def by_weight(table: ValueTable, stop_at: float) -> list[int]:
     """Give nodes by weight: the task with least for its weight goes to its next size, until no step fits."""
+    tasks = table.problem.tasks
     if not table.columns.several:
-        return _targets(table, _everywhere(table))
-    yard = FreeNodes(table)
-    runs = _runs_on(table, yard)
-    targets = _targets(table, runs)
+        return _targets(table, [1] * len(tasks), stop_at)
+    yard = FreeNodes(table, stop_at)
+    runs = []  # on which kinds each task runs at all: a number that has a bit for each of them
+    for place in range(len(tasks)):
+        kinds = np.unique(table.kind_of[(table.nodes > 0) & (yard.speeds(place) > 0.0)])
+        runs.append(sum(1 << int(kind) for kind in kinds))
+    targets = _targets(table, runs, stop_at)
 
     def turn(place: int) -> tuple[bool, int, int]:
         """Those with the least choice first, for the others find something else; who has no weight is last."""
-        return yard.tasks[place].weight <= 0.0, runs[place].bit_count(), -targets[place]
+        return tasks[place].weight <= 0.0, runs[place].bit_count(), -targets[place]
 
-    for place in sorted(range(len(targets)), key=turn):
+    for place in sorted(range(len(tasks)), key=turn):
         yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= targets[place])))
-    _by_weight_of_the_rest(yard)
-    return yard.chosen
-
-
-def _everywhere(table: ValueTable) -> list[int]:
-    return [1] * len(table.problem.tasks)
-
-
-def _runs_on(table: ValueTable, yard: FreeNodes) -> list[int]:
-    """Say on which kinds each task runs at all: a number that has a bit for each of them."""
-    found = []
-    for place in range(len(yard.tasks)):
-        kinds = np.unique(table.kind_of[(table.nodes > 0) & (yard.speeds(place) > 0.0)])
-        found.append(sum(1 << int(kind) for kind in kinds))
-    return found
-
-
-def _by_weight_of_the_rest(yard: FreeNodes) -> None:
-    """Divide the rest: the task with least for its weight goes on to the next size that makes it faster."""
-
-    def had(place: int) -> float:
-        weight = yard.tasks[place].weight
-        return yard.nodes(place) / weight if weight > 0.0 else inf
-
-    queue = [(had(place), place) for place in range(len(yard.tasks))]
+    # Of the rest the task with least for its weight goes on to the next size that makes it faster
+    queue = [(_by_weight(table.nodes[yard.chosen[place]], task), place) for place, task in enumerate(tasks)]
     heapify(queue)
     while queue:
         _, place = heappop(queue)
-        column = yard.next_faster(place)
+        if now := yard.chosen[place]:
+            speeds, columns = yard.speeds(place), yard.further(place)[0]
+            column = int(next(iter(columns[speeds[columns] > speeds[now]]), 0))
+        else:
+            column = yard.smallest(place)
         if column:
             yard.give(place, column)
-            heappush(queue, (had(place), place))
+            heappush(queue, (_by_weight(table.nodes[column], tasks[place]), place))
+    return yard.chosen
 
 
-def _targets(table: ValueTable, runs: Sequence[int]) -> list[int]:
+def _by_weight(nodes: float, task: CompetingTask) -> float:
+    """Nodes, or node-seconds, by weight; a task without weight counts as one that has most."""
+    return float(nodes) / task.weight if task.weight > 0.0 else inf
+
+
+def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int]:
     """Give sizes by weight such that of any kinds no more is given, to those who run on no others, than there is.
 
     A task may be reckoned to have nodes of several kinds. ``runs`` says on which it may have them.
     """
     tasks = table.problem.tasks
-    sizes = [np.unique(table.nodes[np.isfinite(row)]).tolist() for row in table.values]
+    sizes = [np.unique(table.nodes[np.isfinite(row)]).tolist() for row in in_time(table.values, stop_at)]
     targets = [0] * len(tasks)
-    free = _free(list(table.problem.by_kind.values()), runs)
-    queue: list[tuple[float, int, int]] = []  # nodes by weight, task, place of its size among its sizes
-    for place, task in enumerate(tasks):
-        if runs[place]:
-            heappush(queue, (0.0 if task.weight > 0.0 else inf, place, 0))
+    # The nodes of all kinds, and of those that any tasks are confined to together
+    counts = list(table.problem.by_kind.values())
+    confined = {*runs, (1 << len(counts)) - 1} - {0}
+    sets = set(confined)
+    for kinds in confined:
+        sets |= {kinds | other for other in sets}
+        if len(sets) > _MOST_SETS:  # the rule stays a rule, only coarser
+            sets = confined
+            break
+    free = {kinds: sum(count for kind, count in enumerate(counts) if kinds >> kind & 1) for kinds in sets}
+    # Nodes by weight, task, place of its size among its sizes
+    queue = [(_by_weight(0, task), place, 0) for place, task in enumerate(tasks) if runs[place]]
+    heapify(queue)
     while queue:
+        if perf_counter() > stop_at:
+            raise DeadlinePassed
         _, place, rung = heappop(queue)
         if rung + 1 == len(sizes[place]):
             continue
@@ -211,49 +235,40 @@ def _targets(table: ValueTable, runs: Sequence[int]) -> list[int]:
             for kinds in concerned:
                 free[kinds] -= more
             targets[place] = bigger
-            weight = tasks[place].weight
-            heappush(queue, (bigger / weight if weight > 0.0 else inf, place, rung + 1))
+            heappush(queue, (_by_weight(bigger, tasks[place]), place, rung + 1))
     return targets
 
 
-def _free(counts: Sequence[int], runs: Sequence[int]) -> dict[int, int]:
-    """Count the nodes of all kinds, and of those that any tasks are confined to together."""
-    confined = {*runs, (1 << len(counts)) - 1} - {0}
-    sets = set(confined)
-    for kinds in confined:
-        sets |= {kinds | other for other in sets}
-        if len(sets) > _MOST_SETS:  # the rule stays a rule, only coarser
-            sets = confined
-            break
-    return {kinds: sum(count for kind, count in enumerate(counts) if kinds >> kind & 1) for kinds in sets}
-
-
-def by_time_saved(table: ValueTable) -> list[int]:
+def by_time_saved(table: ValueTable, stop_at: float) -> list[int]:
     """Let all run, those with least left first; then give nodes where they save most time to the end."""
-    yard = FreeNodes(table)
+    yard = FreeNodes(table, stop_at)
     speeds = [yard.speeds(place) for place in range(len(yard.tasks))]
     left_s = [_remaining_s(task, speeds[place]) for place, task in enumerate(yard.tasks)]
     for place in sorted(range(len(speeds)), key=left_s.__getitem__):
         yard.give(place, yard.smallest(place))
     times = [_times(task, speeds[place], table.problem.horizon_s) for place, task in enumerate(yard.tasks)]
-    queue: list[tuple[float, int, int]] = []
+    queue: list[tuple[float, int, int, int]] = []  # less the time saved per node, task, column, nodes of the step
 
-    def remember(place: int) -> None:
-        found = yard.step(place, times[place])
-        if found is not None:
-            heappush(queue, (-found[0], place, found[1]))
+    def add(place: int) -> None:
+        """Remember the step up on the same kind that saves most time a node."""
+        columns, more = yard.further(place)
+        saved = (times[place][yard.chosen[place]] - times[place][columns]) / more
+        if saved.size and saved.max() > 0.0:
+            best = int(saved.argmax())
+            heappush(queue, (-float(saved[best]), place, int(columns[best]), int(more[best])))
 
-    for place in (place for place, column in enumerate(yard.chosen) if column):
-        remember(place)
+    for place, column in enumerate(yard.chosen):
+        if column:
+            add(place)
     while queue:
-        _, place, column = heappop(queue)
-        if yard.reaches(place, column):
+        _, place, column, nodes = heappop(queue)
+        if nodes <= yard.room(place):  # others may have taken what this step was to use
             yard.give(place, column)
-        remember(place)
+        add(place)
     return yard.chosen
 
 
-def _times(task: CompetingTask, speeds: Speeds, horizon_s: float) -> Speeds:
+def _times(task: CompetingTask, speeds: Floats, horizon_s: float) -> Floats:
     """Seconds to the end by column. A task without a known end counts as one with a horizon to go at its slowest."""
     runs = speeds > 0.0
     slowest = float(speeds.min(where=runs, initial=inf))
@@ -261,14 +276,101 @@ def _times(task: CompetingTask, speeds: Speeds, horizon_s: float) -> Speeds:
     return np.where(runs, work / np.where(runs, speeds, 1.0), inf)
 
 
-def _allocator(name: str, words: str, rule: Callable[[ValueTable], list[int]], **looks_at: bool) -> RuleSolver:
+def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
+    """Make a solver of a rule that looks only at the allowed sizes and the pool."""
+
+    def divide(table: ValueTable, stop_at: float) -> list[int]:
+        if table.columns.several:
+            return _by_kind(table, rule, stop_at)
+        return rule(
+            [np.flatnonzero(row > -np.inf).tolist() for row in in_time(table.values, stop_at)], table.problem.pool
+        )
+
+    capabilities = SolverCapabilities(any_coupling=True, node_kinds=kinds)
+    return RuleSolver(name, "speeds and costs not looked at", divide, capabilities)
+
+
+def _by_kind(table: ValueTable, rule: SizeRule, stop_at: float) -> list[int]:
+    """Send every task to one kind of nodes, then divide each kind; gives columns.
+
+    In their order the tasks go where most nodes are for each of those who are there; the kind that a task runs on
+    counts twice, so that tasks do not wander.
+    """
+    pools, blocks = list(table.problem.by_kind.values()), [block for _, block in table.columns.blocks()]
+    there: list[list[tuple[int, list[int]]]] = [[] for _ in pools]  # the tasks on each kind, and their sizes there
+    room = list(pools)  # how many nodes are left on each kind when all tasks there have their smallest size
+    for place, (task, row) in in_time(enumerate(zip(table.problem.tasks, table.values, strict=True)), stop_at):
+        sizes = [[0, *(np.flatnonzero(row[block] > -np.inf) + 1).tolist()] for block in blocks]
+        runs = [kind for kind in range(len(pools)) if len(sizes[kind]) > 1 and sizes[kind][1] <= room[kind]]
+        if runs:
+            own = table.kinds.index(task.kind) if task.size and task.kind in table.kinds else -1
+            kind = max(runs, key=lambda kind: ((1 + (kind == own)) * pools[kind] / (1 + len(there[kind])), kind == own))
+            there[kind].append((place, sizes[kind]))
+            room[kind] -= sizes[kind][1]
+    chosen = [0] * len(table.values)
+    for tasks, pool, block in zip(there, pools, blocks, strict=True):
+        for (place, _), size in zip(tasks, rule([sizes for _, sizes in tasks], pool), strict=True):
+            chosen[place] = block.start + size - 1 if size else 0
+    return chosen
+
+
+def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
+    """Raise the task with fewest nodes to its next allowed size, the earlier task first, until no step fits.
+
+    ``allowed`` holds the allowed sizes of every task, rising from 0.
+    """
+    chosen = [0] * len(allowed)
+    free = pool
+    queue = [(0, task, 0) for task in range(len(allowed))]  # size now, task, place of that size among the allowed
+    while queue and free:
+        size, task, place = heappop(queue)
+        if place + 1 == len(allowed[task]):
+            continue
+        bigger = allowed[task][place + 1]
+        if bigger - size <= free:
+            free -= bigger - size
+            chosen[task] = bigger
+            heappush(queue, (bigger, task, place + 1))
+    return chosen
+
+
+def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
+    """Follow the rule of the published replayer.
+
+    The share of a task is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum;
+    any other gets nothing. What is left goes to the tasks in their order, each up to its maximum (a task
+    that is still at nothing only if its minimum is left).
+    """
+    share = pool // len(allowed) if allowed else 0
+    chosen = [_at_most(sizes, share) if len(sizes) > 1 and share > sizes[1] else 0 for sizes in allowed]
+    free = pool - sum(chosen)
+    for task, sizes in enumerate(allowed):
+        bigger = _at_most(sizes, chosen[task] + free)
+        free -= bigger - chosen[task]
+        chosen[task] = bigger
+    return chosen
+
+
+def _at_most(sizes: Sequence[int], limit: int) -> int:
+    return max(size for size in sizes if size <= limit)
+
+
+def _allocator(name: str, words: str, rule: Callable[[ValueTable, float], list[int]], **looks_at: bool) -> RuleSolver:
     words = f"{words}; neither costs nor the objective looked at"
     return RuleSolver(name, words, rule, SolverCapabilities(any_coupling=True, node_kinds=True, **looks_at))
 
 
 fifo = _allocator("fifo", "oldest first", _in_order(lambda task, _: -task.age_s), uses_history=True)
-las = _allocator("las", "least node-time so far first", _in_order(lambda task, _: _served(task)), uses_history=True)
+las = _allocator(
+    "las",
+    "least node-time so far first",
+    _in_order(lambda task, _: _by_weight(task.held_node_s, task)),
+    uses_history=True,
+)
 srtf = _allocator("srtf", "shortest time left first", _in_order(_remaining_s), uses_work_left=True)
 isolated = _allocator("isolated", "every task an n-th part", own_part, uses_history=True)
 proportional_share = _allocator("proportional-share", "nodes by weight", by_weight)
 marginal_gain = _allocator("marginal-gain", "most time saved per node first", by_time_saved, uses_work_left=True)
+equal_share = _by_sizes("equal-share", fill_evenly, kinds=True)
+equal_share_published = _by_sizes("equal-share-published", published_rule)
+greedy = RuleSolver("greedy", "largest gain per node first", _divided, SolverCapabilities(node_kinds=True))

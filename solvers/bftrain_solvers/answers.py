@@ -1,35 +1,62 @@
-"""Build solutions in one form: every solver here words refusals and computes values alike."""
+"""Build solutions in one form, also those of a rule: RuleSolver."""
 
 from __future__ import annotations
 
-from math import fsum
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeVar
 
-from bftrain.values.mapped import NOTHING
-from bftrain.values.solution import Solution
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from bftrain.ports import Availability, SolverCapabilities
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
+from bftrain.values.wire import NOTHING
+from bftrain.version import __version__
+from bftrain_solvers.arrays import Floats, Integers
 
-    from bftrain.values.table import ValueTable
+Item = TypeVar("Item")
 
 
-def refusal(table: ValueTable, solver: str) -> Solution | None:
-    """Refuse a table whose entries are not the whole objective; ``None`` if they are."""
-    if not table.coupled:
-        return None
-    return Solution.failed(
-        solver,
-        f"the objective '{table.problem.objective}' ties tasks together, which '{solver}' cannot express; "
-        "use highs, gurobi or cbc",
+class DeadlinePassed(Exception):
+    """The deadline has passed."""
+
+
+def in_time(items: Iterable[Item], stop_at: float) -> Iterator[Item]:
+    """Give the items until ``stop_at``, then raise :class:`DeadlinePassed`."""
+    for item in items:
+        if perf_counter() > stop_at:
+            raise DeadlinePassed
+        yield item
+
+
+def answer(
+    table: ValueTable,
+    chosen: Sequence[int],
+    solver: str,
+    termination: Termination,
+    *,
+    proven: bool,
+    bound: float | None = None,
+    words: str = "",
+    started: float,
+) -> Solution:
+    """Return the columns in the order of the tasks as a solution; without a ``bound`` a proven one is its own."""
+    value = table.value_at(chosen)
+    if bound is not None:
+        bound = max(bound, value)
+    return Solution(
+        sizes=named(table, chosen),
+        value=value,
+        bound=value if proven and bound is None else bound,
+        termination=termination,
+        quality=Quality.PROVEN if proven else Quality.FEASIBLE,
+        solver=solver,
+        solver_words=words,
+        wall_s=perf_counter() - started,
+        kinds=kinds_of(table, chosen),
     )
-
-
-def total(table: ValueTable, chosen: Sequence[int]) -> float:
-    """Value of the columns in the order of the tasks, correctly rounded in any order."""
-    if table.coupled:
-        return table.value_at(chosen)
-    return fsum(map(float, table.values[range(len(chosen)), chosen])) if chosen else 0.0
 
 
 def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
@@ -46,3 +73,47 @@ def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:
     places = table.kind_of[list(chosen)].tolist()
     by_task = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)
     return {task: kind for task, kind in by_task if kind}
+
+
+def staying(values: Floats, present: Integers) -> Integers:
+    """Give the column at which each row stays: what is ``present`` where that is allowed, else nothing."""
+    inside = np.where(present < values.shape[1], present, 0)
+    return np.where(values[np.arange(len(values)), inside] > -np.inf, inside, 0)
+
+
+def unchanged(table: ValueTable, solver: str, started: float) -> Solution:
+    """Answer that all tasks stay as they are, those at a size that is not allowed stop: the deadline has passed."""
+    stay = staying(table.values, table.columns.present(table.problem.tasks)).tolist()
+    words = "the deadline passed before there was a plan: no change"
+    return answer(table, stay, solver, Termination.TIME_LIMIT, proven=False, words=words, started=started)
+
+
+@dataclass(eq=False)
+class RuleSolver:
+    """Divides by ``rule``, which gives the columns in the order of the tasks; ``words`` tell what it looks at.
+
+    It gives allowed sizes and proves nothing. One that does not look at the entries at all ignores the objective, so
+    it can say that it solves any coupling. A rule that does not end in time changes nothing, or gives what it knows.
+
+    As a fall-back it also answers where an objective ties tasks together: its sizes are allowed, if not the best.
+    """
+
+    name: str
+    words: str
+    rule: Callable[[ValueTable, float], Sequence[int]]
+    capabilities: SolverCapabilities
+
+    def available(self) -> Availability:
+        """It is always available."""
+        return Availability(ok=True, version=__version__)
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:
+        """Choose one size per task."""
+        started = perf_counter()
+        stop_at = started + limits.deadline_s
+        try:
+            chosen = self.rule(table, stop_at)
+        except DeadlinePassed:
+            return unchanged(table, self.name, started)
+        termination = Termination.TIME_LIMIT if perf_counter() > stop_at else Termination.HEURISTIC
+        return answer(table, chosen, self.name, termination, proven=False, words=self.words, started=started)

@@ -1,29 +1,22 @@
-"""``cbc``: the mixed-integer programme on CBC, in a process of its own that is kept warm.
-
-The native library under python-mip can abort its process, and can overrun its time limit. Here that costs a failed
-solution and a new process, not the program.
-"""
+"""``cbc``: the mixed-integer programme on CBC, in a process of its own, since the native library can abort."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Final
+from time import perf_counter
+from typing import Final
 
 import numpy as np
 
 from bftrain.ports import Availability
-from bftrain.values.solution import Termination
-from bftrain_solvers.cbc_messages import CbcReply, CbcRequest, packed
-from bftrain_solvers.cbc_process import CbcProcess, WorkerDied, WorkerTimeout
-from bftrain_solvers.milp import MilpSolver, RawAnswer
-
-if TYPE_CHECKING:
-    from bftrain.values.solution import Limits
-    from bftrain_solvers.matrix import ModelMatrix
+from bftrain.values.solution import Limits, Termination
+from bftrain_solvers.library_process import LibraryProcess
+from bftrain_solvers.matrix import ModelMatrix
+from bftrain_solvers.milp import LATE, MilpSolver, RawAnswer
 
 _MISSING: Final = "the package mip is not installed"
 _HOW_TO_INSTALL: Final = "pip install 'bftrain[cbc]'"
-_TERMINATIONS: Final = {
+_TERMINATIONS: Final = {  # names of python-mip's OptimizationStatus
     "OPTIMAL": Termination.OPTIMAL,
     "FEASIBLE": Termination.TIME_LIMIT,
     "NO_SOLUTION_FOUND": Termination.TIME_LIMIT,
@@ -38,7 +31,7 @@ class CbcSolver(MilpSolver):
     name = "cbc"
 
     def __init__(self) -> None:
-        self._process = CbcProcess()
+        self.worker = LibraryProcess(__name__)
 
     def available(self) -> Availability:
         """Say whether python-mip is installed; no process is started for it."""
@@ -51,35 +44,52 @@ class CbcSolver(MilpSolver):
         """Maximise."""
         if not self.available().ok:
             return RawAnswer(termination=Termination.FAILED, words=_MISSING)
-        request = CbcRequest(
-            fields=packed(matrix),
-            seconds=limits.deadline_s,
-            relative_gap=limits.relative_gap,
-            threads=limits.threads,
-        )
-        try:
-            return _raw(self._process.ask(request, limits.deadline_s))
-        except WorkerDied as death:
-            return RawAnswer(termination=Termination.FAILED, words=str(death))
-        except WorkerTimeout as late:
-            return RawAnswer(termination=Termination.TIME_LIMIT, words=str(late))
-
-    @property
-    def worker_pid(self) -> int | None:
-        """Process id of the worker, if one is running."""
-        return self._process.pid
-
-    def close(self) -> None:
-        """End the worker; the next solve starts a new one."""
-        self._process.close()
+        return self.worker.maximised(matrix, limits)
 
 
-def _raw(reply: CbcReply) -> RawAnswer:
+def load() -> None:
+    """Import what is slow to import, in the worker."""
+    import mip  # noqa: F401, PLC0415 - an extra, for the worker only
+
+
+def maximised(matrix: ModelMatrix, limits: Limits) -> RawAnswer:
+    """Solve, in the worker."""
+    import mip  # noqa: PLC0415 - an extra, for the worker only
+
+    stop_at = perf_counter() + limits.deadline_s
+    model = mip.Model(sense=mip.MAXIMIZE, solver_name=mip.CBC)
+    model.verbose = 0
+    given = (matrix.lower, matrix.upper, matrix.objective, matrix.integer)
+    columns = []
+    for lower, upper, worth, integer in zip(*(each.tolist() for each in given), strict=True):
+        if perf_counter() > stop_at:
+            return LATE
+        kind = mip.INTEGER if integer else mip.CONTINUOUS
+        columns.append(model.add_var(lb=lower, ub=upper, obj=worth, var_type=kind))
+    starts = matrix.starts.tolist()
+    for row, (lower, upper) in enumerate(zip(matrix.row_lower.tolist(), matrix.row_upper.tolist(), strict=True)):
+        if perf_counter() > stop_at:
+            return LATE
+        part = slice(starts[row], starts[row + 1])
+        used = [columns[column] for column in matrix.columns[part].tolist()]
+        sides = [("=", lower)] if lower == upper else [(">", lower), ("<", upper)]
+        for sense, side in sides:
+            if abs(side) < mip.INF:
+                model.add_constr(mip.LinExpr(used, matrix.coefficients[part].tolist(), -side, sense))
+    # Asked for 1 thread, CBC searches in a second one beside the first; now and then the two miss each other for good
+    model.threads = limits.threads if limits.threads > 1 else 0
+    model.max_mip_gap = limits.relative_gap
+    model.max_mip_gap_abs = 0.0
+    model.integer_tol = 1e-9
+    model.infeas_tol = 1e-9
+    status = model.optimize(max_seconds=max(stop_at - perf_counter(), 0.0))
+    found = np.array([column.x for column in columns], dtype=np.float64) if model.num_solutions else None
+    bound = model.objective_bound
     return RawAnswer(
-        termination=_TERMINATIONS.get(reply.status, Termination.FAILED),
-        columns=None if reply.columns is None else np.frombuffer(reply.columns, dtype=np.float64),
-        bound=reply.bound,
-        words=reply.words,
+        termination=_TERMINATIONS.get(status.name, Termination.FAILED),
+        columns=found,
+        bound=float(bound) if bound is not None and abs(bound) < mip.INF else None,
+        words=status.name,
     )
 
 

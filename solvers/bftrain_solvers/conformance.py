@@ -15,31 +15,30 @@ or, without pytest, ``conformance.check(MySolver())``. A solver that proves noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import inf, isclose
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
-from bftrain.deciding.fairness import max_min_now
-from bftrain.deciding.objectives import throughput
+from bftrain.deciding.objectives import max_min_now, throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.values.capabilities import solver_capabilities
+from bftrain.ports import Solver, solver_capabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
-from bftrain_solvers.conformance_problems import random_kinds, random_problem
-
-if TYPE_CHECKING:
-    from bftrain.ports import Solver
+from bftrain_solvers.arrays import Floats, Integers
 
 AGREEMENT: Final = 1e-9  # relative: how well the value of two optimal answers must agree
 _TIGHT_DEADLINE_S: Final = 0.001
 _PATIENCE_S: Final = 5.0  # a deadline of 1 ms may be overrun by starting up, not by solving to the end
+_SHARE_WITH_COSTS: Final = 0.7
+_SHARE_THAT_RUNS: Final = 0.7
 
 
 class SolverNonconformance(AssertionError):
@@ -77,12 +76,64 @@ def best_by_trying_all(table: ValueTable) -> float:
     return best
 
 
-def _table(problem: AllocationProblem) -> ValueTable:
-    return ValueTableBuilder(throughput).table(problem)
+def random_problem(seed: int) -> AllocationProblem:
+    """Give a small problem, the same for the same seed: odd curves, minima, costs, sizes outside the allowed ones."""
+    rng = np.random.default_rng(seed)
+    pool = int(rng.integers(0, 13))
+    tasks = []
+    held = 0
+    for place in range(int(rng.integers(1, 5))):
+        smallest = int(rng.integers(1, 5))
+        largest = int(rng.integers(smallest, 9))
+        points = np.sort(rng.choice(np.arange(1, largest + 1), size=int(rng.integers(1, largest + 1)), replace=False))
+        rate = rng.uniform(0.0, 100.0, points.size) * points ** rng.uniform(0.0, 1.2)
+        size = int(rng.integers(0, 1 + min(8, pool - held)))
+        held += size
+        curve = _curve(points, rate)
+        task = CompetingTask(name=f"task{place}", size=size, min_nodes=smallest, max_nodes=largest, curve=curve)
+        tasks.append(_with_costs(task, rng))
+    return AllocationProblem(pool=pool, horizon_s=float(rng.uniform(10.0, 600.0)), tasks=tuple(tasks))
 
 
-def _problem(pool: int, *tasks: CompetingTask, horizon_s: float = 100.0) -> AllocationProblem:
-    return AllocationProblem(pool=pool, horizon_s=horizon_s, tasks=tasks)
+def random_kinds(seed: int) -> AllocationProblem:
+    """Give a small problem with two or three kinds of nodes, the same for the same seed; some kinds run no task."""
+    rng = np.random.default_rng(seed)
+    kinds = ("fast", "slow", "odd")[: int(rng.integers(2, 4))]
+    pools = {kind: int(rng.integers(0, 6)) for kind in kinds}
+    one = SpeedCurve(nodes=(1,), rate=(1.0,))
+    free, tasks = dict(pools), []
+    for place in range(int(rng.integers(1, 4))):
+        smallest = int(rng.integers(1, 4))
+        largest = int(rng.integers(smallest, 6))
+        points = np.arange(1, largest + 1)
+        curves = {
+            kind: _curve(points, rng.uniform(0.0, 50.0, points.size))
+            for kind in kinds
+            if rng.random() < _SHARE_THAT_RUNS
+        }
+        held = str(rng.choice(kinds))
+        size = int(rng.integers(0, 1 + free[held])) if held in curves else 0
+        free[held] -= size
+        task = CompetingTask(
+            name=f"task{place}",
+            size=size,
+            kind=held if size else "",
+            min_nodes=smallest,
+            max_nodes=largest,
+            curve=one,
+            curves=curves or {"none": one},
+        )
+        tasks.append(_with_costs(task, rng))
+    return AllocationProblem(pool=sum(pools.values()), pools=pools, horizon_s=100.0, tasks=tuple(tasks))
+
+
+def _curve(nodes: Integers, rate: Floats) -> SpeedCurve:
+    return SpeedCurve(nodes=tuple(nodes.tolist()), rate=tuple(rate.tolist()))
+
+
+def _with_costs(task: CompetingTask, rng: np.random.Generator) -> CompetingTask:
+    grow, shrink, start = (rng.uniform(0.0, 60.0, 3) * (rng.random(3) < _SHARE_WITH_COSTS)).tolist()
+    return replace(task, grow_cost_s=grow, shrink_cost_s=shrink, start_cost_s=start)
 
 
 def _task(
@@ -97,6 +148,14 @@ def _task(
         grow_cost_s=cost_s,
         shrink_cost_s=cost_s,
     )
+
+
+def _problem(pool: int, *tasks: CompetingTask, horizon_s: float = 100.0) -> AllocationProblem:
+    return AllocationProblem(pool=pool, horizon_s=horizon_s, tasks=tasks)
+
+
+def _table(problem: AllocationProblem) -> ValueTable:
+    return ValueTableBuilder(throughput).table(problem)
 
 
 def _demand(true: bool, problem: str, solution: Solution) -> None:
@@ -117,108 +176,97 @@ def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> S
     value = table.value_of(solution.sizes, solution.kinds)
     _demand(solution.value is not None and _close(solution.value, value), f"the value is {value}", solution)
     if solution.bound is not None and solution.value is not None:
-        _demand(solution.bound >= solution.value - _slack(value), "the bound is below the value", solution)
+        _demand(solution.bound >= solution.value - AGREEMENT * abs(value), "the bound is below the value", solution)
     return solution
 
 
-def _expect(solver: Solver, table: ValueTable, best: float, *, optimal: bool) -> Solution:
-    """Solve, and require the best value, proven, of solvers that claim to find it."""
-    solution = _solve(solver, table)
-    _demand(solution.quality is not Quality.NONE, "there are sizes (0 is always allowed), but it found none", solution)
-    value = -inf if solution.value is None else solution.value
-    _demand(value <= best + _slack(best), f"the best value is {best}", solution)
-    if optimal:
-        _demand(solution.termination is Termination.OPTIMAL, "it must prove its answer here", solution)
-    if solution.termination is Termination.OPTIMAL:
-        _demand(_close(value, best), f"the best value is {best}", solution)
-    return solution
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A problem, its ``best`` value, which may be found by trying all, and the only ``sizes`` or ``kind`` of task a."""
 
+    problem: AllocationProblem
+    best: float | None = None
+    sizes: Mapping[str, int] | None = None
+    kind: str = ""
 
-def _slack(value: float) -> float:
-    return AGREEMENT * abs(value)
+    def put_to(self, solver: Solver, *, optimal: bool) -> Solution:
+        """Solve, and require the best value, proven, of solvers that claim to find it."""
+        table = _table(self.problem)
+        best = best_by_trying_all(table) if self.best is None else self.best
+        solution = _solve(solver, table)
+        _demand(
+            solution.quality is not Quality.NONE, "there are sizes (0 is always allowed), but it found none", solution
+        )
+        value = -inf if solution.value is None else solution.value
+        _demand(value <= best + AGREEMENT * abs(best), f"the best value is {best}", solution)
+        if optimal:
+            _demand(solution.termination is Termination.OPTIMAL, "it must prove its answer here", solution)
+        if solution.termination is Termination.OPTIMAL:
+            _demand(_close(value, best), f"the best value is {best}", solution)
+        if optimal and self.sizes is not None:
+            _demand(solution.sizes == self.sizes, f"the only best sizes are {self.sizes}", solution)
+        if optimal and self.kind:
+            _demand(dict(solution.kinds) == {"a": self.kind}, f"the best kind is {self.kind}", solution)
+        return solution
 
 
 def _close(one: float, other: float) -> bool:
     return isclose(one, other, rel_tol=AGREEMENT, abs_tol=1e-300)
 
 
-# -- the cases
+# -- the cases whose best value is known
 
 
-def _hand_checked(solver: Solver, optimal: bool) -> None:
+def _hand_checked() -> Iterator[_Question]:
     # 10 nodes. A further node brings a 10, 9, 8.5, 7 a second, b always 8: a 3 and b 7 get 27.5 + 56 = 83.5
     a = _task("a", {1: 10, 2: 19, 3: 27.5, 4: 34.5})
-    b = _task("b", {10: 80})
-    solution = _expect(solver, _table(_problem(10, a, b)), 8350.0, optimal=optimal)
-    if optimal:
-        _demand(solution.sizes == {"a": 3, "b": 7}, "the only best sizes are a 3, b 7", solution)
+    yield _Question(_problem(10, a, _task("b", {10: 80})), 8350.0, {"a": 3, "b": 7})
 
 
-def _rescaling_is_weighed(solver: Solver, optimal: bool) -> None:
+def _rescaling_is_weighed() -> Iterator[_Question]:
     # Growing from 2 to 4 gains 100 s x 20/s, and costs 60 s x 20/s: worth it. With 110 s it is not.
-    for cost_s, best, sizes in ((60.0, 2800.0, {"a": 4}), (110.0, 2000.0, {"a": 2})):
-        table = _table(_problem(4, _task("a", {4: 40}, size=2, cost_s=cost_s)))
-        solution = _expect(solver, table, best, optimal=optimal)
-        if optimal:
-            _demand(solution.sizes == sizes, f"the best sizes are {sizes}", solution)
+    for cost_s, best, size in ((60.0, 2800.0, 4), (110.0, 2000.0, 2)):
+        yield _Question(_problem(4, _task("a", {4: 40}, size=2, cost_s=cost_s)), best, {"a": size})
 
 
-def _zero_pool(solver: Solver, optimal: bool) -> None:
-    solution = _expect(solver, _table(_problem(0, _task("a", {4: 40}), _task("b", {1: 3}))), 0.0, optimal=optimal)
-    _demand(not any(solution.sizes.values()), "there is no node", solution)
-
-
-def _no_task_competes(solver: Solver, optimal: bool) -> None:
-    _expect(solver, _table(_problem(5)), 0.0, optimal=optimal)
-
-
-def _one_task(solver: Solver, optimal: bool) -> None:
+def _one_task() -> Iterator[_Question]:
     for pool, best in ((1, 1000.0), (3, 3000.0), (100, 8000.0)):
-        _expect(solver, _table(_problem(pool, _task("only", {8: 80}))), best, optimal=optimal)
+        yield _Question(_problem(pool, _task("only", {8: 80})), best)
 
 
-def _minima_that_do_not_fit(solver: Solver, optimal: bool) -> None:
-    big = {8: 80.0}
-    all_too_big = _problem(7, _task("a", big, smallest=8), _task("b", big, smallest=8))
-    _expect(solver, _table(all_too_big), 0.0, optimal=optimal)
-    one_fits = _problem(9, _task("a", big, smallest=8), _task("b", {8: 88.0}, smallest=8))
-    _expect(solver, _table(one_fits), 8800.0, optimal=optimal)
+def _minima_that_do_not_fit() -> Iterator[_Question]:
+    a = _task("a", {8: 80.0}, smallest=8)
+    yield _Question(_problem(7, a, _task("b", {8: 80.0}, smallest=8)), 0.0)
+    yield _Question(_problem(9, a, _task("b", {8: 88.0}, smallest=8)), 8800.0)
 
 
-def _present_size_not_allowed(solver: Solver, optimal: bool) -> None:
-    below = _task("below", {4: 40.0}, size=2, smallest=3)  # two nodes were taken from it
-    _expect(solver, _table(_problem(2, below)), 0.0, optimal=optimal)
-    above = _task("above", {4: 40.0}, size=6)
-    _expect(solver, _table(_problem(6, above)), 4000.0, optimal=optimal)
+def _present_size_not_allowed() -> Iterator[_Question]:
+    yield _Question(_problem(2, _task("below", {4: 40.0}, size=2, smallest=3)), 0.0)  # two nodes were taken from it
+    yield _Question(_problem(6, _task("above", {4: 40.0}, size=6)), 4000.0)
 
 
-def _identical_tasks(solver: Solver, optimal: bool) -> None:
-    curve = {1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}
-    tasks = [_task(f"task{place}", curve) for place in range(5)]
+def _identical_tasks() -> Iterator[_Question]:
+    tasks = [_task(f"task{place}", {1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}) for place in range(5)]
     # 7 nodes over five tasks: two of them with 2, three with 1
-    _expect(solver, _table(_problem(7, *tasks)), 6600.0, optimal=optimal)
+    yield _Question(_problem(7, *tasks), 6600.0)
 
 
-def _odd_curves(solver: Solver, optimal: bool) -> None:
+def _odd_curves() -> Iterator[_Question]:
     dip = _task("dip", {1: 64.7, 2: 132.2, 4: 111.0, 8: 497.3})  # not monotone
     steep = _task("steep", {1: 1.0, 5: 2.0, 6: 90.0})  # not concave
     nothing = _task("nothing", {1: 0.0, 2: 0.0, 3: 7.0})  # does not run on fewer than three
     for pool in range(18):
-        table = _table(_problem(pool, dip, steep, nothing))
-        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+        yield _Question(_problem(pool, dip, steep, nothing))
 
 
-def _huge_and_tiny_rates(solver: Solver, optimal: bool) -> None:
+def _huge_and_tiny_rates() -> Iterator[_Question]:
     for scale in (1e-9, 1e-3, 1e9, 1e15):
-        tasks = [_task("a", {1: 1.0 * scale, 4: 3.1 * scale}), _task("b", {2: 2.3 * scale, 5: 3.7 * scale}, size=2)]
-        table = _table(_problem(6, *tasks))
-        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
-    mixed = [_task("huge", {4: 1e9}), _task("tiny", {4: 1e-3}), _task("middle", {1: 1.0, 2: 3.0})]
-    table = _table(_problem(6, *mixed))
-    _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+        a = _task("a", {1: 1.0 * scale, 4: 3.1 * scale})
+        yield _Question(_problem(6, a, _task("b", {2: 2.3 * scale, 5: 3.7 * scale}, size=2)))
+    yield _Question(_problem(6, _task("huge", {4: 1e9}), _task("tiny", {4: 1e-3}), _task("middle", {1: 1.0, 2: 3.0})))
 
 
-def _costs_meant_as_never(solver: Solver, optimal: bool) -> None:
+def _costs_meant_as_never() -> Iterator[_Question]:
     # What one task must not do is so large that beside it the others' gains are less than rounding
     b, c = _task("b", {1: 1, 2: 3, 3: 3.5}), _task("c", {1: 1.5, 2: 2.5, 3: 3})
     stays = _task("stays", {2: 20}, size=2, cost_s=1e15)
@@ -226,29 +274,12 @@ def _costs_meant_as_never(solver: Solver, optimal: bool) -> None:
     waits = CompetingTask(name="waits", max_nodes=3, curve=SpeedCurve(nodes=(1,), rate=(1e15,)), start_cost_s=500.0)
     for pool in range(2, 8):
         for lopsided in ((stays,), (grows,), (waits,), (stays, waits)):
-            table = _table(_problem(pool, *lopsided, b, c))
-            _expect(solver, table, best_by_trying_all(table), optimal=optimal)
+            yield _Question(_problem(pool, *lopsided, b, c))
 
 
-def _random_problems(solver: Solver, optimal: bool) -> None:
-    for seed in range(40):
-        table = _table(random_problem(seed))
-        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
-
-
-def _several_kinds(solver: Solver, optimal: bool) -> None:
-    """Solve them or, without ``node_kinds``, never be asked."""
-    if not solver_capabilities(solver).node_kinds:
-        return
-    for seed in range(30):
-        table = _table(random_kinds(seed))
-        _expect(solver, table, best_by_trying_all(table), optimal=optimal)
-
-
-def _moving_to_another_kind(solver: Solver, optimal: bool) -> None:
-    if not solver_capabilities(solver).node_kinds:
-        return
+def _moving_to_another_kind() -> Iterator[_Question]:
     # To stay is worth 100 s x 10/s, to move 100 s x 20/s less 10 s at 10/s and 35 s or 50 s at 20/s
+    slow, fast = (SpeedCurve(nodes=(2,), rate=(rate,)) for rate in (10.0, 20.0))
     for start_s, best, kind in ((35.0, 1200.0, "fast"), (50.0, 1000.0, "slow")):
         task = CompetingTask(
             name="a",
@@ -256,36 +287,24 @@ def _moving_to_another_kind(solver: Solver, optimal: bool) -> None:
             kind="slow",
             max_nodes=2,
             min_nodes=2,
-            curve=SpeedCurve(nodes=(2,), rate=(1.0,)),
-            curves={"slow": SpeedCurve(nodes=(2,), rate=(10.0,)), "fast": SpeedCurve(nodes=(2,), rate=(20.0,))},
+            curve=slow,
+            curves={"slow": slow, "fast": fast},
             shrink_cost_s=10.0,
             start_cost_s=start_s,
         )
-        pools = {"slow": 2, "fast": 2}
-        solution = _expect(
-            solver,
-            _table(AllocationProblem(pool=4, pools=pools, horizon_s=100.0, tasks=(task,))),
-            best,
-            optimal=optimal,
-        )
-        if optimal:
-            _demand(dict(solution.kinds) == {"a": kind}, f"the best kind is {kind}", solution)
+        problem = AllocationProblem(pool=4, pools={"slow": 2, "fast": 2}, horizon_s=100.0, tasks=(task,))
+        yield _Question(problem, best, kind=kind)
 
 
-def _larger_problem(solver: Solver, optimal: bool) -> None:
+def _larger_problem() -> Iterator[_Question]:
     # 12 tasks on 60 nodes; the best value is known because the curves are concave: nodes go where they bring most
-    tasks = [
-        CompetingTask(
-            name=f"task{place}",
-            max_nodes=16,
-            curve=SpeedCurve(nodes=(1, 2, 4, 8, 16), rate=tuple((100 + place) * n**0.8 for n in (1, 2, 4, 8, 16))),
-        )
-        for place in range(12)
-    ]
-    problem = AllocationProblem(pool=60, horizon_s=120.0, tasks=tuple(tasks))
-    table = _table(problem)
-    gains = np.sort(np.diff(table.values, axis=1).ravel())[::-1]
-    _expect(solver, table, float(gains[:60].sum()), optimal=optimal)
+    tasks = [_task(f"task{place}", {n: (100 + place) * n**0.8 for n in (1, 2, 4, 8, 16)}) for place in range(12)]
+    problem = _problem(60, *tasks, horizon_s=120.0)
+    gains = np.sort(np.diff(_table(problem).values, axis=1).ravel())[::-1]
+    yield _Question(problem, float(gains[:60].sum()))
+
+
+# -- the other cases
 
 
 def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no solver has to be done
@@ -295,13 +314,13 @@ def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no
             name=f"task{place}",
             size=int(rng.integers(0, 9)),
             max_nodes=64,
-            curve=SpeedCurve(nodes=tuple(range(1, 65)), rate=tuple(np.cumsum(rng.uniform(0.0, 100.0, 64)).tolist())),
+            curve=_curve(np.arange(1, 65), np.cumsum(rng.uniform(0.0, 100.0, 64))),
             grow_cost_s=18.0,
             shrink_cost_s=12.0,
         )
         for place in range(100)
     ]
-    table = _table(AllocationProblem(pool=1200, horizon_s=120.0, tasks=tuple(tasks)))
+    table = _table(_problem(1200, *tasks, horizon_s=120.0))
     started = perf_counter()
     solution = _solve(solver, table, Limits(deadline_s=_TIGHT_DEADLINE_S))
     _demand(perf_counter() - started < _PATIENCE_S, f"a deadline of 1 ms, and it took over {_PATIENCE_S} s", solution)
@@ -309,9 +328,9 @@ def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no
 
 def _repeats_itself(solver: Solver, optimal: bool) -> None:
     curve = {1: 10.0, 2: 20.0, 4: 40.0}  # every division of the nodes has the same value
-    table = _table(_problem(9, *(_task(f"task{place}", curve, size=place) for place in range(4))))
-    first = _expect(solver, table, 9000.0, optimal=optimal)
-    second = _solve(solver, table)
+    problem = _problem(9, *(_task(f"task{place}", curve, size=place) for place in range(4)))
+    first = _Question(problem, 9000.0).put_to(solver, optimal=optimal)
+    second = _solve(solver, _table(problem))
     _demand(first.sizes == second.sizes, f"asked again it says {dict(second.sizes)}", first)
 
 
@@ -329,26 +348,34 @@ def _coupled_objective(solver: Solver, optimal: bool) -> None:
         _demand(_close(solution.value or 0.0, best) or not optimal, "this is not the best", solution)
 
 
-CASES: Final = tuple(
-    SolverCheck(run.__name__.strip("_").replace("_", "-"), run)
-    for run in (
-        _hand_checked,
-        _rescaling_is_weighed,
-        _zero_pool,
-        _no_task_competes,
-        _one_task,
-        _minima_that_do_not_fit,
-        _present_size_not_allowed,
-        _identical_tasks,
-        _odd_curves,
-        _huge_and_tiny_rates,
-        _costs_meant_as_never,
-        _random_problems,
-        _several_kinds,
-        _moving_to_another_kind,
-        _larger_problem,
-        _tight_deadline,
-        _repeats_itself,
-        _coupled_objective,
-    )
+def _case(name: str, questions: Callable[[], Iterable[_Question]], *, kinds: bool = False) -> SolverCheck:
+    """Make a check of questions; those of several ``kinds`` of nodes are put only to solvers that know these."""
+
+    def run(solver: Solver, optimal: bool) -> None:
+        if not kinds or solver_capabilities(solver).node_kinds:
+            for question in questions():
+                question.put_to(solver, optimal=optimal)
+
+    return SolverCheck(name, run)
+
+
+CASES: Final = (
+    _case("hand-checked", _hand_checked),
+    _case("rescaling-is-weighed", _rescaling_is_weighed),
+    _case("zero-pool", lambda: [_Question(_problem(0, _task("a", {4: 40}), _task("b", {1: 3})), 0.0)]),
+    _case("no-task-competes", lambda: [_Question(_problem(5), 0.0)]),
+    _case("one-task", _one_task),
+    _case("minima-that-do-not-fit", _minima_that_do_not_fit),
+    _case("present-size-not-allowed", _present_size_not_allowed),
+    _case("identical-tasks", _identical_tasks),
+    _case("odd-curves", _odd_curves),
+    _case("huge-and-tiny-rates", _huge_and_tiny_rates),
+    _case("costs-meant-as-never", _costs_meant_as_never),
+    _case("random-problems", lambda: map(_Question, map(random_problem, range(40)))),
+    _case("several-kinds", lambda: map(_Question, map(random_kinds, range(30))), kinds=True),
+    _case("moving-to-another-kind", _moving_to_another_kind, kinds=True),
+    _case("larger-problem", _larger_problem),
+    SolverCheck("tight-deadline", _tight_deadline),
+    SolverCheck("repeats-itself", _repeats_itself),
+    SolverCheck("coupled-objective", _coupled_objective),
 )

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
-from bftrain.ports import Availability
-from bftrain.values.capabilities import SolverCapabilities
-from bftrain.values.solution import Quality, Solution, Termination
+from bftrain.ports import Availability, SolverCapabilities
+from bftrain.values.solution import Limits, Solution, Termination
+from bftrain.values.table import ValueTable
 from bftrain.version import __version__
-from bftrain_solvers.answers import kinds_of, named, refusal, total
+from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
 from bftrain_solvers.highs import solver as highs
-from bftrain_solvers.knapsack.search import best_sizes
-
-if TYPE_CHECKING:
-    from bftrain.values.solution import Limits
-    from bftrain.values.table import ValueTable
+from bftrain_solvers.knapsack import best_sizes
 
 
 class ExactSolver:
@@ -43,57 +39,43 @@ class ExactSolver:
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""
-        coupling = table.coupling
-        if isinstance(coupling, LevelCoupling | GroupLevels):
-            return self._worst_first(table, coupling, limits)
         started = perf_counter()
-        refused = refusal(table, self.name)
-        if refused is not None:
-            return refused
-        problem = table.problem
+        if table.coupled and not isinstance(table.coupling, LevelCoupling | GroupLevels):
+            return Solution.failed(
+                self.name,
+                f"the objective '{table.problem.objective}' ties tasks together, which 'exact' cannot express; "
+                "use highs, gurobi or cbc",
+            )
+        try:
+            return self._solved(table, limits, started)
+        except DeadlinePassed:
+            return unchanged(table, self.name, started)
+
+    def _solved(self, table: ValueTable, limits: Limits, started: float) -> Solution:
+        coupling, problem, several = table.coupling, table.problem, table.columns.several
+        termination, bound, words = Termination.OPTIMAL, None, ""
         if not problem.tasks:
-            return _answer(table, [], None, self.name, started)
-        if table.columns.several and not table.coupled:
-            return self._over_kinds(table, limits)
-        present = np.array([task.size for task in problem.tasks])
-        found = best_sizes(table.values, present, problem.pool, started + limits.deadline_s)
-        return _answer(table, found.sizes, found.bound, self.name, started)
+            sizes: list[int] = []
+        elif isinstance(coupling, LevelCoupling | GroupLevels):
+            if several:
+                from bftrain_solvers.max_min.several_kinds import worst_first_over_kinds  # noqa: PLC0415 - 50 ms
 
-    def _worst_first(self, table: ValueTable, coupling: LevelCoupling | GroupLevels, limits: Limits) -> Solution:
-        """Raise the worst-off first."""
-        from bftrain_solvers.max_min.search import worst_first, worst_first_over_kinds  # noqa: PLC0415 - 50 ms
+                return replace(worst_first_over_kinds(table, coupling, limits), solver=self.name)
+            from bftrain_solvers.max_min import one_kind  # noqa: PLC0415 - for fair objectives only
 
-        started = perf_counter()
-        if not table.problem.tasks:
-            return _answer(table, [], None, self.name, started)
-        if table.columns.several:
-            return replace(worst_first_over_kinds(table, coupling, limits), solver=self.name)
-        sizes, words = worst_first(table, coupling, started + limits.deadline_s)
-        return _answer(table, sizes, None, self.name, started, words)
+            sizes, words = one_kind.worst_first(table, coupling, started + limits.deadline_s)
+        elif several:
+            from bftrain_solvers.node_kinds.search import solved  # noqa: PLC0415 - most replays have one kind
 
-    def _over_kinds(self, table: ValueTable, limits: Limits) -> Solution:
-        """Choose sizes over several kinds of nodes."""
-        from bftrain_solvers.node_kinds.solving import solved  # noqa: PLC0415 - most replays have one kind
-
-        return solved(table, limits, self.name, highs)
-
-
-def _answer(
-    table: ValueTable, sizes: list[int], bound: float | None, solver: str, started: float, words: str = ""
-) -> Solution:
-    value = total(table, sizes)
-    proven = bound is None
-    return Solution(
-        sizes=named(table, sizes),
-        value=value,
-        bound=value if bound is None else max(bound, value),
-        termination=Termination.OPTIMAL if proven else Termination.TIME_LIMIT,
-        quality=Quality.PROVEN if proven else Quality.FEASIBLE,
-        solver=solver,
-        solver_words=words,
-        wall_s=perf_counter() - started,
-        kinds=kinds_of(table, sizes),
-    )
+            return solved(table, limits, self.name, highs)
+        else:
+            present = np.array([task.size for task in problem.tasks])
+            found = best_sizes(table.values, present, problem.pool, started + limits.deadline_s)
+            sizes, bound = found.sizes, found.bound
+            termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
+        return answer(
+            table, sizes, self.name, termination, proven=bound is None, bound=bound, words=words, started=started
+        )
 
 
 solver = ExactSolver()

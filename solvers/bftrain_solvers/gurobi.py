@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from time import perf_counter
+from typing import Any, Final
 
 import numpy as np
 
 from bftrain.ports import Availability
-from bftrain.values.solution import Termination
-from bftrain_solvers.milp import MilpSolver, RawAnswer
-
-if TYPE_CHECKING:
-    from bftrain.values.solution import Limits
-    from bftrain_solvers.matrix import ModelMatrix
+from bftrain.values.solution import Limits, Termination
+from bftrain_solvers.matrix import ModelMatrix
+from bftrain_solvers.milp import LATE, MilpSolver, RawAnswer
 
 _MISSING: Final = "the package gurobipy is not installed"
 _HOW_TO_INSTALL: Final = "pip install 'bftrain[gurobi]'"
@@ -66,9 +64,8 @@ class GurobiSolver(MilpSolver):
             with gurobipy.Model(env=_environment()) as model:
                 return _maximise(model, matrix, limits)
         except gurobipy.GurobiError as error:
-            advice = ""
-            if error.errno == _TOO_LARGE:
-                advice = f" ({matrix.objective.size} columns, {matrix.row_lower.size} rows)"
+            size = f" ({matrix.objective.size} columns, {matrix.row_lower.size} rows)"
+            advice = size if error.errno == _TOO_LARGE else ""
             return RawAnswer(termination=Termination.FAILED, words=f"{error}{advice}")
 
 
@@ -80,9 +77,7 @@ def _environment() -> Any:  # noqa: ANN401 - gurobipy is not there when types ar
 
 
 def _maximise(model: Any, matrix: ModelMatrix, limits: Limits) -> RawAnswer:  # noqa: ANN401 - see _environment
-    from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
-
-    model.Params.TimeLimit = limits.deadline_s
+    begun = perf_counter()
     model.Params.MIPGap = limits.relative_gap
     model.Params.Threads = limits.threads
     model.Params.IntFeasTol = 1e-9
@@ -95,9 +90,7 @@ def _maximise(model: Any, matrix: ModelMatrix, limits: Limits) -> RawAnswer:  # 
         vtype=np.where(matrix.integer, "I", "C").tolist(),
     )
     model.ModelSense = -1
-    rows = csr_array(
-        (matrix.coefficients, matrix.columns, matrix.starts), shape=(matrix.row_lower.size, matrix.objective.size)
-    )
+    rows = matrix.sparse()
     below, above = np.isfinite(matrix.row_upper), np.isfinite(matrix.row_lower)
     equal = matrix.row_lower == matrix.row_upper
     for chosen, sense, side in (
@@ -107,6 +100,9 @@ def _maximise(model: Any, matrix: ModelMatrix, limits: Limits) -> RawAnswer:  # 
     ):
         if chosen.any():
             model.addMConstr(rows[np.flatnonzero(chosen)], columns, sense, side[chosen])
+    model.Params.TimeLimit = left_s = max(limits.deadline_s - (perf_counter() - begun), 0.0)
+    if not left_s:
+        return LATE
     model.optimize()
     return RawAnswer(
         termination=_TERMINATIONS.get(model.Status, Termination.FAILED),

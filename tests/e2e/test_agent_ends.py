@@ -1,4 +1,4 @@
-"""A real agent and small workers without torch: notices, and how the ends of workers are told."""
+"""A real agent and small workers without torch: notices, and how the ends of workers are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from bftrain_elastic.agent.process_tree import children
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.tryout.leftovers import alive
+from bftrain_elastic.tryout.local_agents import alive
 from tests.helpers.one_node import (
     PATIENCE_S,
     SAVES,
@@ -23,17 +23,17 @@ from tests.helpers.one_node import (
     until,
 )
 
-# -- being told to go
+# -- being asked to go
 
 
-@pytest.mark.parametrize("order", ["agent first", "worker first", "nursery first"])
-def test_a_preemption_that_reaches_all_processes_at_once_is_told_as_an_end_and_a_leave(
+@pytest.mark.parametrize("order", ["agent first", "worker first", "prefork server first"])
+def test_a_preemption_that_reaches_all_processes_at_once_is_reported_as_an_end_and_a_leave(
     one_node: OneNode, order: str
 ) -> None:
     one_node.start()
     worker = one_node.started(SAVES, "0")
     pids = tree(one_node)
-    first = {"agent first": one_node.agent.pid, "worker first": worker, "nursery first": one_node.nursery}[order]
+    first = {"agent first": one_node.agent.pid, "worker first": worker, "prefork server first": one_node.prefork}[order]
     for pid in sorted(pids, key=lambda pid: pid != first):
         with suppress(ProcessLookupError):  # the first ones may have ended it already
             os.kill(pid, signal.SIGTERM)
@@ -74,18 +74,18 @@ def test_a_worker_that_saves_since_the_schedulers_sigterm_gets_no_second_one(one
     assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
 
 
-def test_a_worker_gets_no_second_sigterm_when_the_nursery_learns_last_of_the_first(one_node: OneNode) -> None:
+def test_a_worker_gets_no_second_sigterm_when_the_prefork_server_learns_last_of_the_first(one_node: OneNode) -> None:
     one_node.start(grace_s=20)
     worker = one_node.started(SAVES_ONCE)
-    agent, nursery = one_node.agent.pid, one_node.nursery
-    os.kill(nursery, signal.SIGSTOP)  # as on a machine that is busy
-    for pid in (agent, nursery, worker):
+    agent, prefork = one_node.agent.pid, one_node.prefork
+    os.kill(prefork, signal.SIGSTOP)  # as on a machine that is busy
+    for pid in (agent, prefork, worker):
         os.kill(pid, signal.SIGTERM)
     until((one_node.folder / "saving").exists, "it saves")
     one_node.watched.until("noticed")
     one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
-    time.sleep(0.3)  # the agent has given its order to the nursery
-    os.kill(nursery, signal.SIGCONT)
+    time.sleep(0.3)  # the agent has given its order to the prefork server
+    os.kill(prefork, signal.SIGCONT)
     assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
 
 
@@ -119,14 +119,14 @@ def test_a_second_sigterm_ends_an_agent_at_once(one_node: OneNode) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
-def test_a_nursery_survives_the_signals_of_schedulers_and_tells_its_agent(
+def test_a_prefork_server_survives_the_signals_of_schedulers_and_tells_its_agent(
     one_node: OneNode, number: signal.Signals
 ) -> None:
     one_node.start(grace_s=60)
     worker = one_node.started(SLEEPS)
-    os.kill(one_node.nursery, number)
+    os.kill(one_node.prefork, number)
     one_node.watched.until("notice")
-    assert alive({one_node.agent.pid, one_node.nursery, worker}) == {one_node.agent.pid, one_node.nursery, worker}
+    assert alive({one_node.agent.pid, one_node.prefork, worker}) == {one_node.agent.pid, one_node.prefork, worker}
     assert not one_node.watched.all("exited")
 
 
@@ -144,7 +144,7 @@ def test_without_a_manager_the_agent_itself_asks_its_workers_to_save(one_node: O
     assert one_node.agent.wait(20) == 0
 
 
-# -- how ends are told
+# -- how ends are reported
 
 
 def test_what_a_worker_says_last_is_heard_before_its_end(one_node: OneNode) -> None:
@@ -153,7 +153,7 @@ def test_what_a_worker_says_last_is_heard_before_its_end(one_node: OneNode) -> N
         worker = one_node.spawn(SPEAKS, slot=number)
         _, name, exit_ = one_node.watched.until("exited", number)
         assert (name, exit_.code, exit_.finished) == (worker, 0, True)
-        assert ("said", worker, "report") in one_node.watched.heard
+        assert ("worker_message", worker, "report") in one_node.watched.heard
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_finish_code_or_file_says_that_the_work_is_done(
     assert (exit_.code, exit_.finished) == (ends_with, finished == "finished")
 
 
-def test_the_end_of_a_worker_is_told_to_managers_until_one_has_it_forgotten(one_node: OneNode) -> None:
+def test_the_end_of_a_worker_is_reported_to_managers_until_one_has_it_forgotten(one_node: OneNode) -> None:
     one_node.start()
     one_node.spawn(SPEAKS, place={"generation": 3, "rank": 1, "workers": 2})
     worker = one_node.ordered
@@ -191,12 +191,12 @@ def test_the_end_of_a_worker_is_told_to_managers_until_one_has_it_forgotten(one_
         assert 0 < left.exit.ago_s < PATIENCE_S
         assert left.report is not None
         assert left.report["total"] == 82
-    one_node.hub.ask(lambda: one_node.hub.forget("t"))
+    one_node.hub.ask(lambda: one_node.hub.drop_task(one_node.watched, "t"))
     one_node.manager().until("registered")
     assert not one_node.watched.all("left"), "no manager has any more use for it"
 
 
-def test_the_end_of_a_worker_that_no_manager_saw_is_told_and_a_refused_one_never_again(one_node: OneNode) -> None:
+def test_the_end_of_a_worker_that_no_manager_saw_is_reported_and_a_refused_one_never_again(one_node: OneNode) -> None:
     one_node.start()
     pid = one_node.started(SAVES, "0")
     one_node.hub.abandon()
@@ -222,21 +222,21 @@ def test_an_end_is_forgotten_when_another_worker_starts_on_its_slot(one_node: On
 def test_a_dropped_task_leaves_no_end_behind(one_node: OneNode) -> None:
     one_node.start()
     one_node.started(SLEEPS)
-    one_node.hub.ask(lambda: (one_node.hub.kill_task(one_node.watched, "t"), one_node.hub.forget("t")))
+    one_node.hub.ask(lambda: one_node.hub.drop_task(one_node.watched, "t"))
     one_node.watched.until("exited")
     one_node.manager().until("registered")
     assert not one_node.watched.all("left")
 
 
-def test_a_worker_that_is_stopped_before_the_nursery_is_there_never_starts(one_node: OneNode) -> None:
+def test_a_worker_that_is_stopped_before_the_prefork_server_is_there_never_starts(one_node: OneNode) -> None:
     one_node.start()
-    os.kill(one_node.nursery, signal.SIGKILL)
-    until(lambda: children(one_node.agent.pid) not in ([], [one_node.nursery]), "another nursery")
+    os.kill(one_node.prefork, signal.SIGKILL)
+    until(lambda: children(one_node.agent.pid) not in ([], [one_node.prefork]), "another prefork server")
     for slot in range(8):
         one_node.spawn(SLEEPS, slot=slot)
     for worker in [f"t/n1/{slot}/1-{slot + 1}" for slot in range(8)]:
         one_node.hub.call(lambda worker=worker: one_node.hub.stop(worker, 0.0))
     one_node.watched.until("exited", 8)
     assert {one[2].code for one in one_node.watched.all("exited")} == {-9}
-    one_node.nursery = children(one_node.agent.pid)[0]
-    assert not children(one_node.nursery)
+    one_node.prefork = children(one_node.agent.pid)[0]
+    assert not children(one_node.prefork)

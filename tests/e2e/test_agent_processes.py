@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from bftrain_elastic.agent.process_tree import children, state_of
-from bftrain_elastic.tryout.leftovers import alive
-from bftrain_elastic.tryout.local_agents import LocalAgents
-from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
-from bftrain_elastic.wire.shared_secret import make_secret, read_secret
+from bftrain_elastic.tryout.local_agents import LocalAgents, alive
+from bftrain_elastic.wire.agent_messages import SpawnWorker
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret, read_secret
 from tests.helpers.one_node import (
     PATIENCE_S,
     SAVES,
@@ -92,43 +91,43 @@ def test_a_command_that_is_no_python_survives_being_inspected(one_node: OneNode)
     until((one_node.folder / "started").exists, "it is there")
     one_node.hub.ask(lambda: one_node.hub.inspect(worker))
     assert one_node.watched.until("inspected")[2] in {"S", "R"}
-    assert alive(children(one_node.nursery))
+    assert alive(children(one_node.prefork))
 
 
 # -- processes that are stopped or killed
 
 
-def test_a_stopped_nursery_is_replaced_when_it_is_needed(one_node: OneNode) -> None:
+def test_a_stopped_prefork_server_is_replaced_when_it_is_needed(one_node: OneNode) -> None:
     one_node.start()
     worker = one_node.started(SLEEPS)
-    os.kill(one_node.nursery, signal.SIGSTOP)
+    os.kill(one_node.prefork, signal.SIGSTOP)
     time.sleep(4)
     assert alive([worker]), "as long as nothing is asked of it, nothing happens to it"
     one_node.hub.call(lambda: one_node.hub.stop("t/n1/0/1-1", 0.0))
     assert one_node.watched.until("exited")[2].code == -9
-    assert not alive([worker, one_node.nursery])
+    assert not alive([worker, one_node.prefork])
     one_node.spawn(SPEAKS)
     assert one_node.watched.until("exited", 2)[2].finished
-    one_node.nursery = children(one_node.agent.pid)[0]
+    one_node.prefork = children(one_node.agent.pid)[0]
 
 
-def test_a_worker_that_ended_before_its_nursery_was_killed_ended_as_it_did(one_node: OneNode) -> None:
+def test_a_worker_that_ended_before_its_prefork_server_was_killed_ended_as_it_did(one_node: OneNode) -> None:
     one_node.start()
     worker = one_node.started(SAVES, "0")
-    os.kill(one_node.nursery, signal.SIGSTOP)
+    os.kill(one_node.prefork, signal.SIGSTOP)
     os.kill(worker, signal.SIGTERM)
     until(lambda: not alive([worker]), "it ended")
-    os.kill(one_node.nursery, signal.SIGKILL)
+    os.kill(one_node.prefork, signal.SIGKILL)
     assert one_node.watched.until("exited")[2].code == 0
-    until(lambda: children(one_node.agent.pid), "another nursery")
-    one_node.nursery = children(one_node.agent.pid)[0]
+    until(lambda: children(one_node.agent.pid), "another prefork server")
+    one_node.prefork = children(one_node.agent.pid)[0]
 
 
-def test_a_stopped_nursery_leaves_nothing_behind_when_its_agent_is_killed(one_node: OneNode) -> None:
+def test_a_stopped_prefork_server_leaves_nothing_behind_when_its_agent_is_killed(one_node: OneNode) -> None:
     one_node.start()
     one_node.started(SLEEPS)
     pids = tree(one_node)
-    os.kill(one_node.nursery, signal.SIGSTOP)
+    os.kill(one_node.prefork, signal.SIGSTOP)
     one_node.agent.kill()
     one_node.agent.wait(10)
     until(lambda: not alive(pids), "no process is left")
@@ -140,16 +139,16 @@ def test_the_workers_of_a_stopped_agent_end_before_its_manager_gives_it_up(one_n
     one_node.start()
     worker = one_node.started(SLEEPS)
     one_node.agent.send_signal(signal.SIGSTOP)
-    until(lambda: not alive([worker]), "its nursery ends them", 15)
+    until(lambda: not alive([worker]), "its prefork server ends them", 15)
     assert not one_node.watched.all("down"), "so they cannot run here and elsewhere"
     one_node.agent.send_signal(signal.SIGCONT)
     assert one_node.watched.until("exited")[2].code == -9
-    until(lambda: children(one_node.agent.pid), "another nursery")
-    one_node.nursery = children(one_node.agent.pid)[0]
+    until(lambda: children(one_node.agent.pid), "another prefork server")
+    one_node.prefork = children(one_node.agent.pid)[0]
 
 
 @pytest.mark.parametrize(("script", "stopped"), [(SAVES, True), (WAITS_FOR_SIGNAL, True), (SLEEPS, False)])
-def test_only_a_worker_that_survives_sigterm_can_have_ended_well_because_it_was_told_to(
+def test_only_a_worker_that_survives_sigterm_can_have_ended_well_because_it_was_asked_to(
     one_node: OneNode, script: str, *, stopped: bool
 ) -> None:
     one_node.start()
@@ -174,7 +173,7 @@ def wrapped(one_node: OneNode, save_s: float) -> int:
     run.write_text(f"{sys.executable} saves.py {save_s}\necho over\n")
     one_node.spawn("", warm=False, argv=["sh", str(run)])
     until((one_node.folder / "started").exists, "the program is there")
-    (shell,) = children(one_node.nursery)
+    (shell,) = children(one_node.prefork)
     (program,) = children(shell)
     return program
 
@@ -184,7 +183,7 @@ def test_a_program_in_a_shell_script_has_its_time_to_save(one_node: OneNode, *, 
     one_node.start(grace_s=20.0)
     program = wrapped(one_node, 1.5)
     if from_outside:  # as a scheduler does it, the shell first
-        for pid in (*children(one_node.nursery), program, one_node.nursery, one_node.agent.pid):
+        for pid in (*children(one_node.prefork), program, one_node.prefork, one_node.agent.pid):
             os.kill(pid, signal.SIGTERM)
         one_node.watched.until("noticed")
     one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
@@ -202,10 +201,10 @@ def test_a_program_in_a_shell_script_has_no_more_time_than_it_is_given(one_node:
     assert not (one_node.folder / "saved").exists()
 
 
-def test_what_a_shell_leaves_behind_that_somebody_kills_does_not_live_on(one_node: OneNode) -> None:
+def test_children_of_a_killed_shell_do_not_live_on(one_node: OneNode) -> None:
     one_node.start()
     program = wrapped(one_node, 60.0)
-    os.kill(children(one_node.nursery)[0], signal.SIGTERM)
+    os.kill(children(one_node.prefork)[0], signal.SIGTERM)
     assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
     until(lambda: not alive([program]), "the program is gone")
 
@@ -215,14 +214,18 @@ def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_ou
     one_node.start()
     one_node.spawn("", warm=False, argv=argv)
     one_node.watched.until("exited")
-    order = {
-        "type": "spawn", "worker": one_node.ordered, "task": "t", "argv": argv, "env": {},
-        "cwd": str(one_node.folder), "log": str(one_node.folder / "0.log"), "slot": 0, "warm": False,
-    }  # fmt: skip
-    one_node.hub.call(lambda: one_node.hub.spawn(one_node.watched, "n1", "t", order))
+    order = SpawnWorker(
+        worker=one_node.ordered,
+        task="t",
+        argv=tuple(argv),
+        env={},
+        cwd=str(one_node.folder),
+        log=str(one_node.folder / "0.log"),
+    )
+    one_node.hub.call(lambda: one_node.hub.spawn(one_node.watched, "n1", order))
     one_node.spawn(SPEAKS, slot=1)  # an order that comes after that one
     one_node.watched.until("exited", 2)
-    until(lambda: not children(one_node.nursery), "no worker is left")
+    until(lambda: not children(one_node.prefork), "no worker is left")
     assert (one_node.folder / "runs").read_text() == "x"
 
 

@@ -28,7 +28,7 @@ _PATIENCE_S = 300.0
 def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Path) -> None:
     with live_thread(tmp_path, api=Api(tcp="127.0.0.1:0")) as run:
         run.do(lambda inside: inside.world.lend("n1", "n2"))
-        run.do(lambda inside: submit(inside.office, "first"))
+        run.do(lambda inside: submit(inside.service, "first"))
         (tmp_path / "schemathesis.toml").write_text(
             f'headers = {{ Authorization = "Bearer {run.token_file.read_text().strip()}" }}\n'
         )
@@ -62,4 +62,4 @@ def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Pat
         assert run.inside.daemon.state == "running"
         assert [remark.text for remark in run.inside.daemon.remarks.latest if "fault" in remark.text] == []
         after: Inside = run.inside
-        assert run.do(lambda _: submit(after.office, "after")).user == ourselves().user
+        assert run.do(lambda _: submit(after.service, "after")).user == ourselves().user

@@ -117,7 +117,7 @@ def test_all_pictures_over_time_are_looked_closer_at_together(page: Page) -> Non
     assert page.complaints() == []
 
 
-def test_the_pointer_is_told_what_lies_under_it(page: Page) -> None:
+def test_the_pointer_shows_what_lies_under_it(page: Page) -> None:
     page.evaluate(
         """(() => {
           const box = document.getElementById('draw-harvest');

@@ -1,4 +1,4 @@
-"""The agent on its own: it starts at once, leaves nothing behind, listens nowhere it should not, and lets nobody in."""
+"""The agent on its own: starts at once, leaves nothing behind, listens only where it should, admits no stranger."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain_elastic import conformance
+from bftrain_elastic.agent.connections import remove_stale_sockets
 from bftrain_elastic.agent.process_tree import children, descendants
-from bftrain_elastic.agent.worker_socket import sweep
 from bftrain_elastic.conformance import MessageLog
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.tryout.local_agents import LocalAgents
-from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
-from bftrain_elastic.wire.shared_secret import make_secret
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret
 from tests.helpers.program import PROGRAM
 
 if TYPE_CHECKING:
@@ -53,12 +52,12 @@ def stage(tmp_path: Path) -> Iterator[conformance.LocalStage]:
 
 
 def family(stage: conformance.LocalStage, node: str = "n1") -> set[int]:
-    """Start a training on a node and give all processes that belong to it, the agent and the nursery included."""
+    """Start a training on a node; return all its processes, the agent and the prefork server included."""
     task = stage.new()
     stage.do("start", task, node)
     stage.messages.steps(task, 1)
     agent = stage.agents.running[node].pid
-    until(lambda: len(list(descendants(agent))) == 5, "nursery, worker and its three children are there")
+    until(lambda: len(list(descendants(agent))) == 5, "prefork server, worker and its three children are there")
     return {agent, *descendants(agent)}
 
 
@@ -80,7 +79,7 @@ def state(pid: int) -> str:
         return ""
 
 
-def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conformance.LocalStage) -> None:
+def test_asked_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conformance.LocalStage) -> None:
     took = []
     for node in ("n1", "n2"):
         pids = family(stage, node)
@@ -100,16 +99,16 @@ def test_told_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: confo
     assert min(took) < 0.2  # others may keep one of the two from a processor
 
 
-@pytest.mark.parametrize("victim", ["agent", "nursery", "worker"])
-def test_whoever_is_killed_nothing_is_left_behind(stage: conformance.LocalStage, victim: str) -> None:
+@pytest.mark.parametrize("victim", ["agent", "prefork", "worker"])
+def test_a_kill_of_any_process_leaves_nothing_behind(stage: conformance.LocalStage, victim: str) -> None:
     pids = family(stage)
     agent = stage.agents.running["n1"].pid
-    nursery = children(agent)[0]
-    home = Path(Path(f"/proc/{nursery}/cmdline").read_text().split("\0")[5])
+    prefork = children(agent)[0]
+    home = Path(Path(f"/proc/{prefork}/cmdline").read_text().split("\0")[5])
     assert home.is_dir()
-    worker = next(pid for pid in children(nursery) if children(pid))
-    os.kill({"agent": agent, "nursery": nursery, "worker": worker}[victim], signal.SIGKILL)
-    gone = pids if victim == "agent" else pids - {agent} if victim == "nursery" else pids - {agent, nursery}
+    worker = next(pid for pid in children(prefork) if children(pid))
+    os.kill({"agent": agent, "prefork": prefork, "worker": worker}[victim], signal.SIGKILL)
+    gone = pids if victim == "agent" else pids - {agent} if victim == "prefork" else pids - {agent, prefork}
     until(lambda: not alive(gone), f"everything below the {victim} is gone")
     if victim == "agent":
         stage.agents.running.pop("n1").wait()
@@ -124,14 +123,16 @@ def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
 
     Others empty the caches too, so each start is compared with one right after it, and the odd ones do not count.
     """
-    told = MessageLog()
-    hub = AgentHub(told, make_secret(tmp_path / "secret"))
+    messages = MessageLog()
+    hub = AgentHub(messages, make_secret(tmp_path / "secret"))
     times_bare = []
     agents = LocalAgents(hub, tmp_path / "secret", preload=())
     try:
         for number in range(5):
             agents.start(f"n{number}")
-            told.until(lambda number=number: any(one.get("node") == f"n{number}" for one in told.all), "registered")
+            messages.until(
+                lambda number=number: any(one.get("node") == f"n{number}" for one in messages.all), "registered"
+            )
             times_bare.append(work_of(agents.running[f"n{number}"].pid) / work_of_nothing())
         maps = Path(f"/proc/{agents.running['n0'].pid}/maps").read_text()
     finally:
@@ -184,7 +185,7 @@ def test_a_killed_trial_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     until(lambda: not list((tmp_path / "tmp").glob("bftrain*")), "its folders are gone", 20)
 
 
-def test_doors_of_agents_that_were_killed_are_taken_away_by_the_next(
+def test_socket_folders_of_agents_that_were_killed_are_taken_away_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -197,7 +198,7 @@ def test_doors_of_agents_that_were_killed_are_taken_away_by_the_next(
         door.listen()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
             gone.bind(str(dead / "agent"))
-        sweep()
+        remove_stale_sockets()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "bftrain-agent-born",
         "bftrain-agent-living",
@@ -238,7 +239,7 @@ time.sleep(600)
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_there_is_a_worker_for_each_gpu_and_it_is_told_which(
+def test_each_gpu_has_a_worker_that_knows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: launchers.LauncherFactory, sees: set[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")  # torch for CPUs does not look at it
@@ -268,7 +269,7 @@ def ports_of(pids: set[int]) -> set[tuple[str, int]]:
 
 
 def until_free(ports: Iterable[int], patience_s: float = 10.0) -> None:
-    """Wait until nobody listens any more: what was killed gives its ports back when the kernel gets round to it."""
+    """Wait until no socket listens: the kernel frees the ports of killed processes with a delay."""
     left = list(ports)
     begin = time.monotonic()
     while left := [port for port in left if taken(port)]:
@@ -283,8 +284,8 @@ def taken(port: int) -> bool:
 
 
 def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
-    told = MessageLog()
-    hub = AgentHub(told, make_secret(tmp_path / "secret"))
+    messages = MessageLog()
+    hub = AgentHub(messages, make_secret(tmp_path / "secret"))
     try:
         for line in (b"hello\n", b"x" * 5000, b'{"nonce": "00"}\n', stranger_registers):
             with socket.create_connection(hub.address, timeout=10) as connection:
@@ -293,7 +294,7 @@ def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
                 connection.sendall(line(greeting) if callable(line) else line)
                 assert connection.recv(4096) == b"", "the hub ends the connection"
         assert hub.nodes() == {}
-        assert told.all == []
+        assert messages.all == []
     finally:
         hub.close()
 
@@ -323,6 +324,21 @@ def test_without_a_manager_that_lets_it_in_an_agent_ends_and_says_why(tmp_path: 
     hub.close()
     assert done.returncode == 1
     assert f"bftrain agent n1: no manager for 1.2 s: {'' if 'secret' in why else place + ': '}{why}" in done.stderr
+
+
+def test_a_second_agent_of_a_node_ends_and_says_which_one_is_there(tmp_path: Path) -> None:
+    messages = MessageLog()
+    hub = AgentHub(messages, make_secret(tmp_path / "secret"))
+    place = ("--manager", f"127.0.0.1:{hub.address[1]}", "--secret", str(tmp_path / "secret"), "--preload", "")
+    command = [sys.executable, "-m", "bftrain_elastic.agent", *place, "--node", "n1"]
+    with subprocess.Popen(command) as first:
+        messages.until(lambda: bool(hub.nodes()), "an agent")
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert second.returncode == 1
+        assert f"bftrain agent n1: another agent is on node 'n1', process {first.pid}" in second.stderr
+        assert hub.nodes() == {"n1": 1}
+        hub.close()
+    assert [one["type"] for one in messages.all if one["type"] != "warm"] == ["registered", "refused", "gone"]
 
 
 def test_an_address_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic.agent.process_tree import descendants
-from bftrain_elastic.tryout.leftovers import alive
+from bftrain_elastic.tryout.local_agents import alive
 from tests.helpers.program import PROGRAM, bftrain, environment, shell
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
@@ -73,6 +73,7 @@ def test_an_example_is_ready() -> None:
         "reports",
         "commits",
         "resizes",
+        "keeps what it trains",
         "keeps its progress",
         "keeps its values",
         "workers agree",
@@ -106,22 +107,26 @@ def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path) -> None:
     ("step", "words"),
     [
         ("pass", "never called bftrain_elastic.run (put the training into run(state, train)"),
-        ("report(samples=10)", "trains by itself: its script never called bftrain_elastic.run"),
+        pytest.param(
+            "report(samples=10)",
+            "trains by itself: its script never called bftrain_elastic.run",
+            marks=pytest.mark.soak,
+        ),
         ("1 / 0", "it failed: ZeroDivisionError: division by zero (repair what it says"),
         ("time.sleep(60)", "no step was reported (call report("),
     ],
 )
-def test_a_script_that_cannot_be_tried_is_told_why(tmp_path: Path, step: str, words: str) -> None:
+def test_a_script_that_cannot_be_tried_is_refused_with_the_reason(tmp_path: Path, step: str, words: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step=step))
     done = bftrain("train", script, "--nodes", "1:2", "--for", "4")
     assert (done.code, done.out) == (3, "")
     assert f"script.py: {words}" in done.err or words in done.err
     assert "runpy" not in done.err
-    assert "nursery" not in done.err
+    assert "prefork" not in done.err
 
 
-def test_a_size_that_was_never_reached_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_a_size_that_was_never_reached_is_reported_with_its_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(LOOP.format(**READY | {"commit": "pass"}))
     done = bftrain("train", script, "--nodes", "1:2", "--script", "1@0,2@0.5", "--for", "3", "--json")
@@ -130,8 +135,8 @@ def test_a_size_that_was_never_reached_is_told_with_its_reason(tmp_path: Path) -
     assert set(json.loads(done.out)["speed"]) == {"1"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_whoever_is_stopped_says_what_was_seen_and_leaves_nothing(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
+def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, number: int) -> None:
     script, place = tmp_path / "script.py", tmp_path / "tmp"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)").replace("100", "1000000"))
     place.mkdir()
@@ -157,7 +162,7 @@ def test_whoever_is_stopped_says_what_was_seen_and_leaves_nothing(tmp_path: Path
     assert list(place.glob("bftrain*")) == []
 
 
-def test_whoever_reads_only_the_first_line_ends_it_without_a_trace(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_it_without_a_trace(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
     (tmp_path / "tmp").mkdir()
@@ -183,22 +188,30 @@ def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
         ({"commit": "pass"}, {"commits", "resizes"}, "call state.commit()"),
         ({"begin": "step = 0", "report": "step += 1; report(1, loss, step=step)"}, {"keeps its progress"}, "not at 0"),
         ({"move": "[p.data.mul_(1.05) for p in model.parameters()]"}, {"goes on learning"}, "in the state"),
-        ({"begin": "raise ValueError('no data here')"}, {"runs"}, "no data here"),
-        (
+        # The others are left to make soak: each takes two starts of PyTorch
+        pytest.param({"begin": "raise ValueError('no data here')"}, {"runs"}, "no data here", marks=pytest.mark.soak),
+        pytest.param(
             {"begin": "state.seen = 0", "report": "state.seen += 1; report(1, loss)"},
             {"keeps its values"},
             "'seen' went",
+            marks=pytest.mark.soak,
         ),
-        ({"report": "report(1, loss * float('nan'))"}, {"goes on learning"}, "not a number at step 1"),
+        pytest.param(
+            {"report": "report(1, loss * float('nan'))"},
+            {"goes on learning"},
+            "not a number at step 1",
+            marks=pytest.mark.soak,
+        ),
         (
             {"move": "[p.data.mul_(0.9 + 0.01 * state.rank) for p in model.parameters()]"},
             {"workers agree"},
             "the models of its workers differ",
         ),
-        (
+        pytest.param(
             {"commit": "state.workers == 1 or state.rank or state.commit(); state.workers == 2 or state.commit()"},
             {"keeps going", "resizes"},
             "rank 0 waits in state.commit(), which every rank must call",
+            marks=pytest.mark.soak,  # it takes a stall limit of half a minute
         ),
     ],
 )

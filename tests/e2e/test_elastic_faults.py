@@ -62,14 +62,15 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on_within_two_seconds(sta
     stage.end(task)
 
 
-def test_a_hundred_random_resizes_with_random_kills(stage: conformance.LocalStage) -> None:
+@pytest.mark.soak
+def test_fifty_random_resizes_with_random_kills(stage: conformance.LocalStage) -> None:
     dice = random.Random(7)  # noqa: S311 - the same storm every time
     task = stage.new("--steps", "1000000", "--step-s", "0.001")
     held = ["n1"]
     stage.do("start", task, "n1")
     stage.messages.steps(task, 1, 2)
     kills = 0
-    for _ in range(100):
+    for _ in range(50):
         if dice.random() < 0.15:
             os.kill(dice.choice(workers(stage)), signal.SIGKILL)
             kills += 1
@@ -85,7 +86,7 @@ def test_a_hundred_random_resizes_with_random_kills(stage: conformance.LocalStag
         stage.messages.steps(task, len(held), 2)
     stage.do("stop", task, *held, cause="decided")
     stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "all is given up")
-    assert kills > 5
+    assert kills > 2
     safe = 0  # no step behind a saved one is done again
     for one in stage.messages.all:
         if one.get("task") != task:

@@ -9,7 +9,7 @@ import pytest
 from bftrain import registry
 from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script, sample_script_plain
-from bftrain_elastic.tryout.leftovers import listening
+from bftrain_elastic.tryout.local_agents import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 SCRIPTS = {
     "torchrun": sample_script_plain
-}  # its workers import torch anew at each change, which is not what is tried here
+}  # its workers import torch again at each change, which is not what is tried here
 
 
 @pytest.fixture(scope="module", params=["native", "process", "torchrun", "fake"])

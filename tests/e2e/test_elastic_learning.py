@@ -1,4 +1,4 @@
-"""A task that nobody knows is given nodes, and its curve and its costs are learned while it trains."""
+"""A task of unknown speed is given nodes, and its curve and its costs are learned while it trains."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
         deadline = time.monotonic() + 120
         while not {1, 2, 4} <= measuring.settled() or sizes[-1] != 4:
             assert time.monotonic() < deadline, (sizes, measuring.settled())
-            for told in stage.messages.all[seen:]:
+            for message in stage.messages.all[seen:]:
                 seen += 1
-                if told.get("task") == task:
-                    measuring.hear(told)
+                if message.get("task") == task:
+                    measuring.on_message(message)
             size = speed_estimates.size_to_measure(len(NODES), 1, measuring.settled())
             if [size] != sizes[-1:]:
                 sizes.append(size)
                 stage.launcher.narrow(task, size)
             time.sleep(0.005)
         stage.messages.steps(task, 4)
-        for told in stage.messages.all[seen:]:
-            if told.get("task") == task:
-                measuring.hear(told)
+        for message in stage.messages.all[seen:]:
+            if message.get("task") == task:
+                measuring.on_message(message)
         assert sizes == [4, 2, 1, 4]
         confirmed = [one["nodes"] for one in stage.messages.of("confirmed", task)]
         assert confirmed == [list(NODES), ["n1", "n2"], ["n1"], list(NODES)]

@@ -16,25 +16,25 @@ import pytest
 
 from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.tryout import sample_script, sample_script_horovod
-from bftrain_elastic.wire.shared_secret import make_secret
+from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.manager import TASK, Manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 NODES = ("n1", "n2", "n3")
 LAUNCHERS = [
     pytest.param("native", str(sample_script.__file__), id="native"),
-    pytest.param("process", str(sample_script.__file__), id="process"),
+    pytest.param("process", str(sample_script.__file__), id="process", marks=pytest.mark.soak),
     pytest.param("horovod", str(sample_script_horovod.__file__), id="horovod", marks=pytest.mark.horovod),
 ]
 
 
 class Site:
-    """Agents that are nobody's children but the test's, and one manager after the other at the same address."""
+    """Agents that are children of the test alone, and one manager after the other at the same address."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,14 +50,14 @@ class Site:
         command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--parent", str(os.getpid()), *words]
         self.agents[node] = subprocess.Popen(command, start_new_session=True)
 
-    def manager(self, launcher: str, script: str, *nodes: str) -> Manager:
+    def manager(self, launcher: str, script: str, *nodes: str, keep_s: float | None = None) -> Manager:
         """Start a manager whose task holds these nodes."""
         words = (launcher, self.port, str(self.folder / "secret"), str(self.folder / "task"), script, ",".join(nodes))
-        self.managers.append(Manager(*words))
+        self.managers.append(Manager(*words, *([] if keep_s is None else [str(keep_s)])))
         return self.managers[-1]
 
     def workers(self) -> set[int]:
-        """Give all processes below the agents that are neither agents nor nurseries."""
+        """Give all processes below the agents that are neither agents nor prefork servers."""
         return {pid for agent in self.agents.values() for pid in list(descendants(agent.pid))[1:]}
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site, 
     assert steps(second)[0] == safe + 1
 
 
-# Notes each start, and ends well when it is told so
+# Notes each start, and ends well when it is asked to
 ENDS = """
 import os, sys, time
 from pathlib import Path
@@ -151,7 +151,7 @@ def test_a_command_that_ended_while_no_manager_was_there_is_done_and_not_run_aga
     (site.folder / "task" / "end").touch()
     until(lambda: not site.workers(), "all ranks ended")
     second = site.manager(*words)
-    until(lambda: second.of("done") or second.of("failed"), "its end is told")
+    until(lambda: second.of("done") or second.of("failed"), "its end is reported")
     assert second.of("done")
     assert sorted((site.folder / "task" / "starts").read_text()) == ["0", "1"], "each rank ran once"
 
@@ -168,15 +168,29 @@ def test_a_task_that_the_new_manager_does_not_know_is_ended(site: Site) -> None:
 
 
 def test_without_a_manager_workers_train_on_for_as_long_as_their_agent_has_patience(site: Site) -> None:
-    site.agent("n1", "--patience", "1.5")
+    site.agent("n1", "--patience", "6")
     first = site.manager("native", str(sample_script.__file__), "n1")
     first.steps(1, 5)
     first.kill()
-    told = steps(first)[-1]
+    last_step = steps(first)[-1]
     agent = site.agents.pop("n1")
     agent.wait(30)
     assert not list(descendants(agent.pid))
-    assert (checkpoint_file.step_of(site.folder / "task") or 0) > told, "it went on meanwhile"
+    assert (checkpoint_file.step_of(site.folder / "task") or 0) > last_step, "it went on meanwhile"
+
+
+def test_workers_that_only_a_manager_may_keep_end_with_it_and_their_agent_stays(site: Site) -> None:
+    site.agent("n1")
+    first = site.manager("native", str(sample_script.__file__), "n1", keep_s=0.0)
+    first.steps(1, 5)
+    first.kill()
+    killed_at = time.monotonic()
+    until(lambda: not site.workers(), "its workers are gone")
+    assert time.monotonic() - killed_at < 2.0, "a job of others may start there"
+    assert site.agents["n1"].poll() is None
+    second = site.manager("native", str(sample_script.__file__), "n1", keep_s=0.0)
+    second.steps(1, 5)
+    assert not second.of("note"), "these ends are no fault of the program"
 
 
 def test_a_manager_that_only_stands_still_loses_nothing(site: Site) -> None:
@@ -190,6 +204,23 @@ def test_a_manager_that_only_stands_still_loses_nothing(site: Site) -> None:
     manager.steps(1, len(steps(manager)) + 5)
     assert site.workers() == trained
     assert all(later == earlier + 1 for earlier, later in pairwise(steps(manager)))
+
+
+def test_workers_that_only_a_manager_may_keep_end_when_it_stands_still(site: Site) -> None:
+    site.agent("n1")
+    manager = site.manager("native", str(sample_script.__file__), "n1", keep_s=0.0)
+    manager.steps(1, 5)
+    trained = site.workers()
+    time.sleep(4.0)
+    assert site.workers() == trained, "signs of life suffice"
+    manager.process.send_signal(signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    until(lambda: not site.workers(), "its workers are gone")
+    assert 1.5 < time.monotonic() - stopped_at < 5.0, "a job of others may start there"
+    assert site.agents["n1"].poll() is None
+    manager.process.send_signal(signal.SIGCONT)
+    manager.steps(1, len(steps(manager)) + 5)
+    assert not manager.of("note"), "this end is no fault of the program"
 
 
 def until(true: Callable[[], object], words: str, patience_s: float = 60.0) -> None:

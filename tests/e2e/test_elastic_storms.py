@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
     from tests.helpers.figures import Figures
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
-LAUNCHERS = ["native", "process", pytest.param("horovod", marks=pytest.mark.horovod)]
-CHANGES = {"native": 14, "process": 9, "horovod": 9}
+LAUNCHERS = [
+    "native",
+    pytest.param("process", marks=pytest.mark.soak),
+    pytest.param("horovod", marks=[pytest.mark.horovod, pytest.mark.soak]),
+]
+CHANGES = {"native": 8, "process": 6, "horovod": 6}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

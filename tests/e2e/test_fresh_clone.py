@@ -11,6 +11,8 @@ import pytest
 
 from tests.helpers.program import children_core_s
 
+pytestmark = pytest.mark.apart
+
 ROOT = Path(__file__).parents[2]
 SECOND_RUN_S = 30.0  # of a core: the demo, and nothing is installed
 
@@ -26,12 +28,17 @@ def make_demo(clone: Path) -> tuple[float, str]:
     return children_core_s() - before_s, done.stdout + done.stderr
 
 
-def test_a_fresh_clone_shows_the_demo_again_at_once_and_repairs_what_is_broken(tmp_path: Path) -> None:
+def fresh_clone(tmp_path: Path) -> Path:
+    """Clone the repository as from afar, not as a link into the one that is being tested."""
     if not (ROOT / ".git").exists() or not shutil.which("git"):
         pytest.skip("this is no clone; git clone the repository to run this test")
     clone = tmp_path / "it's a clone"
-    # --no-hardlinks and file://: as from afar, not a link into the repository that is being tested
     subprocess.run(["git", "clone", "--quiet", "--depth=1", ROOT.as_uri(), clone], check=True, timeout=120)
+    return clone
+
+
+def test_a_fresh_clone_shows_the_demo_again_at_once(tmp_path: Path) -> None:
+    clone = fresh_clone(tmp_path)
     _, first = make_demo(clone)
     assert "equal-share" in first
     assert "report: demo/report.html" in first
@@ -42,11 +49,16 @@ def test_a_fresh_clone_shows_the_demo_again_at_once_and_repairs_what_is_broken(t
     assert seconds < SECOND_RUN_S
     assert log.stat().st_mtime_ns == installed_at, "nothing changed, so pip has nothing to do"
     assert "Installing" not in second
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
+    assert status.stdout == "", "what make writes, git ignores"
 
+
+@pytest.mark.soak  # it installs everything twice; test_make.py tries each kind of damage without a network
+def test_a_broken_environment_is_made_again(tmp_path: Path) -> None:
+    clone = fresh_clone(tmp_path)
+    make_demo(clone)
     (installed,) = (clone / ".venv" / "lib").glob("python3*/site-packages")
     shutil.rmtree(installed / "msgspec")
     _, third = make_demo(clone)
-    assert "Making .venv anew: parts of it were removed." in third
+    assert "Making .venv again: parts of it were removed." in third
     assert "report: demo/report.html" in third
-    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
-    assert status.stdout == "", "what make writes, git ignores"

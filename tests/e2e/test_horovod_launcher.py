@@ -64,7 +64,7 @@ def test_two_workers_go_on_when_the_third_is_killed(stage: conformance.LocalStag
     stage.messages.until(lambda: bool(stage.messages.of("confirmed", task, since)), "the others go on")
     again = stage.messages.of("confirmed", task, since)[0]
     assert again["size"] in {2, 3}, "3 if a busy machine lets the next worker start before the others form again"
-    assert len(before & set(stage.leftovers())) >= 2, "the other two are not started anew"
+    assert len(before & set(stage.leftovers())) >= 2, "the other two are not started again"
     assert again["step"] >= safe
     assert again["t"] - killed_at < 2.0 + usual_s
     stage.messages.steps(task, 3)  # and another has taken its place

@@ -28,10 +28,10 @@ WORKER = textwrap.dedent("""
     hvd.init()
     # A process set has a Gloo context of its own, on the interface that one of our edits is about
     pair = hvd.add_process_set([0, 1])
-    everybody = hvd.allreduce(torch.full((1000,), hvd.rank() + 1.0), op=hvd.Sum)
+    of_all = hvd.allreduce(torch.full((1000,), hvd.rank() + 1.0), op=hvd.Sum)
     two = hvd.allreduce(torch.ones(10), op=hvd.Sum, process_set=pair) if pair.included() else torch.zeros(10)
     listening = [c.laddr.ip for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
-    said = {"rank": hvd.rank(), "size": hvd.size(), "sum": everybody.unique().tolist(), "pair": two.unique().tolist()}
+    said = {"rank": hvd.rank(), "size": hvd.size(), "sum": of_all.unique().tolist(), "pair": two.unique().tolist()}
     print(json.dumps(said | {"listening": listening, "elastic": hasattr(hvd.elastic, "run")}), flush=True)
     hvd.allreduce(torch.zeros(1), name="done")  # a rank that ends sooner breaks what others still add up
     hvd.shutdown()
@@ -98,9 +98,9 @@ def test_three_processes_sum_over_gloo_on_loopback_only(tmp_path: Path) -> None:
             patience.cancel()
             meeting.communicate("")
     assert [worker.returncode for worker in workers] == [0] * SIZE, "\n".join(said)
-    told = [json.loads(text.splitlines()[-1]) for text in said]
-    assert [(line["rank"], line["size"], line["sum"]) for line in told] == [(rank, 3, [6.0]) for rank in range(SIZE)]
-    assert [line["pair"] for line in told] == [[2.0], [2.0], [0.0]]
-    assert all(line["elastic"] for line in told)
-    assert {address for line in told for address in line["listening"]} <= {"127.0.0.1"}
+    results = [json.loads(text.splitlines()[-1]) for text in said]
+    assert [(line["rank"], line["size"], line["sum"]) for line in results] == [(rank, 3, [6.0]) for rank in range(SIZE)]
+    assert [line["pair"] for line in results] == [[2.0], [2.0], [0.0]]
+    assert all(line["elastic"] for line in results)
+    assert {address for line in results for address in line["listening"]} <= {"127.0.0.1"}
     assert not [worker for worker in workers if alive_in_session(worker.pid)], "something that they started is left"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.tryout.leftovers import listening
+from bftrain_elastic.tryout.local_agents import listening
 from bftrain_elastic.worker import checkpoint_file
-from bftrain_elastic.worker.horovod_rendezvous import all_came
+from bftrain_elastic.worker.horovod_group import all_came
 from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
 
-pytestmark = [pytest.mark.torch, pytest.mark.horovod]
+pytestmark = [pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
 
 SCRIPT = """
 import json, os, time

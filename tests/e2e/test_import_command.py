@@ -59,12 +59,12 @@ def test_what_is_stopped_half_way_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_what_may_not_be_read_is_said(broken: Path) -> None:
-    """A file of someone else: root may read everything, so this is tried as nobody."""
+    """A file of someone else: root may read everything, so this is tried as an unprivileged user."""
     broken.chmod(0)
-    as_nobody = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    if as_nobody and subprocess.run([*as_nobody, PROGRAM, "--version"], check=False, capture_output=True).returncode:
-        pytest.skip("nobody may run the program here: its folder is not open to all")
-    ended = subprocess.run([*as_nobody, PROGRAM, "check", broken], check=False, capture_output=True, env=environment())
+    drop = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if drop and subprocess.run([*drop, PROGRAM, "--version"], check=False, capture_output=True).returncode:
+        pytest.skip("an unprivileged user may not run the program here: its folder is not open to all")
+    ended = subprocess.run([*drop, PROGRAM, "check", broken], check=False, capture_output=True, env=environment())
     assert ended.returncode == 2
     assert b"is not readable" in ended.stderr or b"Permission denied" in ended.stderr or b"exist" in ended.stderr
 

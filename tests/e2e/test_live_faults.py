@@ -32,8 +32,9 @@ from tests.helpers.live_world import World
 if TYPE_CHECKING:
     from bftrain.live.model.schemas import TaskView
 
+pytestmark = pytest.mark.apart
+
 ROOT = Path(__file__).parents[2]
-KILLS = 200
 AT_ONCE = 8  # tasks
 PATIENCE_S = 60.0
 
@@ -47,7 +48,7 @@ class Daemons:
         self.exits: list[int] = []
 
     async def __aenter__(self) -> Self:
-        self._nursery = await asyncio.create_subprocess_exec(
+        self._prefork = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "tests.helpers.live_child",
@@ -58,14 +59,14 @@ class Daemons:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._nursery.kill()
-        await self._nursery.wait()
+        self._prefork.kill()
+        await self._prefork.wait()
 
     async def start(self, **order: object) -> int:
         """Start a daemon; gives its process."""
         order = {"folder": str(self._folder), "world": str(self._world.path), **order}
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write(json.dumps(order).encode() + b"\n")
+        assert self._prefork.stdin is not None
+        self._prefork.stdin.write(json.dumps(order).encode() + b"\n")
         return int(await self._line())
 
     async def ended(self) -> int:
@@ -75,20 +76,20 @@ class Daemons:
         return code
 
     async def _line(self) -> bytes:
-        assert self._nursery.stdout is not None
-        line = await asyncio.wait_for(self._nursery.stdout.readline(), PATIENCE_S)
+        assert self._prefork.stdout is not None
+        line = await asyncio.wait_for(self._prefork.stdout.readline(), PATIENCE_S)
         assert line, "the process that starts daemons died"
         return line
 
 
 class Owner:
-    """Somebody who hands in tasks, pauses, resumes and cancels them, and remembers what was promised."""
+    """A user who submits, pauses, resumes and cancels tasks, and remembers the answers."""
 
     def __init__(self, socket: Path, seed: int) -> None:
         self._client = Client(str(socket))
         self._dice = random.Random(seed)  # noqa: S311 - the same owner every time
         self.promised: set[str] = set()  # tasks that were taken in
-        self.asked: set[str] = set()  # tasks of which nobody said whether they were
+        self.asked: set[str] = set()  # tasks for which no answer came
         self.cancelled: set[str] = set()  # for certain
         self.doubtful: set[str] = set()  # perhaps cancelled
         self.number = 0
@@ -174,11 +175,11 @@ async def restless(world: World, owner: Owner) -> None:
         await asyncio.sleep(0.02)
 
 
-def ways_to_die(seed: int) -> list[dict[str, Any]]:
+def ways_to_die(seed: int, kills: int) -> list[dict[str, Any]]:
     """Choose where each daemon is killed: half at named points of its work, half at any time."""
     dice = random.Random(seed)  # noqa: S311 - the same kills every time
     ways: list[dict[str, Any]] = []
-    for number in range(KILLS):
+    for number in range(kills):
         if number % 2:
             # Counted from its birth, or from when it knows again what it knew
             ways.append({"after_s": dice.uniform(0.0, 0.1), "up": dice.random() < 0.8})
@@ -190,7 +191,7 @@ def ways_to_die(seed: int) -> list[dict[str, Any]]:
     return ways
 
 
-async def through_kills(folder: Path, seed: int) -> tuple[World, Owner, Daemons]:
+async def through_kills(folder: Path, seed: int, kills: int) -> tuple[World, Owner, Daemons]:
     """Let a run go through all kills, and then come to its end."""
     dice = random.Random(seed)  # noqa: S311 - as above
     owner = Owner(folder / "api.sock", seed)
@@ -201,7 +202,7 @@ async def through_kills(folder: Path, seed: int) -> tuple[World, Owner, Daemons]
         await asyncio.sleep(0.3)
         os.kill(world.pid, signal.SIGTERM)
         assert await daemons.ended() == 0
-        for way in ways_to_die(seed):
+        for way in ways_to_die(seed, kills):
             solver = dice.choice(["exact", "exact", "slow"])
             pid = await daemons.start(solver=solver, **way.get("at", {}))
             gone = asyncio.create_task(daemons.ended())
@@ -235,33 +236,33 @@ def decisions(journal: Journal) -> Counter[tuple[str, str, tuple[str, ...]]]:
     )
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_two_hundred_kills_lose_no_task_run_none_twice_and_keep_no_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+@pytest.mark.parametrize(("kills", "seed"), [(60, 1), pytest.param(200, 1, marks=pytest.mark.soak)])
+def test_kills_lose_no_task_run_none_twice_and_keep_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int
 ) -> None:
     monkeypatch.setitem(registry.BUILT_IN["solver"], "slow", f"{live_child.HERE}:slow")  # type: ignore[arg-type]  # it is a dict
     folder = tmp_path / "live"
     folder.mkdir(mode=0o700)
     began = time.monotonic()
-    world, owner, daemons = asyncio.run(through_kills(folder, seed))
+    world, owner, daemons = asyncio.run(through_kills(folder, seed, kills))
     words = (folder / "words").read_text()
     assert "Traceback" not in words, words[-3000:]
     assert not world.wrongs, "\n".join([*world.wrongs, words[-1000:]])
-    assert daemons.exits.count(-signal.SIGKILL) == KILLS
-    assert world.sessions >= KILLS * 0.9
-    assert world.taken > KILLS
-    assert len(owner.promised) > KILLS / 10
+    assert daemons.exits.count(-signal.SIGKILL) == kills
+    assert world.sessions >= kills * 0.9
+    assert world.taken > kills
+    assert len(owner.promised) > kills / 10
     with Journal.open(folder / "live.db") as journal:
         assert list(Rerun(journal).differences()) == [], "what happened can be replayed"
-        memory = TaskStore(journal)
-        kept = {name: memory.find(name) for name in owner.promised | owner.asked}
+        task_store = TaskStore(journal)
+        record = {name: task_store.find(name) for name in owner.promised | owner.asked}
         steps = len(journal)
         decided = decisions(journal)
     unknown = world.decided - decided
     assert not unknown, f"ordered, and not written down before: {unknown}"
-    assert world.decided.total() > KILLS / 4
+    assert world.decided.total() > kills / 4
     for name in owner.promised:
-        found = kept[name]
+        found = record[name]
         assert found is not None, f"{name} is lost"
         if name in owner.cancelled:
             assert found.state is LiveTaskState.CANCELLED
@@ -270,14 +271,14 @@ def test_two_hundred_kills_lose_no_task_run_none_twice_and_keep_no_node(
         if found.state is LiveTaskState.DONE:
             assert world.tasks[name].finished
     for name in owner.asked:
-        found = kept[name]
+        found = record[name]
         assert found is None or found.state is LiveTaskState.DONE, found
     done = sum(task.finished for task in world.tasks.values())
-    print(f"{KILLS} kills, {steps} steps, {world.orders} orders, {done} tasks done, {time.monotonic() - began:.0f} s")  # noqa: T201 - figures
+    print(f"{kills} kills, {steps} steps, {world.orders} orders, {done} tasks done, {time.monotonic() - began:.0f} s")  # noqa: T201 - figures
 
 
 def test_the_named_points_are_all_reached(tmp_path: Path) -> None:
     """A point that is never reached would be a kill that never happens."""
-    names = {way["at"]["point"] for way in ways_to_die(1) if "at" in way}
+    names = {way["at"]["point"] for way in ways_to_die(1, 60) if "at" in way}
     assert names == set(POINTS)
     assert tmp_path.is_dir()

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from tests.helpers.figures import Figures
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 
 def test_kills_of_the_daemon_run_nothing_twice_and_lose_no_sample(tmp_path: Path, figures: Figures) -> None:
-    for what, number in kill_daemon(tmp_path, 15, seed=3).items():
+    for what, number in kill_daemon(tmp_path, 8, seed=3).items():
         figures.add(what, number)

@@ -1,4 +1,4 @@
-"""The whole of it: three tasks train beside a busy Slurm, whatever is killed meanwhile."""
+"""The whole of it: three tasks train beside a busy Slurm, while any process may be killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.slurm import Slurm, wait_until
 if TYPE_CHECKING:
     from tests.helpers.figures import Figures
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
 
 STEPS: Final = 400
 JOBS: Final = 9
@@ -122,9 +122,9 @@ def agents(live: LiveRun) -> list[int]:
 
 
 def workers(live: LiveRun) -> list[int]:
-    """Give the children of nurseries, which are forks and so have their names."""
-    nurseries = [pid for pid, words in live.processes().items() if "bftrain_elastic.agent.prefork_server" in words]
-    return sorted(child for nursery in nurseries for child in children(nursery))
+    """Give the children of prefork servers, which are forks and so have their names."""
+    preforks = [pid for pid, words in live.processes().items() if "bftrain_elastic.agent.prefork_server" in words]
+    return sorted(child for prefork in preforks for child in children(prefork))
 
 
 def kill_one(live: LiveRun, what: Callable[[LiveRun], list[int]], there: str) -> None:
@@ -142,7 +142,7 @@ def kill_one(live: LiveRun, what: Callable[[LiveRun], list[int]], there: str) ->
     live.until(killed, there)
 
 
-def test_three_tasks_train_beside_a_busy_slurm_whatever_dies(tmp_path: Path, figures: Figures) -> None:
+def test_three_tasks_train_beside_a_busy_slurm_while_processes_die(tmp_path: Path, figures: Figures) -> None:
     began = time.monotonic()
     with Slurm(nodes=8) as cluster:
         stream = Stream(cluster, tmp_path / "jobs", jobs=JOBS, seed=3, gap_s=3.0)
@@ -171,7 +171,8 @@ def test_three_tasks_train_beside_a_busy_slurm_whatever_dies(tmp_path: Path, fig
             )
             for name, task in live.tasks().items():
                 assert task["step"] == STEPS, task
-                assert live.call("logs", name).stdout.count(f"trained {STEPS} steps") == 1, "it ran to its end once"
+                # Rank 0 may lose its node between its last line and its exit: then another member runs the end again
+                assert f"trained {STEPS} steps" in live.call("logs", name).stdout, "it ran to its end"
             status = live.asked("status")
             assert live.end() == 0, live.tell()
             live.gone()
@@ -185,7 +186,7 @@ def test_three_tasks_train_beside_a_busy_slurm_whatever_dies(tmp_path: Path, fig
         wait_until(lambda: cluster.idle() == set(cluster.nodes), "all nodes are idle", cluster.logs)
 
 
-# Their speeds are told: on nodes that share two processors, what is measured says nothing
+# Their speeds are given: on nodes that share two processors, what is measured says nothing
 TASKS: Final = """\
 [[task]]
 name = "first"

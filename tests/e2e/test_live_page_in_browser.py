@@ -118,7 +118,7 @@ def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: 
         assert "NaN" not in words
 
 
-def test_the_token_is_kept_from_the_address_and_sent_to_nobody_else(browser: Chromium, busy: SeenRun) -> None:
+def test_the_token_is_kept_from_the_address_and_sent_to_no_other_host(browser: Chromium, busy: SeenRun) -> None:
     page = opened(browser, busy)
     assert page.evaluate("location.href") == busy.address
     asked = page.requests()
@@ -129,7 +129,7 @@ def test_the_token_is_kept_from_the_address_and_sent_to_nobody_else(browser: Chr
     page.wait_until(LIVE)
 
 
-def test_without_a_token_it_asks_and_a_wrong_one_is_told(browser: Chromium, busy: SeenRun) -> None:
+def test_without_a_token_it_asks_and_a_wrong_one_is_refused(browser: Chromium, busy: SeenRun) -> None:
     page = browser.open(busy.address, width=900)
     page.wait_until("!document.getElementById('ask').hidden")
     assert page.evaluate("document.getElementById('shown').hidden")
@@ -212,7 +212,7 @@ def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: SeenRu
 
 
 @pytest.mark.parametrize("width", [500, 1400])
-def test_kinds_of_nodes_are_told(browser: Chromium, tmp_path: Path, width: int) -> None:
+def test_kinds_of_nodes_are_shown(browser: Chromium, tmp_path: Path, width: int) -> None:
     with SeenRun(tmp_path, kinds={"v100": "nid[00001-00003]", "k80": "nid[00004-00012]"}) as live:
         live.submit("picky", largest=2, curves={"v100": SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))})
         live.lend(*NODES)
@@ -262,8 +262,8 @@ def test_the_demo_says_where_its_page_is_and_shows_itself_there(browser: Chromiu
     with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
         try:
             assert demo.stderr is not None
-            told = next(line for line in demo.stderr if "#token=" in line)
-            page = browser.open(told.split()[-1], width=1400)
+            line_ = next(line for line in demo.stderr if "#token=" in line)
+            page = browser.open(line_.split()[-1], width=1400)
             page.wait_until("document.getElementById('tasks').children.length === 3")
             page.wait_until("document.querySelectorAll('#tasks tr:not(.over) .speed:not(:empty)').length > 0")
             page.screenshot(PICTURES / "live-page-demo.png")
@@ -272,7 +272,7 @@ def test_the_demo_says_where_its_page_is_and_shows_itself_there(browser: Chromiu
             assert page.complaints() == []
             # The token is in no list of processes
             assert (
-                told.rpartition("=")[2].strip()
+                line_.rpartition("=")[2].strip()
                 not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
             )
         finally:

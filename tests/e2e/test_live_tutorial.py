@@ -16,7 +16,7 @@ from tests.helpers.slurm import Slurm, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.apart]
 
 TUTORIAL = ROOT / "docs" / "tutorials" / "live-on-slurm.md"
 
@@ -28,7 +28,7 @@ def found() -> Page:
 
 @pytest.fixture
 def cluster(found: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
-    """Give a Slurm with the partition that the page asks for, in the environment of whoever types."""
+    """Give a Slurm with the partition that the page asks for, in the environment of the user."""
     (asked,) = [block.text.splitlines() for block in found.blocks if "PartitionName=" in block.text]
     partitions = [line for line in asked if line.startswith("PartitionName=")]
     assert set(asked) - set(partitions) <= set(slurm.SETTINGS.splitlines()), "the rest holds in the tests' Slurm"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOWHERE = "http://127.0.0.1:19999/"  # nobody listens there, so it is refused at once, with or without a network
+NOWHERE = "http://127.0.0.1:19999/"  # nothing listens there, so it is refused at once, with or without a network
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def path_without_python(tmp_path: Path) -> str:
 def test_help_is_what_make_alone_gives_and_names_every_target(checkout: Path) -> None:
     done = run(checkout, "make")
     assert done.returncode == 0
-    for target in ("demo", "test", "check", "bench", "soak", "horovod", "docs", "clean"):
+    for target in ("demo", "test", "check", "lowest", "versions", "bench", "soak", "horovod", "docs", "clean"):
         assert f"make {target} " in done.stdout
 
 
@@ -123,7 +123,7 @@ def test_no_network_is_said_in_words_and_the_next_run_does_not_trust_what_is_the
     assert ".venv/.bftrain/install.log" in first.stderr
     assert (checkout / ".venv/.bftrain/install.log").is_file()
     second = run(checkout, "make", "demo")
-    assert "Making .venv anew: an earlier installation did not end." in second.stdout
+    assert "Making .venv again: an earlier installation did not end." in second.stdout
 
 
 def test_no_network_is_said_in_seconds(checkout: Path) -> None:
@@ -133,8 +133,8 @@ def test_no_network_is_said_in_seconds(checkout: Path) -> None:
     assert "Retry(total=4" not in log, "pip's own five tries take more than a minute"
 
 
-@pytest.mark.parametrize("half", ["empty", "dead python", "no pip"])
-def test_a_half_made_environment_is_made_anew(checkout: Path, half: str) -> None:
+@pytest.mark.parametrize("half", ["empty", pytest.param("dead python", marks=pytest.mark.soak), "no pip"])
+def test_a_half_made_environment_is_made_again(checkout: Path, half: str) -> None:
     venv = checkout / ".venv"
     venv.mkdir()
     if half == "dead python":
@@ -184,7 +184,7 @@ def test_a_directory_of_someone_else_is_left_alone(checkout: Path, tmp_path: Pat
 def test_a_full_disk_is_said_in_words(checkout: Path, tmp_path: Path) -> None:
     disk = tmp_path / "small disk"
     disk.mkdir()
-    # A file system of our own that nobody else sees; it goes with the process
+    # A file system of our own that no other process sees; it goes with the process
     private = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
     mount = 'mount -t tmpfs -o size=4m tmpfs "$1"'
     if run(checkout, *private, mount, "sh", str(disk)).returncode != 0:
@@ -231,3 +231,66 @@ def test_debian_packages_are_asked_for_once_and_their_lack_is_no_failure(
     calls.unlink()
     assert run(checkout, "tools/debian-packages.sh", PATH=path, APT="no").stdout == ""
     assert not calls.exists()
+
+
+FAKE_TEST_PYTHON = """
+echo "$@" >>calls
+case "$*" in
+    *--if-kept*) test -e kept ;;
+    *--build-only*) echo built >>calls ;;
+    *"not horovod"*) exit "$OTHERS" ;;
+    *"and horovod"*) exit "$WITH_HOROVOD" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("others", "with_horovod", "code"),
+    [("0", "0", 0), ("1", "0", 1), ("0", "1", 1), ("0", "5", 0), ("5", "0", 0), ("5", "5", 5)],
+)
+def test_horovod_is_built_beside_the_tests_that_do_not_need_it(
+    checkout: Path, others: str, with_horovod: str, code: int
+) -> None:
+    (checkout / "venv").mkdir()
+    fake_python(checkout / "venv" / "bin", "python", FAKE_TEST_PYTHON)
+    env = {"VENV": "venv", "HOROVOD": "yes", "OTHERS": others, "WITH_HOROVOD": with_horovod}
+    done = run(checkout, "tools/run-tests.sh", "-q", "tests/unit", **env)
+    assert done.returncode == code, done.stderr
+    calls = (checkout / "calls").read_text().splitlines()
+    assert "built" in calls
+    tests = [call for call in calls if call.startswith("-m pytest")]
+    assert tests == [
+        "-m pytest -m not bench and not soak and not horovod -q tests/unit",
+        "-m pytest -m not bench and not soak and horovod -q tests/unit",
+    ]
+    assert calls.index("built") < calls.index(tests[1])
+
+
+@pytest.mark.parametrize("horovod", ["", "yes"])
+def test_with_a_kept_wheel_or_without_horovod_all_tests_run_together(checkout: Path, horovod: str) -> None:
+    (checkout / "venv").mkdir()
+    fake_python(checkout / "venv" / "bin", "python", FAKE_TEST_PYTHON)
+    (checkout / "kept").touch()
+    assert run(checkout, "tools/run-tests.sh", "-x", VENV="venv", HOROVOD=horovod).returncode == 0
+    tests = [call for call in (checkout / "calls").read_text().splitlines() if "pytest" in call]
+    assert tests == ["-m pytest -m not bench and not soak -x"]
+
+
+def test_the_lowest_versions_are_those_of_the_project_file(checkout: Path) -> None:
+    done = run(checkout, sys.executable, "tools/lowest_versions.py", "gurobi", "cbc")
+    assert done.returncode == 0, done.stderr
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    printed = done.stdout.split()
+    assert len(printed) == len([*project["dependencies"], *extras["gurobi"], *extras["cbc"]])
+    assert "click==8.4" in printed
+    assert "mip==1.17" in printed
+
+
+@pytest.mark.parametrize(("one", "other", "code"), [(0, 0, 0), (3, 0, 3), (0, 4, 4), (3, 4, 4)])
+def test_two_commands_run_beside_each_other_and_either_may_fail(
+    tmp_path: Path, one: int, other: int, code: int
+) -> None:
+    fake_python(tmp_path, "one", f"echo of one; exit {one}")
+    ended = run(ROOT, "tools/beside.sh", str(tmp_path / "one"), "sh", "-c", f"echo of other; exit {other}")
+    assert (ended.returncode, ended.stdout) == (code, "of other\nof one\n")

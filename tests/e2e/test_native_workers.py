@@ -1,4 +1,4 @@
-"""Native workers, real processes with scripted agents: what is kept, what is told, and how they end."""
+"""Native workers, real processes with scripted agents: what is kept, what is reported, and how they end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.workers import SOON_S, Workers
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 SCRIPT = """
 import json, os, signal, sys, time
@@ -98,8 +98,8 @@ def test_two_nodes_have_it_in_memory_and_one_node_has_it_on_disk(tmp_path: Path)
         assert second.of("report") == []
         second.hear("report", lambda one: one["step"] > ready[1]["step"] + 30)
         assert second.of("in_memory") == []
-        told = second.hear("on_disk", lambda one: one["step"] > ready[1]["step"])["step"]
-        assert (checkpoint_file.step_of(workers.folder) or 0) >= told
+        on_disk = second.hear("on_disk", lambda one: one["step"] > ready[1]["step"])["step"]
+        assert (checkpoint_file.step_of(workers.folder) or 0) >= on_disk
 
 
 def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
@@ -111,15 +111,67 @@ def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
         assert workers.all[0].of("on_disk")
 
 
+LARGE = """
+import threading
+from bftrain_elastic.worker import checkpoint_file
+model = torch.nn.Linear(2_000_000, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+as_bytes, saves = checkpoint_file.as_bytes, []
+
+def stuck(tensor):
+    "Write one state and no other."
+    saves.append(1)
+    if tensor.numel() > 1000 and len(saves) > 2 and os.environ["BFTRAIN_WORKER"] != "w2":
+        threading.Event().wait()
+    return as_bytes(tensor)
+
+checkpoint_file.as_bytes = stuck
+from bftrain_elastic.worker.state_values import inner
+
+def train(state):
+    while True:
+        time.sleep(0.02)
+        with torch.no_grad():
+            state.model.weight.fill_(state.step + 1)
+        state.position += 1
+        report(samples=1)
+        if len(saves) == 2:
+            inner(state).save_at = 0.0
+        state.commit()
+        note(position=state.position, first=state.model.weight[0, 0].item(), saves=len(saves))
+"""
+
+
+def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_state_before_it(tmp_path: Path) -> None:
+    with Workers(tmp_path, script(before=LARGE), count=3) as workers:
+        first, _, third = workers.all
+        workers.ready()
+        workers.go(1, [first], size=1)
+        on_disk = first.hear("on_disk")["step"]
+        first.hear("report", lambda one: one["step"] > on_disk + 20)
+        while not list(workers.folder.glob("state.*")):
+            first.hear("report")
+        half = first.of("report")[-1]["step"]
+        first.hear("report", lambda one: one["step"] > half + 20)  # the training goes on meanwhile
+        first.process.kill()
+        first.process.wait()
+        assert checkpoint_file.step_of(workers.folder) == on_disk
+        workers.go(2, [third], size=1)
+        third.hear("report", lambda one: one["step"] > on_disk + 2)
+        assert third.lines()[0]["position"] == on_disk + 1, "it goes on from there"
+        assert [path.name for path in workers.folder.glob("state.*") if str(first.process.pid) in path.name] == []
+
+
 FULL = """
+from bftrain_elastic.worker import checkpoint_file
+from bftrain_elastic.worker.state_values import inner
 if state.position == 10:
-    from bftrain_elastic.worker import checkpoint_file
+    inner(state).save_at = 0
     def full(*_):
         raise OSError(28, "No space left on device")
     checkpoint_file._write, kept = full, checkpoint_file._write
 if state.position == 20:
     checkpoint_file._write = kept
-    from bftrain_elastic.worker.state_values import inner
     inner(state).save_at = 0
 """
 
@@ -131,10 +183,9 @@ def test_a_full_disk_is_remarked_on_and_ends_nothing(tmp_path: Path) -> None:
         first = workers.all[0]
         workers.ready()
         workers.go(1)
-        first.hear("report", lambda one: one["step"] >= 30)
-        told = [one["step"] for one in first.of("on_disk")]
-        assert told, "it is written when there is room"
-        assert not [step for step in told if 10 <= step < 20]
+        first.hear("on_disk", lambda one: one["step"] >= 20)  # it is written when there is room
+        on_disk = [one["step"] for one in first.of("on_disk")]
+        assert not [step for step in on_disk if 10 <= step < 20]
         assert "is not on disk: [Errno 28] No space left on device" in first.log.read_text()
 
 
@@ -177,7 +228,7 @@ def test_a_worker_says_where_it_is_while_it_hangs(tmp_path: Path) -> None:
         second.tell(type="position")
         assert second.hear("position")["place"] == "script"
         workers.go(1)
-        first.hear("report", lambda one: one["step"] >= 5)
+        first.hear("report", lambda one: one["step"] >= 4)
         where = [first.is_at(lambda one: one["commits"] == 5), second.is_at(lambda one: "wait" in one["line"])]
         line = next(
             number for number, text in enumerate(script(body, before=before).splitlines(), 1) if "sleep(1000)" in text
@@ -192,13 +243,13 @@ def test_a_worker_says_where_it_is_while_it_hangs(tmp_path: Path) -> None:
         assert where[0]["line"].endswith(" in train")
 
 
-def test_replicas_that_differ_are_told(tmp_path: Path) -> None:
+def test_replicas_that_differ_are_reported(tmp_path: Path) -> None:
     body = "if state.rank == 1 and state.position == 2:\n    with torch.no_grad(): model.weight[0, 2] += 0.5"
     with Workers(tmp_path, script(body)) as workers:
         workers.ready()
         workers.go(1)
         drift = workers.all[0].hear("drift")
-        assert drift["step"] == 3
+        assert (drift["step"], drift["causes"]) == (2, ["weights"])
         assert 0.01 < drift["relative"] <= 1
 
 
@@ -207,7 +258,7 @@ def test_replicas_that_are_the_same_are_no_drift(tmp_path: Path) -> None:
         workers.ready()
         workers.go(1)
         workers.all[0].hear("report", lambda one: one["step"] >= 520)
-        assert workers.all[0].of("drift") == []
+        assert [one for what in ("drift", "misuse") for one in workers.all[0].of(what)] == []
 
 
 def test_samples_are_counted_through_everything(tmp_path: Path) -> None:
@@ -255,7 +306,8 @@ def test_an_error_ends_a_worker_though_another_does_not_answer(tmp_path: Path) -
         first, second = workers.all
         workers.ready()
         workers.go(1)
-        first.hear("report", lambda one: one["step"] >= 5)
+        first.hear("report", lambda one: one["step"] >= 4)
+        second.is_at(lambda one: (one["place"], one["commits"]) == ("script", 4))
         first.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
         assert second.ends() == 1
@@ -307,7 +359,8 @@ def test_a_cut_off_worker_writes_down_what_it_has_and_ends(tmp_path: Path, *, wr
         first, second = workers.all
         workers.ready()
         workers.go(1)
-        first.hear("report", lambda one: one["step"] >= 8)
+        first.hear("report", lambda one: one["step"] >= 7)
+        second.is_at(lambda one: (one["place"], one["commits"]) == ("script", 7))
         first.process.kill()
         second.tell(type="abort")
         assert second.ends() == os.EX_TEMPFAIL
@@ -319,8 +372,8 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 from bftrain_elastic import State, report, run
-from bftrain_elastic.worker import state_saving
-state_saving._SAVING_SHARE = 1e-4  # a large state is written seldom
+from bftrain_elastic.worker import state_values
+state_values._SAVING_SHARE = 1e-4  # a large state is written seldom
 torch.set_num_threads(1)
 
 class Data(Dataset):
@@ -367,7 +420,7 @@ def test_an_error_of_the_script_long_after_a_sigterm_is_its_own(tmp_path: Path) 
         workers.ready()
         worker.process.send_signal(signal.SIGTERM)
         workers.go(1)
-        assert worker.ends() == 1, "without a grace nobody takes it for a notice"
+        assert worker.ends() == 1, "without a grace period it is not taken for a notice"
 
 
 BEST = """

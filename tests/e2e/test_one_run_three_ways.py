@@ -1,4 +1,4 @@
-"""One run of a machine of ten nodes, told by sacct, by jobcomp and by sinfo: the three must agree."""
+"""One run of a machine of ten nodes, recorded by sacct, by jobcomp and by sinfo: the three must agree."""
 
 from __future__ import annotations
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_replay.reporting.loss_causes import CAUSES
+from bftrain_replay.reporting.losses import CAUSES
 from tests.helpers.pages import PAGES, ROOT, Page, links, page
 from tests.helpers.program import bftrain
 from tests.helpers.reading import Reader, way
 from tests.helpers.site import Built
+
+pytestmark = pytest.mark.apart
 
 
 def has_something_to_do(found: Page) -> bool:
@@ -46,7 +48,7 @@ def test_what_the_page_shows_works(found: Page, tmp_path: Path) -> None:
             assert figures["tasks_finished"] < figures["tasks"], "with too few tasks all solvers harvest the same"
             assert figures["efficiency"] > figures["baseline"]["efficiency"] + 0.05
     if (folder / "four").exists():
-        assert_report_is_told(found.text, Built(folder / "four" / "report.html").text)
+        assert_report_is_quoted(found.text, Built(folder / "four" / "report.html").text)
 
 
 # What a reader of a page is left with: folders of replays
@@ -58,7 +60,7 @@ LEFT = {
 }
 
 
-def assert_report_is_told(text: str, report: str) -> None:
+def assert_report_is_quoted(text: str, report: str) -> None:
     """The page quotes the report's first words, its figures, its steps and what it compares, as they stand there."""
     seen = squeezed(report)
     quoted = " ".join(re.findall(r"^> (.*)$", text, re.MULTILINE))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers import pbs, pbs_nodes
+from bftrain.live.schedulers import pbs
 from bftrain.live.schedulers.hook_spool import READER
 from bftrain.live.schedulers.port import Allowed
 from tests.helpers.fake_pbs import FakePbs, Job
@@ -53,7 +53,7 @@ def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, tmp_path: P
         wait_until(lambda: [one.id for one in server.of("R", queue="workq")] == [job], "it runs", pilots.tell)
         (kept,) = set(NODES) - set(server.jobs[job].nodes)
         pilots.wait_for({kept})
-        wait_until(lambda: server.of("S") == [], "nobody stays suspended there", pilots.tell)
+        wait_until(lambda: server.of("S") == [], "no job stays suspended there", pilots.tell)
         server.delete(job)
         pilots.wait_for(NODES, "they come back")
 
@@ -62,7 +62,7 @@ def test_a_server_that_is_down_changes_nothing(tmp_path: Path) -> None:
     with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         server.shut()
-        wait_until(lambda: "does not answer" in pilots.remarks(), "people are told", pilots.tell)
+        wait_until(lambda: "does not answer" in pilots.remarks(), "operators are warned", pilots.tell)
         assert "cannot connect" in pilots.remarks()
         assert pilots.ask(pilots.scheduler.look()) is None
         assert pilots.agents() == pilots.ours() == set(NODES)
@@ -91,7 +91,7 @@ def test_limits_and_refusals(tmp_path: Path) -> None:
             pilots.ask(pilots.scheduler.leave())
         server.most, server.enabled = 100, False
         with keeper(server, tmp_path / "other") as pilots:
-            wait_until(lambda: "Unauthorized" in pilots.remarks(), "people are told", pilots.tell)
+            wait_until(lambda: "Unauthorized" in pilots.remarks(), "operators are warned", pilots.tell)
             assert "takes no jobs now" in pilots.remarks()
         with keeper(server, tmp_path / "third", queue="nix") as pilots:
             wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
@@ -129,7 +129,7 @@ def test_hooks_tell_at_once(tmp_path: Path) -> None:
         server.hooks.append(hook)
         server.submit("sleep 600", 1)
         settings = {"poll_s": 3600.0, "spool": str(spool)}
-        with Keeper(pbs_nodes.make, settings, tmp_path / "site", environment(server)) as watch:
+        with Keeper(pbs.make_nodes, settings, tmp_path / "site", environment(server)) as watch:
             wait_until(lambda: watch.ours() == {"n2"}, "the free node is ours", watch.tell)
             assert (spool / READER).exists()
             job = server.submit("exec sleep 0.3", 1)

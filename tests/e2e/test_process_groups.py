@@ -1,4 +1,4 @@
-"""Process groups of real processes: they form whatever their members went through before."""
+"""Process groups of real processes: they form after any history of their members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ rank, meeting = int(sys.argv[1]), Path(sys.argv[2])
 group = ProcessGroup()
 
 def refused(generation):
-    "Try to form a group to which nobody else comes."
+    "Try to form a group that no other process joins."
     groups.FORMING = timedelta(seconds=0.5)
     try:
         group.join(GroupRank(generation, 1, 2, 2), GroupStore("127.0.0.1").store)

@@ -1,4 +1,4 @@
-"""Scripts with a State that are started anew for each group, under scripted agents: what they say when they end."""
+"""Scripts with a State that are started again for each group, under scripted agents: what they say when they end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.workers import Worker
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 SCRIPT = """
 import json, multiprocessing, os, signal, sys, time
@@ -64,10 +64,10 @@ def group(folder: Path, text: str, count: int) -> Iterator[list[Worker]]:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_told_to_stop_it_saves_and_says_so(tmp_path: Path, count: int) -> None:
+def test_asked_to_stop_it_saves_and_says_so(tmp_path: Path, count: int) -> None:
     with group(tmp_path, script(), count) as workers:
         workers[0].hear("report", lambda one: one["step"] >= 5)
-        workers[-1].process.send_signal(signal.SIGTERM)  # all leave at the same commit, whoever was told
+        workers[-1].process.send_signal(signal.SIGTERM)  # all leave at the same commit, whichever was signalled
         for worker in workers:
             assert worker.ends() == 0
             assert [one["type"] for one in worker.said][-1] == "stopped"

@@ -9,13 +9,12 @@ import pytest
 from bftrain.assembly import build_harvester
 from bftrain.taskfiles.files import load_tasks
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.log_selection import select
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed, semantics_of
 from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.simulation.timeline import select
 from bftrain_replay.study import study
 from tests.helpers.published_study import TRIALS, save_published_tasks, save_summit
 
@@ -65,6 +64,7 @@ def test_thirty_five_compete_until_all_are_done(log: EventLog, trials: tuple[Tas
     assert to_the_end(log, trials, 35).makespan_s == pytest.approx(179.96 * 3600, rel=0.01)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("max_tasks", "efficiency", "ceiling"), [(10, 0.880, 0.907), (35, 0.940, 0.963)])
 def test_a_hundred_and_sixty_hours(
     log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int, efficiency: float, ceiling: float

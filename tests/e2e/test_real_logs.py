@@ -14,7 +14,7 @@ WHOLE = {
     "sacct/ub-micro-slurm_acct.out": ((), "sacct", 10, 405_162, None),
     "sacct/ub-micro-jobcomp.log": ((), "jobcomp", 10, 405_162, None),
     "sacct/ub-micro-sinfo.out": ((), "sinfo", 10, None, 21.4),
-    "sacct/eagle-sample-1000.csv": (("--counts",), "sacct", 1995, None, None),
+    "sacct/eagle-sample-1000.csv": ((), "jobs", 1995, None, None),
     "pernode/oar-g5k-graphene-seed8.details.json.gz": ((), "oar", 32, None, None),
     "pernode/oar-g5k-graphene-seed8.gantt.json.gz": ((), "oar", 32, None, None),
     "pernode/wagap-2013.swf.gz": ((), "swf", 44, None, 18),
@@ -25,7 +25,7 @@ WHOLE = {
     "gpu/philly_node_sequence.csv.gz": ((), "counts", 552, None, None),
     "fixtures/lsf_accounting-logs.log": ((), "lsf", 12, None, 0),
     "fixtures/lsf_utf8-multibyte-chars.log": ((), "lsf", 8, None, 0),
-    "fixtures/pbs_accounting-logs.log": ((), "pbs", 11, None, None),
+    "fixtures/pbs_accounting-logs.log": (("--cluster", "*"), "pbs", 11, None, None),
     "fixtures/pbs_ncar-casper-2025.log": ((), "pbs", 4, None, None),
     "fixtures/sge_accounting-logs.log": ((), "sge", 1, 60, 0),
     "fixtures/uge_accounting-logs.log": ((), "sge", 2, None, None),
@@ -40,7 +40,7 @@ WHOLE = {
 }
 REFUSED = {
     # file: a part of what is said of it
-    "sacct/eagle-sample-1000.csv": "--counts",
+    "fixtures/pbs_accounting-logs.log": "--cluster",
     "swf/theta_2022.swf.gz": "--counts",
     "fixtures/slurm_unknown-job-state.log": "no row tells of a node that was held",
     "pernode/wagap-2013.swf.machines": "no reader recognises",
@@ -67,8 +67,8 @@ def test_a_real_log_is_recognised_imported_and_inspected(name: str, tmp_path: Pa
         assert whole_s - 3600 * figures["idle_node_hours"] == pytest.approx(busy_node_s, abs=1e-6)
     if idle_percent is not None:
         assert 100 * figures["idle_share"] == pytest.approx(idle_percent, abs=0.5)
-    told = json.loads(bftrain("inspect", log, "--json").out)
-    assert (told["nodes"], told["events"], told["sha256"]) == (nodes, figures["events"], figures["sha256"])
+    output = json.loads(bftrain("inspect", log, "--json").out)
+    assert (output["nodes"], output["events"], output["sha256"]) == (nodes, figures["events"], figures["sha256"])
     checked = json.loads(bftrain("check", log, "--json").out)
     assert checked["findings"] == figures["findings"]
 
@@ -86,10 +86,10 @@ def test_the_summit_log_has_its_published_size(tmp_path: Path) -> None:
     figures = imported("summit/ndstat-10sdn6-evt.tar.gz", log)
     assert figures["rows"] == {"read": 23_883, "used": 23_883, "aside": {}}
     assert "more_members" not in [each["name"] for each in figures["findings"]]
-    told = json.loads(bftrain("inspect", log, "--json").out)
-    assert (told["nodes"], told["events"], told["fragments"]["count"]) == (4734, 23883, 423502)
-    assert f"{100 * told['idle_share']:.2f}" == "8.27"
-    assert round(told["idle_node_hours"]) == 140_182
+    output = json.loads(bftrain("inspect", log, "--json").out)
+    assert (output["nodes"], output["events"], output["fragments"]["count"]) == (4734, 23883, 423502)
+    assert f"{100 * output['idle_share']:.2f}" == "8.27"
+    assert round(output["idle_node_hours"]) == 140_182
 
 
 def test_a_year_of_theta_tells_of_its_downtime(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Recorded(Slurm):
             file.write(f"SlurmctldLogFile={self.home}/ctld\nSlurmctldDebug=info\n")
 
     def poll(self, file: Path, stop: threading.Event) -> None:
-        """Write down what sinfo shows, as long as nobody says stop."""
+        """Write down what sinfo shows, until it is stopped."""
         with file.open("w") as out:
             while not stop.wait(0.2):
                 shown = self.run("sinfo", "-h", "-p", "main", "-o", "%T %N", check=False).stdout

@@ -70,7 +70,7 @@ def test_the_measured_latency_and_the_seed_are_kept(place: Path) -> None:
         (("--window", "2030-01-01.."), 3, "does not lie within the log"),
         (("--skip-events", "1000000"), 3, "1,000,000 events cannot be skipped"),
         (("--semantics", "publshed"), 2, "publshed"),
-        (("--decision-latency", "soon"), 2, "neither a number of seconds nor 'measured'"),
+        (("--decision-latency", "soon"), 2, "neither a length of time nor 'measured'"),
         (("--decision-latency", "-1"), 3, "--decision-latency: must be at least 0"),
         (("--semantics", "published", "--start-cost", "9"), 3, "--start-cost: is unknown to the published rules"),
         (("--events", "chosen"), 3, "--events: is for the published rules only (leave it out, or replay published)"),

@@ -1,4 +1,4 @@
-"""A report in a browser: what the pointer is told is what was, pictures over time follow each other, tables sort."""
+"""A report in a browser: what the pointer shows is what was, pictures over time follow each other, tables sort."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def box(page: Page, chosen: str) -> tuple[float, float, float, float]:
 
 
 def point(page: Page, figure: str, across: float, down: float) -> list[str]:
-    """Point at a share of the width and the height of a raster, and give what is told."""
+    """Point at a share of the width and the height of a raster, and return what is shown."""
     left, top, width, height = box(page, f"#{figure} canvas")
     page.mouse("move", left + width * across, top + height * down)
     page.frames()
@@ -109,7 +109,7 @@ def said(time_s: float) -> str:
 
 
 def owner(material: ReportData, node: str, time_s: float) -> tuple[str, float, float]:
-    """Who had a node, from when to when, told from the table of allocations."""
+    """Who had a node, from when to when, read from the table of allocations."""
     held = material.holdings
     for number, row in enumerate(held.node.tolist()):
         if held.nodes[row] == node and held.from_s[number] <= time_s < held.to_s[number]:
@@ -118,7 +118,7 @@ def owner(material: ReportData, node: str, time_s: float) -> tuple[str, float, f
 
 
 @pytest.mark.parametrize(("node", "time_s"), [("a", 5000.0), ("c", 30_000.0), ("d", 12_100.0), ("b", 39_000.0)])
-def test_the_pointer_is_told_node_task_and_time(page: Page, material: ReportData, node: str, time_s: float) -> None:
+def test_the_pointer_shows_node_task_and_time(page: Page, material: ReportData, node: str, time_s: float) -> None:
     row = material.log.node_names.index(node)
     lines = point(page, "holders", time_s / SPAN_S, (row + 0.5) / len(material.log.node_names))
     task_name, from_s, to_s = owner(material, node, time_s)
@@ -127,11 +127,11 @@ def test_the_pointer_is_told_node_task_and_time(page: Page, material: ReportData
     assert said(to_s)[-8:] in lines[2]
 
 
-def test_nobody_and_the_batch_queue_are_told_too(page: Page, material: ReportData) -> None:
+def test_idle_nodes_and_the_batch_queue_are_shown_too(page: Page, material: ReportData) -> None:
     names = material.log.node_names
     row = (names.index("g") + 0.5) / len(names)
-    told = ["node g", "the batch queue's", f"{said(0)} to {said(39_900.0)[-8:]} UTC (11.1 h)"]
-    assert point(page, "holders", 0.5, row) == told
+    shown = ["node g", "the batch queue's", f"{said(0)} to {said(39_900.0)[-8:]} UTC (11.1 h)"]
+    assert point(page, "holders", 0.5, row) == shown
     page.mouse("move", 2, 2)
     page.frames()
     assert page.evaluate("document.getElementById('tip').hidden")
@@ -343,7 +343,7 @@ def test_a_raster_lies_in_its_axes_at_any_width_and_on_paper(page: Page, closer:
         off = page.evaluate(ALIGNED)
         assert max(map(abs, off)) < 2.0, off
         red, green, blue = pixel(page, 0.1, 0.99)
-        assert f"#{red:02x}{green:02x}{blue:02x}" == LIGHT["busy"]  # paper is light, whatever the reader prefers
+        assert f"#{red:02x}{green:02x}{blue:02x}" == LIGHT["busy"]  # paper is light, in any theme of the reader
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.querySelectorAll('details[open]').length") == 0
 

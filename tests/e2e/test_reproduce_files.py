@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,10 +53,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_runs(folder: Path, file: Path) -> None:
     ended = bftrain("sweep", file.name, "-o", file.stem, "--jobs", "2", "-q", "--json", cwd=folder)
     assert ended.code == 0, ended.err
-    told = json.loads(ended.out)
-    assert (told["points"], told["done"]) == (POINTS[file.stem], POINTS[file.stem])
-    assert {row["objective"] for row in told["rows"]} == {"throughput", "speedup"}
-    assert {row["simulated_s"] for row in told["rows"]} == {told["rows"][0]["simulated_s"]}
+    output = json.loads(ended.out)
+    assert (output["points"], output["done"]) == (POINTS[file.stem], POINTS[file.stem])
+    assert {row["objective"] for row in output["rows"]} == {"throughput", "speedup"}
+    assert {row["simulated_s"] for row in output["rows"]} == {output["rows"][0]["simulated_s"]}
+
+
+def test_one_script_does_all_of_them(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "all"
+    place.mkdir()
+    for name in ("summit.npz", "hpo.toml", "nas-throughput.toml", "nas-speedup.toml"):  # what it would import
+        shutil.copy(folder / name, place)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = FILES[0].parent / "reproduce.sh"
+    done = subprocess.run(
+        [script, tmp_path, place, "--dry-run"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert [int(count) for count in re.findall(r": (\d+) points", done.stdout)] == [18, 15, 21, 45]
+    assert not list(place.glob("*/points.jsonl")), "nothing is done"
+    assert [line for line in PAGE.splitlines() if "reproduce.sh DATASET DIR" in line]
 
 
 def test_the_page_tells_of_each() -> None:

@@ -38,16 +38,16 @@ def test_every_page_is_there(pages: dict[str, Built]) -> None:
 
 
 def test_every_page_can_be_reached_from_the_first(pages: dict[str, Built]) -> None:
-    """The navigation leads to all: a page that is not in it would be found by nobody."""
+    """The navigation leads to all: a page that is not in it would never be found."""
     led_to = {os.path.normpath(urlsplit(link).path) for link in pages["index.html"].links if not urlsplit(link).scheme}
     sections = {name for name in pages if any(name.startswith(f"{Path(found).parent}/") for found in led_to)}
     assert set(pages) - led_to - sections - {"index.html"} == set()
 
 
 def test_no_page_is_in_the_navigation_twice() -> None:
-    told = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(told) > 10
-    assert len(set(told)) == len(told)
+    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(listed) > 10
+    assert len(set(listed)) == len(listed)
 
 
 def leads_nowhere(target: str, page: Built, pages: dict[str, Built], site: Path) -> bool:
@@ -97,15 +97,15 @@ def test_only_the_pages_own_links_lead_elsewhere(pages: dict[str, Built]) -> Non
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_told_as_the_program_tells_it(name: str, pages: dict[str, Built]) -> None:
-    told = pages[f"commands/{name}.html"].text
+def test_every_command_is_documented_as_the_program_does(name: str, pages: dict[str, Built]) -> None:
+    listed = pages[f"commands/{name}.html"].text
     said = bftrain(name, "--help").out
-    assert f"bftrain {name}" in told
+    assert f"bftrain {name}" in listed
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", said, re.MULTILINE)
     assert options
-    assert [option for option in options if option not in told and option != "--help"] == []
+    assert [option for option in options if option not in listed and option != "--help"] == []
     description = said.split("\n\n")[1]
-    assert " ".join(description.split()).replace("`", "") in told
+    assert " ".join(description.split()).replace("`", "") in listed
 
 
 def test_what_needs_a_server_is_left_out(site: Path) -> None:

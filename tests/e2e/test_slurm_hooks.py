@@ -1,4 +1,4 @@
-"""Hooks of a real Slurm: every end is told, at once and with all its nodes; and watching nodes without holding them."""
+"""Hooks of a real Slurm: every end is reported, at once and with all its nodes; and nodes are watched, not held."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live.schedulers import slurm_nodes
+from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.hook_install import install
 from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
 from bftrain.live.schedulers.port import Taken
@@ -30,13 +30,13 @@ def hooked(settings: str, *, nodes: int = 3) -> Slurm:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
-    """Give a Slurm whose starts and ends are told."""
+    """Give a Slurm whose starts and ends are reported."""
     with hooked("EpilogSlurmctld={home}/hook\nPrologSlurmctld={home}/hook\n") as own:
         yield own
 
 
 def watching(cluster: Slurm, folder: Path, **settings: object) -> Keeper:
-    return Keeper(slurm_nodes.make, settings, folder, cluster.env)
+    return Keeper(slurm.make_nodes, settings, folder, cluster.env)
 
 
 def spool_of(cluster: Slurm) -> Path:
@@ -46,7 +46,7 @@ def spool_of(cluster: Slurm) -> Path:
 @pytest.mark.parametrize(
     "settings", ["EpilogSlurmctld={home}/hook\n", "JobCompType=jobcomp/script\nJobCompLoc={home}/hook\n"]
 )
-def test_every_end_is_told_with_all_its_nodes(settings: str) -> None:
+def test_every_end_is_reported_with_all_its_nodes(settings: str) -> None:
     heard: list[HookNews] = []
     notes: list[str] = []
 
@@ -57,7 +57,7 @@ def test_every_end_is_told_with_all_its_nodes(settings: str) -> None:
         listener = HookListener(HookSpool(spool_of(cluster)), hear, notes.append)
         listener.start()
         jobs = {cluster.submit("true", f"-N{1 + number % 3}", "--exclusive"): 1 + number % 3 for number in range(12)}
-        wait_until(lambda: len(heard) >= len(jobs), "all ends are told", lambda: f"{heard}\n{cluster.logs()}")
+        wait_until(lambda: len(heard) >= len(jobs), "all ends are reported", lambda: f"{heard}\n{cluster.logs()}")
         listener.stop()
         assert {one.job: len(one.nodes) for one in heard} == jobs
         assert {one.what for one in heard} == {"end"}
@@ -108,8 +108,8 @@ def test_hooks_tell_of_a_pilot_that_ended(cluster: Slurm, tmp_path: Path) -> Non
         pilots.wait_for(cluster.nodes)
         begun = time.monotonic()
         cluster.run("scancel", *pilots.jobs("RUNNING"))
-        wait_until(lambda: any(isinstance(one, Taken) for one in pilots.news), "it is told", pilots.tell)
-        assert time.monotonic() - begun < 30, "long before anybody looks"
+        wait_until(lambda: any(isinstance(one, Taken) for one in pilots.news), "it is reported", pilots.tell)
+        assert time.monotonic() - begun < 30, "long before the next poll"
         pilots.ask(pilots.scheduler.leave())
 
 
@@ -117,7 +117,7 @@ def test_a_restart_of_slurmctld_is_survived_by_those_who_watch(tmp_path: Path) -
     with Slurm(nodes=2) as own, watching(own, tmp_path, poll_s=0.3, command_timeout_s=2.0) as watch:
         wait_until(lambda: watch.ours() == set(own.nodes), "idle nodes are ours", watch.tell)
         own.stop_controller()
-        wait_until(lambda: "does not answer" in watch.remarks(), "people are told", watch.tell)
+        wait_until(lambda: "does not answer" in watch.remarks(), "operators are warned", watch.tell)
         assert watch.ours() == set(own.nodes), "who is away takes nothing"
         own.start_controller()
         own.submit("sleep 600", "-N1", "--exclusive")

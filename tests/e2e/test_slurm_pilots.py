@@ -1,4 +1,4 @@
-"""Pilots under a real Slurm: they fill what is idle, are in nobody's way, and survive what happens around them."""
+"""Pilots under a real Slurm: they fill what is idle, are in no job's way, and survive what happens around them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_main_jobs_wait_hardly_longer(cluster: Slurm, tmp_path: Path) -> None:
     assert max(beside) < max(without) + 5, "KillWait: a pilot did not go by itself"
 
 
-def test_a_pilot_that_somebody_cancels_is_replaced(cluster: Slurm, tmp_path: Path) -> None:
+def test_a_pilot_that_a_user_cancels_is_replaced(cluster: Slurm, tmp_path: Path) -> None:
     with Pilots(cluster, tmp_path / "site") as pilots:
         pilots.wait_for(cluster.nodes)
         (first, *_) = pilots.jobs("RUNNING")
@@ -123,7 +123,7 @@ def test_given_back_is_given_back_and_drained_stays_free(cluster: Slurm, tmp_pat
         pilots.do(lambda: pilots.scheduler.want(2))
         pilots.ask(pilots.scheduler.give_back({second}))
         pilots.wait_for(others)
-        wait_until(lambda: pilots.jobs("PENDING") == [], "nobody waits for what nobody wants", pilots.tell)
+        wait_until(lambda: pilots.jobs("PENDING") == [], "no pilot waits for nodes that are not needed", pilots.tell)
         pilots.do(lambda: pilots.scheduler.want(100))
         pilots.wait_for(cluster.nodes)
         pilots.ask(pilots.scheduler.leave())
@@ -177,7 +177,7 @@ def test_a_partition_that_is_not_preempted_is_refused(cluster: Slurm, tmp_path: 
         assert cluster.run("squeue", "-h", "--name=bftrain-test", "-t", "PD,R").stdout == ""
 
 
-def test_nodes_on_which_pilots_cannot_start_are_told(cluster: Slurm, tmp_path: Path) -> None:
+def test_nodes_on_which_pilots_cannot_start_are_reported(cluster: Slurm, tmp_path: Path) -> None:
     with Pilots(cluster, tmp_path / "site") as pilots:
         pilots.wait_for(cluster.nodes)
         for log in (tmp_path / "site" / "pilots").iterdir():
@@ -186,7 +186,7 @@ def test_nodes_on_which_pilots_cannot_start_are_told(cluster: Slurm, tmp_path: P
         (tmp_path / "site" / "pilots").write_text("in the way")
         cluster.run("scancel", *pilots.jobs("RUNNING"))
         before = set(pilots.jobs("all"))
-        wait_until(lambda: "as soon as they start" in pilots.remarks(), "people are told", str)
+        wait_until(lambda: "as soon as they start" in pilots.remarks(), "operators are warned", str)
         assert len(set(pilots.jobs("all")) - before) < 20, "it tries ever less often"
 
 
@@ -204,11 +204,11 @@ def test_a_hole_before_a_planned_job_is_filled_by_a_pilot_that_fits(cluster: Slu
         wait_until(planned, "Slurm plans the large job", cluster.logs)
         with Pilots(cluster, tmp_path / "site", plan_poll_s=0.5, lengths_s=(86400.0, 1200.0)) as pilots:
             wait_until(lambda: len(pilots.agents()) == 2, "the hole is filled", pilots.tell)
-            wait_until(lambda: len(pilots.ours()) == 2, "and that is told", pilots.tell)
+            wait_until(lambda: len(pilots.ours()) == 2, "and that is reported", pilots.tell)
             untils = [one.until_s for one in pilots.news if isinstance(one, Allowed)]
             assert all(until is not None and until <= ends for until in untils), "until when, too"
             waits = cluster.run("squeue", "-h", "-r", "-p", "pilot", "-t", "PD", "-o", "%l").stdout.split()
-            assert "1-00:00:00" in waits, "long ones wait for a node that nobody has plans for"
+            assert "1-00:00:00" in waits, "long ones wait for a node without plans"
     finally:
         del cluster.env["SLURM_TIME_FORMAT"]
 
@@ -219,7 +219,7 @@ def test_a_restart_of_slurmctld_is_survived(tmp_path: Path) -> None:
         pids = {node: pids_of(pilots, node) for node in own.nodes}
         jobs = set(pilots.jobs("RUNNING"))
         own.stop_controller()
-        wait_until(lambda: "does not answer" in pilots.remarks(), "people are told", pilots.remarks)
+        wait_until(lambda: "does not answer" in pilots.remarks(), "operators are warned", pilots.remarks)
         assert pilots.ask(pilots.scheduler.look()) is None
         assert all(alive(pids[node]) == pids[node] for node in own.nodes), "agents do not mind"
         assert pilots.ours() == pilots.agents() == set(own.nodes)

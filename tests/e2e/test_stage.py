@@ -9,7 +9,7 @@ import pytest
 from bftrain_elastic.conformance import ConformanceCase
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout import sample_script_plain
-from bftrain_elastic.tryout.leftovers import alive
+from bftrain_elastic.tryout.local_agents import alive
 from bftrain_elastic.tryout.local_stage import LauncherNonconformance, LocalStage
 
 
@@ -39,7 +39,7 @@ def test_parts_of_a_node_are_stopped_and_killed() -> None:
     ) as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
-        for part in ("worker", "nursery"):
+        for part in ("worker", "prefork"):
             stage.messages.steps(task, 1)
             (pid,) = stage.send(signal.SIGKILL, part, "n1")
             stage.messages.until(lambda pid=pid: not alive([pid]), "it is dead")

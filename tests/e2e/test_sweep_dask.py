@@ -1,4 +1,4 @@
-"""A sweep on a real Dask cluster: the same table, whatever happens to its workers."""
+"""A sweep on a real Dask cluster: the same table, even if its workers are killed."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_the_table_is_the_same_to_the_byte(cluster: Cluster, tmp_path: Path) -> 
     there = bftrain("sweep", "sweep.toml", "-o", "there", "--dask", cluster.file, cwd=tmp_path, PYTHONWARNINGS="error")
     assert (here.code, there.code, there.err) == (0, 0, "result: there\n")
     assert repeatable(tmp_path / "here") == repeatable(tmp_path / "there")
-    told = [json.loads((tmp_path / f"{name}/sweep.json").read_text()) for name in ("here", "there")]
-    assert told[0] == told[1]
+    summaries = [json.loads((tmp_path / f"{name}/sweep.json").read_text()) for name in ("here", "there")]
+    assert summaries[0] == summaries[1]
 
 
 def test_what_a_lost_worker_had_in_hand_is_done_by_another(cluster: Cluster, tmp_path: Path) -> None:

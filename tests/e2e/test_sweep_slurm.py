@@ -74,12 +74,15 @@ def test_an_interrupted_sweep_leaves_no_job_behind(slurm_cluster: Slurm, tmp_pat
     assert not list((tmp_path / "out").glob(".certificates-*"))
 
 
-def test_what_slurm_refuses_is_told(slurm_cluster: Slurm, tmp_path: Path) -> None:
+def test_what_slurm_refuses_is_reported(slurm_cluster: Slurm, tmp_path: Path) -> None:
     prepare(tmp_path)
     wrong = bftrain(*SWEEP, "--dask-option", "qeue=main", cwd=tmp_path, **slurm_cluster.env)
     assert wrong.code == 2
-    assert "--dask slurm: no cluster can be made: " in wrong.err
-    assert "qeue" in wrong.err
+    assert "dask_jobqueue.SLURMCluster has no option 'qeue'" in wrong.err
+    assert "queue, " in wrong.err
+    assert "certificates" not in wrong.err
+    assert not (tmp_path / "out").exists(), "nothing was begun"
     refused = bftrain(*SWEEP, "--dask-option", "queue=nowhere", cwd=tmp_path, **slurm_cluster.env)
     assert refused.code == 4
     assert "invalid partition specified: nowhere" in refused.err
+    assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Two users of one machine ask one live run: the kernel tells them apart, whatever they say."""
+"""Two users of one machine ask one live run: the kernel tells them apart, not what they claim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lacking() -> str:
-    """Say why nobody else can be asked for here; nothing if somebody can."""
+    """Say why no second user is available here; nothing if there is one."""
     if os.getuid() != 0:
         return "only root can be several users"
     try:
@@ -40,7 +40,7 @@ _PATIENCE_S = 60.0
 
 @contextmanager
 def shared(tmp_path: Path, mode: str, **more: tuple[str, ...]) -> Iterator[LiveThread]:
-    """Give a live run of root's, with its socket where everybody can go."""
+    """Give a live run of root's, with its socket where every user can connect."""
     folder = Path(tempfile.mkdtemp(prefix="bftrain-users-", dir="/tmp"))
     folder.chmod(0o755)
     try:
@@ -78,8 +78,8 @@ def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
         for uid, name in ((ANN, "ann"), (BOB, "bob")):
             done = call(run, uid, "submit", "true", "--nodes", "1", "--name", name, "--cwd", "/")
             assert done.returncode == 0, done.stderr
-        kept = {one.name: one.uid for one in run.inside.daemon.memory.unfinished}
-        assert kept == {"ann": ANN, "bob": BOB}
+        record = {one.name: one.uid for one in run.inside.daemon.task_store.unfinished}
+        assert record == {"ann": ANN, "bob": BOB}
         assert (names(run, ANN), names(run, BOB), names(run, 0)) == (["ann"], ["bob"], ["ann", "bob"])
         for words in (("status", "ann"), ("cancel", "ann"), ("pause", "#1"), ("resume", "ann"), ("logs", "ann")):
             refused = call(run, BOB, *words)
@@ -88,7 +88,7 @@ def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
         for words in (("drain", "n1"), ("drain", "--end", "n1")):
             refused = call(run, BOB, *words)
             assert (refused.returncode, "is no operator" in refused.stderr) == (3, True)
-        assert run.inside.daemon.memory.drained == frozenset()
+        assert run.inside.daemon.task_store.drained == frozenset()
         assert call(run, BOB, "status").returncode == 0
         assert call(run, ANN, "cancel", "ann").stdout == "ann: cancelled\n"
         assert call(run, 0, "cancel", "bob").stdout == "bob: cancelled\n"

@@ -129,7 +129,7 @@ class Chromium:
             self.events.append(self._receive(deadline))
 
     def forget(self, event: str, session: str) -> None:
-        """Forget that ``event`` happened in ``session``, to wait for it anew."""
+        """Forget that ``event`` happened in ``session``, to wait for it again."""
         mine = self.of(session)
         self.events = [seen for seen in self.events if seen not in mine or seen.get("method") != event]
 
@@ -213,7 +213,7 @@ class Page:
             self.frames()
 
     def frames(self) -> None:
-        """Wait until whatever was asked for before the next frame has been drawn."""
+        """Wait until all that was asked for before the next frame has been drawn."""
         if not self._scripts:  # then nothing can be waited for, but nothing is on its way either
             self.evaluate("document.body.offsetHeight")
             return

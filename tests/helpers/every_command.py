@@ -38,8 +38,8 @@ class Call:
     """How a command is called: its words in the prepared folder, with which code it ends, and what it prints.
 
     ``lines``: with ``--json`` it prints JSON lines, any number of them, and not one value. A call that takes ``long``
-    is made where time is no matter. One that cannot end well here, because nobody answers, prints ``nothing``; tests of
-    its own make it where somebody does.
+    is made where time is no matter. One that cannot end well here, for no live run answers, prints ``nothing``; tests
+    of its own make it where one does.
     """
 
     words: str
@@ -49,7 +49,7 @@ class Call:
     nothing: bool = False
 
 
-# {} is the folder, whose name is long, so that whoever breaks lines or names is found out
+# {} is the folder, whose name is long, so that broken lines and names are found
 CALLS: Final[dict[str, Call]] = {
     "demo": Call("-o {}/demo", long=True),
     "doctor": Call(""),
@@ -58,11 +58,14 @@ CALLS: Final[dict[str, Call]] = {
     "generate log": Call("-o {}/generated.npz --nodes 8 --days 0.1"),
     "tasks generate": Call("-o {}/generated.toml --count 3"),
     "tasks import": Call("{}/bounds.pkl {}/speeds.pkl -o {}/imported.toml"),
+    "tasks profiles": Call(""),
     "inspect": Call("{}/log.npz"),
     "slice": Call("{}/log.npz -o {}/part.npz --nodes 0:2"),
     "anonymise": Call("{}/log.npz -o {}/hidden.npz"),
     "schedule": Call("{}/jobs.swf -o {}/scheduled --overwrite --nodes 4"),
+    "assess": Call("{}/log.npz -o {}/assessed --overwrite --quick"),
     "replay": Call("{}/log.npz --tasks {}/tasks.toml -o {}/replayed --overwrite"),
+    "explain": Call("rho --of {}/one"),
     "compare": Call("{}/one {}/two -o {}/compared.html"),
     "report": Call("{}/one -o {}/report.html"),
     "sweep": Call("{}/sweep.toml -o {}/swept --jobs 1", long=True),
@@ -85,9 +88,11 @@ CALLS: Final[dict[str, Call]] = {
     "api": Call(""),
     "hooks install": Call("slurm --spool {}/spool --to {}/hook"),
     "hooks show": Call("slurm --spool {}/spool"),
+    "hooks check": Call("--live {}/none", code=4, nothing=True),
     "journal show": Call("{}/journal.db", lines=True),
     "journal plan": Call("{}/journal.db"),
     "journal verify": Call("{}/journal.db"),
+    "journal repair": Call("{}/journal.db -o {}/repaired.db"),
     "journal export": Call("{}/journal.db -o {}/recorded.npz --tasks {}/recorded.toml"),
     "completion": Call("bash"),
 }
@@ -105,6 +110,11 @@ def every_command(
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from every_command(command, (*path, name))
+
+
+def context_of(command: click.Command) -> click.Context:
+    """Return a context as the program makes it: click keeps the help option of a command's first context."""
+    return click.Context(command, parent=click.Context(main, **main.context_settings))
 
 
 def commands_that_do_something() -> dict[str, click.Command]:

@@ -71,7 +71,7 @@ class Job:
     substate: int = 10
     run_count: int = 0
     process: subprocess.Popen[bytes] | None = None
-    deleted_at: float = 0.0  # when it was told to end
+    deleted_at: float = 0.0  # when it was asked to end
     requeue: bool = False
     estimated: tuple[str, float] | None = None
 

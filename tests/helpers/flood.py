@@ -23,7 +23,7 @@ def block_that_counts_for_nothing() -> bytes:
 
 
 def flooded(blocks: int, limit_mb: int, out: Path) -> dict[str, Any]:
-    """Import one row that counts and so many blocks that do not, in no more memory than that; give what is told."""
+    """Import one row that counts and so many blocks that do not, in no more memory than that; return the report."""
     block = block_that_counts_for_nothing()
 
     def limited() -> None:
@@ -44,10 +44,10 @@ def flooded(blocks: int, limit_mb: int, out: Path) -> dict[str, Any]:
             running.stdin.write(block)
         said, complaint = running.communicate(timeout=600)
         assert running.returncode == 0, complaint
-    told: dict[str, Any] = json.loads(said)
-    assert told["rows"] == {
+    output: dict[str, Any] = json.loads(said)
+    assert output["rows"] == {
         "read": 1 + blocks * ROWS_A_BLOCK,
         "used": 1,
         "aside": {"zero_length": blocks * ROWS_A_BLOCK // 2, "outside_window": blocks * ROWS_A_BLOCK // 2},
     }
-    return told
+    return output

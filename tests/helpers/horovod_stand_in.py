@@ -82,7 +82,7 @@ class StandIn:
             return tensor
         return torch.maximum(tensor, torch.tensor(self.others))
 
-    def broadcast(self, found: object, **_: object) -> Any:  # noqa: ANN401 - whatever is sent
+    def broadcast(self, found: object, **_: object) -> Any:  # noqa: ANN401 - as sent
         self.sent.append(found)
         return found if self.values is None else self.values
 

@@ -184,7 +184,7 @@ def die_at(point: str, when: str, number: int) -> None:
     function = getattr(owner, name)
     calls = count(1)
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it takes
+    def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as it takes
         mine = next(calls) == number
         if mine and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -38,7 +38,7 @@ PATIENCE_S = 60.0
 
 
 class World:
-    """Nodes and processes as they are, whatever the daemon does; and all that it was asked for, in order.
+    """Nodes and processes as they are, independent of the daemon; and all that it was asked for, in order.
 
     ``log`` has ("apply", actions), ("add", task), ("drop", task), ("close", None), ("want", (nodes, without)),
     ("give_back", nodes), ("hint", None) and ("leave", None). What is put into ``breaks`` (run, look, give_back, leave,
@@ -74,7 +74,7 @@ class World:
         self.post(Taken(nodes=nodes))
 
     def post(self, news: Any) -> None:  # noqa: ANN401 - any news
-        """Post news, if somebody listens."""
+        """Post news, if there is a listener."""
         if self._post is not None:
             self._post(news)
 
@@ -208,7 +208,7 @@ class Inside(NamedTuple):
     """What stands in a live run's process."""
 
     daemon: LiveDaemon
-    office: LiveService
+    service: LiveService
     api: ApiServer
     world: World
 
@@ -273,19 +273,19 @@ async def live_inside(
     world = world or World()
     site = site_of(folder, world, **changes)
     meet(world)
-    told: list[LiveDaemon] = []
+    daemons: list[LiveDaemon] = []
     with parts():
-        opened = open_site(site, lambda what: told[0].tell(what))  # noqa: PLW0108 - there is none yet
+        opened = open_site(site, lambda what: daemons[0].tell(what))  # noqa: PLW0108 - there is none yet
         daemon = LiveDaemon(opened, (lambda _: None) if said is None else said.append)
-        told.append(daemon)
-        office = LiveService(daemon)
-        api = ApiServer(office, site)
+        daemons.append(daemon)
+        service = LiveService(daemon)
+        api = ApiServer(service, site)
         try:
             await api.open()
             if begin:
                 await daemon.begin()
                 await asyncio.sleep(0)  # it listens to the scheduler from here on
-            yield Inside(daemon, office, api, world)
+            yield Inside(daemon, service, api, world)
         finally:
             daemon.close()
             world._post = None  # noqa: SLF001 - it is in this file
@@ -296,10 +296,10 @@ async def live_inside(
             opened.close()
 
 
-async def submit(office: LiveService, name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskView:  # noqa: ANN401 - any field
-    """Hand in a task as whoever runs this."""
+async def submit(service: LiveService, name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskView:  # noqa: ANN401 - any field
+    """Submit a task as the user of this process."""
     run = more.pop("run", None) or Run(argv=("train.py",))
-    return await office.submit(
+    return await service.submit(
         ourselves(), Submission(run=run, name=name, min_nodes=smallest, max_nodes=largest, **more)
     )
 
@@ -314,8 +314,8 @@ async def until(true: Callable[[], object], what: str = "") -> None:
 
 async def decided(daemon: LiveDaemon) -> None:
     """Wait until all that happened so far was decided."""
-    await asyncio.sleep(0)  # what was told from other threads and what is looked over soon
-    await until(lambda: daemon.stepper.idle and not daemon._box, "a decision")  # noqa: SLF001 - nobody else asks
+    await asyncio.sleep(0)  # what came from other threads and what is looked over soon
+    await until(lambda: daemon.decision_loop.idle and not daemon._box, "a decision")  # noqa: SLF001 - there is no public view of it
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -34,22 +34,22 @@ class User:
 
 
 def ordinary() -> User:
-    """Give ourselves; if we are root, a user without any rights, with an interpreter that he can reach."""
+    """Give ourselves; if we are root, a user without any rights, with an interpreter that is readable for them."""
     if os.geteuid() != 0:
         me = pwd.getpwuid(os.geteuid())
         return User(me.pw_name, me.pw_uid, me.pw_gid, sys.executable, {})
-    nobody = pwd.getpwnam("nobody")
+    account = pwd.getpwnam("nobody")
     ours = Path(sys.executable).resolve()
     if _reachable(ours):
-        return User(nobody.pw_name, nobody.pw_uid, nobody.pw_gid, sys.executable, {})
-    # Root's own Python lies where nobody else may look; the system's of the same version does, with the same packages
+        return User(account.pw_name, account.pw_uid, account.pw_gid, sys.executable, {})
+    # Root's own Python is not readable for others; the system's of the same version does, with the same packages
     other = Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
     if not other.exists():
         raise FileNotFoundError(f"{ours} is for root alone, and there is no {other}: run the tests as an ordinary user")
     packages = [path for path in sys.path if "site-packages" in path]
     rooms = [str(_ROOT), *(str(_ROOT / room) for room in ("solvers", "replay", "datasets", "elastic"))]
     env = {"PYTHONPATH": os.pathsep.join([*rooms, *packages]), "PYTHONDONTWRITEBYTECODE": "1"}
-    return User(nobody.pw_name, nobody.pw_uid, nobody.pw_gid, str(other), env)
+    return User(account.pw_name, account.pw_uid, account.pw_gid, str(other), env)
 
 
 def _reachable(path: Path) -> bool:

@@ -62,7 +62,7 @@ class SeenRun:
 
     def submit(self, name: str, **more: Any) -> None:  # noqa: ANN401 - any field of a submission
         """Hand in a task."""
-        self.run.do(lambda inside: submit(inside.office, name, **more))
+        self.run.do(lambda inside: submit(inside.service, name, **more))
 
     def lend(self, *nodes: str) -> None:
         """Let nodes become idle."""
@@ -76,9 +76,9 @@ class SeenRun:
         """Tell of two steps of a task, the second of which took so long."""
         now, size = time.time(), len(self.world.held.get(task, ()))
         for number in (0, 1):
-            told = {"step": step + number, "size": size, "samples": samples, "loss": 2.0 / (step + 1)}
+            report = {"step": step + number, "size": size, "samples": samples, "loss": 2.0 / (step + 1)}
             at = now + number * seconds
-            self.run.do(lambda inside, told=told, at=at: inside.world.tell(task, "report", **{**told, "t": at}))
+            self.run.do(lambda inside, report=report, at=at: inside.world.tell(task, "report", **{**report, "t": at}))
 
     def past(self, names: tuple[str, ...], nodes: int, seconds: float) -> None:
         """Make up a past: tasks that grew and shrank on up to ``nodes`` nodes, and days on which something was done."""
@@ -87,10 +87,10 @@ class SeenRun:
 
 def _past(inside: Inside, names: tuple[str, ...], nodes: int, seconds: float) -> None:
     dice = random.Random(1)  # noqa: S311 - the same every time
-    history, now = inside.office.watch.history, time.time()
+    history, now = inside.service.watch.history, time.time()
     history.levels = tuple(HistoryLevel(level.span) for level in history.levels)
-    history._at_s = None  # noqa: SLF001 - time is set back, which nobody else may
-    numbers = {kept.name: kept.number for kept in inside.daemon.memory.unfinished}
+    history._at_s = None  # noqa: SLF001 - time is set back, which no product code may
+    numbers = {record.name: record.number for record in inside.daemon.task_store.unfinished}
     pool, shares, sizes = nodes // 2, {name: dice.random() + 0.2 for name in names}, dict[int, int]()
     for second in range(int(seconds)):
         if dice.random() < 0.03 or not sizes:
@@ -105,4 +105,4 @@ def _past(inside: Inside, names: tuple[str, ...], nodes: int, seconds: float) ->
     history.look(now)
     for back in range(13):
         day, node_s = time.strftime("%Y-%m-%d", time.localtime(now - 86400 * back)), nodes * 3600 * dice.uniform(4, 15)
-        inside.daemon.books.harvest._days[day] = Harvested(day=day, samples=node_s * 850, node_s=node_s)  # noqa: SLF001 - as above
+        inside.daemon.task_manager.harvest._days[day] = Harvested(day=day, samples=node_s * 850, node_s=node_s)  # noqa: SLF001 - as above

@@ -39,7 +39,7 @@ class LiveThread:
         """Its address over TCP."""
         return next(address for address in self.inside.api.addresses if address.startswith("http"))
 
-    def do(self, what: Callable[[Inside], Any]) -> Any:  # noqa: ANN401 - whatever that gives
+    def do(self, what: Callable[[Inside], Any]) -> Any:  # noqa: ANN401 - as that returns
         """Do something in its loop, and wait until all that follows is decided."""
 
         async def done() -> Any:  # noqa: ANN401 - as above

@@ -1,6 +1,6 @@
-"""A world for fault tests: nodes that a scheduler lends and takes back, tasks that go on whatever the daemon does.
+"""A world for fault tests: nodes that a scheduler lends and takes back, tasks that go on without the daemon.
 
-It keeps the books on what must never happen, and lives in the event loop of a test.
+It keeps the task manager on what must never happen, and lives in the event loop of a test.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class World:
         while task.reported < int(task.done):
             task.reported += 1
             size = len(task.held)
-            told = {"type": "report", "step": task.reported, "size": size, "samples": 10, "loss": 1 / task.reported}
-            self._tell(task, told)
+            message = {"type": "report", "step": task.reported, "size": size, "samples": 10, "loss": 1 / task.reported}
+            self._tell(task, message)
         if task.done >= task.steps:
             task.finished = True
             self._end(task)
@@ -158,8 +158,8 @@ class World:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(json.dumps(message).encode() + b"\n")
 
-    def _tell(self, task: Task, told: dict[str, Any]) -> None:
-        self._say({"kind": "message", "message": {"t": time.time(), "task": task.name, **told}})
+    def _tell(self, task: Task, message: dict[str, Any]) -> None:
+        self._say({"kind": "message", "message": {"t": time.time(), "task": task.name, **message}})
 
     def _heard(self, message: dict[str, Any]) -> None:
         self._said.append(str(message)[:300])
@@ -208,7 +208,7 @@ class World:
         if task.first_reports and what in {
             "start",
             "grow",
-        }:  # before it was told, a start says what the task holds already
+        }:  # before its first report, a start says what the task holds already
             self.decided[what, task.name, tuple(sorted(nodes))] += 1
         match what:
             case "start" if task.dropped:
@@ -244,19 +244,19 @@ class World:
         """After a restart, nothing may be on a node that the scheduler does not let us use."""
         self.established.set()
         for task in self.tasks.values():
-            kept = task.held - (self._looked or frozenset()) - self.allowed
-            if kept:
-                self._wrong(f"{task.name} kept {sorted(kept)} through a restart")
+            record = task.held - (self._looked or frozenset()) - self.allowed
+            if record:
+                self._wrong(f"{task.name} kept {sorted(record)} through a restart")
             if task.added and not task.first_reports and not task.dropped:
                 self._wrong(f"it was not said of {task.name} which nodes it holds")
             if task.held and not task.added:
-                self._wrong(f"{task.name} runs on {sorted(task.held)}, and nobody remembers it")
+                self._wrong(f"{task.name} runs on {sorted(task.held)}, and this is in no record")
 
     def _check_returned(self, number: int) -> None:
         """What was taken by news that the daemon has dealt with must be empty."""
         if not self.established.is_set():
             return  # what it heard before it knew what it holds is looked at then
         for task in self.tasks.values():
-            kept = {node for node in task.held if self._taken_by.get(node, number + 1) <= number}
-            if kept:
-                self._wrong(f"{task.name} kept {sorted(kept)} after they were taken")
+            record = {node for node in task.held if self._taken_by.get(node, number + 1) <= number}
+            if record:
+                self._wrong(f"{task.name} kept {sorted(record)} after they were taken")

@@ -1,7 +1,10 @@
-"""A manager in a process of its own, so that it can be killed: ``manager.py LAUNCHER PORT SECRET FOLDER SCRIPT NODES``.
+"""A manager in a process of its own, so that it can be killed.
 
-It starts one task on the nodes (with commas between), prints what it is told as JSON lines, and does what it reads: a
-line of JSON is a list of actions. It ends when its input does, and all training with it.
+Its command line: ``manager.py LAUNCHER PORT SECRET FOLDER SCRIPT NODES [KEEP_S]``.
+
+It starts one task on the nodes (with commas between), prints the messages that it receives as JSON lines, and does
+what it reads: a line of JSON is a list of actions. It ends when its input does, and all training with it. With
+KEEP_S it gives signs of life as the daemon beside ``slurm-nodes`` does.
 """
 
 from __future__ import annotations
@@ -10,33 +13,45 @@ import json
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from bftrain import registry
 from bftrain_elastic.manager.agent_hub import AgentHub
-from bftrain_elastic.wire.shared_secret import read_secret
+from bftrain_elastic.wire.authenticated_stream import read_secret
 
 TASK = "task"
 
 
-def main(name: str, port: str, secret: str, folder: str, script: str, nodes: str) -> None:
+def main(name: str, port: str, secret: str, folder: str, script: str, nodes: str, *keep_s: str) -> None:
     """Be the manager."""
+    keeps = {"keep_s": float(keep_s[0])} if keep_s else {}
     # Closed until it is known what the task holds: so workers of a manager before us are recognised
-    hub = AgentHub(tell, read_secret(Path(secret)), port=int(port), closed=True)
+    hub = AgentHub(tell, read_secret(Path(secret)), port=int(port), closed=True, **keeps)
     launcher = registry.load("launcher", name)(tell, hub)
     launcher.add(TASK, {"argv": [script, "--steps", "1000000"], "folder": folder})
     launcher.apply([{"action": "start", "task": TASK, "nodes": nodes.split(",")}])
     hub.open()
+    threading.Thread(target=beat, args=(hub,), daemon=True).start()
     for line in sys.stdin:
         launcher.apply(json.loads(line))
     launcher.close()
     hub.close()
 
 
-def tell(told: dict[str, Any]) -> None:
-    """Print what is told."""
-    sys.stdout.write(json.dumps(told) + "\n")
+def beat(hub: AgentHub) -> None:
+    """Send a sign of life each second until the hub is closed."""
+    while True:
+        time.sleep(1.0)
+        with suppress(OSError):
+            hub.beat()
+
+
+def tell(message: dict[str, Any]) -> None:
+    """Print a message."""
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
@@ -59,7 +74,7 @@ class Manager:
                 self._news.notify_all()
 
     def of(self, what: str) -> list[dict[str, Any]]:
-        """Give all of one kind that were told."""
+        """Return all messages of one type."""
         return [one for one in list(self.messages) if one["type"] == what]
 
     def steps(self, size: int, count: int, patience_s: float = 60.0) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.tryout.leftovers import alive
-from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.tryout.local_agents import LocalAgents, alive
+from bftrain_elastic.wire.agent_messages import SpawnWorker
+from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.shared_secret import make_secret
 
 PATIENCE_S = 30.0
 
@@ -25,7 +25,7 @@ Path("started").touch()
 while True:
     time.sleep(0.01)
 """
-# What many programs do: they save when they are told to go, and end well
+# What many programs do: they save when they are asked to go, and end well
 SAVES = f"""
 import signal, sys, time
 from pathlib import Path
@@ -38,7 +38,7 @@ SLEEPS = f"""
 import time
 from pathlib import Path
 {_GOES_ON}"""
-# Saves when it is told to go, and cannot be told twice
+# Save when asked to go, and ignore a second signal
 SAVES_ONCE = f"""
 import os, signal, sys, time
 from pathlib import Path
@@ -74,8 +74,8 @@ ThreadPoolExecutor(1).submit(write, "pool")
 SPEAKS = """
 from bftrain_elastic.worker.agent_channel import AgentChannel
 channel = AgentChannel.from_environment()
-channel.say({"type": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
-channel.say({"type": "finished"})
+channel.send({"type": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
+channel.send({"type": "finished"})
 """
 
 
@@ -92,8 +92,8 @@ class RecordingListener:
             self.heard.append(what)
             self._news.notify_all()
 
-    def on_message(self, told: Message) -> None:
-        self._hear(told["type"], told.get("node"), told.get("reason", told.get("grace_s")))
+    def on_message(self, message: Message) -> None:
+        self._hear(message["type"], message.get("node"), message.get("reason", message.get("grace_s")))
 
     def node_up(self, node: str) -> None:
         self._hear("up", node)
@@ -108,16 +108,22 @@ class RecordingListener:
         self._hear("left", LeftWorker.read(left))
         return self.takes
 
-    def spawned(self, _task: str, worker: str, _port: int) -> None:
+    def tell_task(self, _task: str, tell: Callable[[Any], object]) -> object:
+        return tell(self)
+
+    def tell_node(self, _node: str, tell: Callable[[Any], object], *, leaves: bool = False) -> None:  # noqa: ARG002 - as in HubListener
+        tell(self)
+
+    def spawned(self, worker: str, _port: int) -> None:
         self._hear("spawned", worker)
 
-    def inspected(self, _task: str, worker: str, process_state: str) -> None:
+    def inspected(self, worker: str, process_state: str) -> None:
         self._hear("inspected", worker, process_state)
 
-    def said(self, _task: str, worker: str, message: Message) -> None:
-        self._hear("said", worker, message["type"])
+    def on_worker_message(self, worker: str, message: Message) -> None:
+        self._hear("worker_message", worker, message["type"])
 
-    def exited(self, _task: str, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)
 
     def tick(self, now: float) -> None: ...
@@ -163,30 +169,28 @@ class OneNode:
         self.agents.start("n1")
         self.agent = self.agents.running["n1"]
         self.watched.until("warm")
-        self.nursery = children(self.agent.pid)[0]
+        self.prefork = children(self.agent.pid)[0]
 
     def spawn(self, script: str, *words: str, slot: int = 0, **more: object) -> str:
         """Start a worker."""
         path = self.folder / f"script{slot}.py"
         path.write_text(script)
         self.ordered = self.hub.ask(lambda: self.hub.new_name("t", "n1", slot))
-        order = {
-            "type": "spawn", "worker": self.ordered, "task": "t", "argv": [str(path), *words], "env": {},
-            "cwd": str(self.folder), "log": str(self.folder / f"{slot}.log"), "slot": slot, "warm": True,
-            **more,
-        }  # fmt: skip
-        self.hub.call(lambda: self.hub.spawn(self.watched, "n1", "t", order))
+        fields = {"argv": [str(path), *words], "log": str(self.folder / f"{slot}.log"), "warm": True, **more}
+        plain = {"task": "t", "env": {}, "cwd": str(self.folder), "slot": slot, **fields}
+        order = SpawnWorker.read({"worker": self.ordered, **plain})
+        self.hub.call(lambda: self.hub.spawn(self.watched, "n1", order))
         return self.ordered
 
     def started(self, script: str, *words: str) -> int:
         """Start a worker, and return its process once it does what its script says."""
         self.spawn(script, *words)
         until((self.folder / "started").exists, "the worker is there")
-        return children(self.nursery)[0]
+        return children(self.prefork)[0]
 
     def close(self) -> None:
-        """End everything, whoever was stopped."""
-        for pid in (self.agent.pid, self.nursery):
+        """End everything, stopped processes included."""
+        for pid in (self.agent.pid, self.prefork):
             if alive([pid]):
                 os.kill(pid, signal.SIGCONT)
         self.agent.kill()

@@ -98,7 +98,7 @@ def links(text: str) -> list[str]:
 
 
 def pictures_without_words(text: str) -> list[str]:
-    """Give the pictures of which those who cannot see them are told nothing."""
+    """Return the pictures without a text alternative."""
     return [match["target"] for match in _PICTURE.finditer(_CODE.sub("", text)) if not match["words"].strip()]
 
 

@@ -12,10 +12,10 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from bftrain.live.schedulers.command_runner import CommandRunner
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     CommandFailed,
+    CommandRunner,
     Pilot,
     PilotLimits,
     PilotOrder,
@@ -103,7 +103,7 @@ class ToyScheduler:
     def answer(self) -> None:
         self.asked += 1
         if self.away:
-            raise CommandFailed(("toy",), 1, "nobody there")
+            raise CommandFailed(("toy",), 1, "not reachable")
 
     def idle_now(self) -> list[str]:
         held = {job.node for job in self.jobs.values() if job.state in ALIVE}
@@ -169,7 +169,7 @@ class PilotStage:
             self.scheduler.hint()
             await asyncio.sleep(0.001)
 
-    def told(self) -> dict[str, float | None]:
+    def idle_nodes(self) -> dict[str, float | None]:
         """Give what is ours by all that was posted."""
         ours: dict[str, float | None] = {}
         for one in self.news:

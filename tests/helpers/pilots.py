@@ -15,7 +15,7 @@ from unittest import mock
 from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.port import AgentOrder, Allowed, MakeScheduler, News, Remark, Scheduler, Site, Taken
 from bftrain_elastic.manager.agent_hub import AgentHub
-from bftrain_elastic.wire.shared_secret import make_secret
+from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.slurm import Slurm, wait_until
 
 R = TypeVar("R")
@@ -83,11 +83,11 @@ class Keeper:
         assert self._running is not None
         self._running.cancel()
         await asyncio.wait({self._running})  # a command that it is at is killed first, and that takes its time
-        self.problem()  # or asyncio complains that nobody asked
+        self.problem()  # or asyncio complains that the exception was not read
 
-    def _hear(self, told: dict[str, Any]) -> None:
-        self.messages.append(told)
-        if self._hints and told["type"] in {"registered", "gone"} and not self.loop.is_closed():
+    def _hear(self, message: dict[str, Any]) -> None:
+        self.messages.append(message)
+        if self._hints and message["type"] in {"registered", "gone"} and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.scheduler.hint)
 
     def ask(self, what: Coroutine[Any, Any, R], timeout_s: float = 60) -> R:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from bftrain.values.table import ValueTable
 
 
-def told(seed: int) -> AllocationProblem:
-    """Give a small problem whose tasks have weights, users, work and a past, some of them none."""
+def varied_problem(seed: int) -> AllocationProblem:
+    """Give a small problem whose tasks differ in weight, user, work and past; some have none."""
     rng = np.random.default_rng(seed)
     problem = random_problem(seed)
     tasks = tuple(

@@ -94,7 +94,7 @@ class Seen:
         return self.views[-1][1]
 
     def committed_before(self, t: float) -> int:
-        """Return the largest committed step that was told before a time."""
+        """Return the largest committed step that was reported before a time."""
         return max((committed(view) for at, view in self.views if at < t), default=0)
 
 
@@ -152,7 +152,7 @@ class PreemptedRun:
             with busy_machine():
                 self.cluster.submit(words, f"-N{len(self.cluster.nodes)}", "--exclusive")
                 self.live.until(began.exists, f"main job {number} ran")
-            self.demand_nobody_is_over(f"after {number + 1} preemptions")
+            self.demand_no_task_failed(f"after {number + 1} preemptions")
 
     def finish(self) -> None:
         """Ask for some more steps of each task, and wait until all are over."""
@@ -168,14 +168,14 @@ class PreemptedRun:
 
     # -- what is to be so
 
-    def demand_nobody_is_over(self, when: str) -> None:
+    def demand_no_task_failed(self, when: str) -> None:
         """Demand that nothing was called done or failed: no program is at its end."""
         over = {name: seen.last for name, seen in self.seen.items() if seen.views and seen.last.ended_s is not None}
         said = {name: f"{view.state} at step {view.step} ({view.reason})" for name, view in over.items()}
         assert not over, f"{when} these are over before their end: {said}\n{self.live.tell()}"
 
     def demand_nothing_is_lost(self) -> None:
-        """Demand that all work was done, all of it is counted, and nobody fell behind a committed step."""
+        """Demand that all work was done, all of it is counted, and none fell behind a committed step."""
         for name, seen in self.seen.items():
             limit = int((self.folder(name) / "limit").read_text())
             view, record = seen.last, self.record(name)
@@ -188,22 +188,22 @@ class PreemptedRun:
             assert ends, story
             assert all(line["step"] == line["counted"] == limit for line in ends), f"{ends} {story}"
             if name not in {"program", "programs"}:  # which know of no commits
-                assert committed(view) > 0, f"nothing was told to be committed: {story}"
-            assert not self.lost(name), f"{name} fell behind what was told as committed: {self.lost(name)}"
+                assert committed(view) > 0, f"nothing was reported as committed: {story}"
+            assert not self.lost(name), f"{name} fell behind the reported commit: {self.lost(name)}"
 
     def lost(self, name: str) -> list[tuple[int, int]]:
-        """Return (step told as committed, step from which it went on) where the second is smaller."""
+        """Return (step reported as committed, step from which it went on) where the second is smaller."""
         found, saved = [], 0
         for line in self.record(name):
             if line["what"] == "saved":
                 saved = max(saved, line["step"])
             if line["what"] == "began":
-                told = max(saved, self.seen[name].committed_before(line["t"]))
-                found += [(told, line["step"])] if line["step"] < told else []
+                reached = max(saved, self.seen[name].committed_before(line["t"]))
+                found += [(reached, line["step"])] if line["step"] < reached else []
         return found
 
     def figures(self) -> dict[str, float]:
-        """Return how often each began anew, and the most steps that it did again after one preemption."""
+        """Return how often each began again, and the most steps that it did again after one preemption."""
         found = {}
         for name, seen in self.seen.items():
             begins = [line for line in self.record(name) if line["what"] == "began"]

@@ -30,7 +30,7 @@ class Ended:
     err: str
 
     def __post_init__(self) -> None:
-        """Whatever goes wrong, a user never sees a traceback."""
+        """Check that users see no traceback after any error."""
         assert "Traceback" not in self.err, self.err
         assert "a fault of ours" not in self.err, self.err
 
@@ -76,7 +76,7 @@ def start(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subpro
 
 
 def let_work(running: subprocess.Popen[bytes], core_s: float) -> None:
-    """Wait until what was started has been on a core for so long, whatever else the machine does."""
+    """Wait until what was started has been on a core for so long, regardless of other load."""
     deadline = time.monotonic() + _PATIENCE_S
     while _core_s(running.pid) < core_s:
         assert running.poll() is None, f"it ended before it had worked for {core_s:g} s"
@@ -144,7 +144,7 @@ def _seen(command: list[str], columns: int, cwd: Path | None, env: dict[str, str
         while True:
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # how a terminal ends when nobody holds its other side
+            except OSError:  # how a terminal ends when no process holds its other side
                 break
             if not chunk:
                 break

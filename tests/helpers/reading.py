@@ -143,7 +143,7 @@ class Reader:
 
 
 def unsaid(page: Page) -> list[str]:
-    """Return what readers of a page have to know and are not told: comments are not seen."""
+    """Return what readers of a page need and cannot see, since it is in comments."""
     said = _COMMENTS.sub("", page.text)
     wanted = [re.compile("checkout|git clone")] if "in" in page.said else []
     wanted += [re.compile(name, re.IGNORECASE) for name in page.said.get("needs", "").split()]
@@ -153,7 +153,7 @@ def unsaid(page: Page) -> list[str]:
 
 
 def _is_named(name: str, block: Block) -> bool:
-    """Whether a reader is told which file the block is: by the words above it, or by a comment it begins with."""
+    """Return whether a reader learns which file the block is: by the words above it, or by a comment it begins with."""
     first, _, _ = block.text.partition("\n")
     return re.search(rf"[`/]{re.escape(name)}`", block.prose) is not None or (first.startswith("#") and name in first)
 
@@ -172,4 +172,4 @@ def read_as(block: Block) -> None:
             assert group[0].removeprefix("bftrain.") in BUILT_IN, group
             assert all(":" in target or "." in target for target in group[1].values()), group
         case other:
-            raise AssertionError(f"nobody reads a block as {other}")
+            raise AssertionError(f"no block is read as {other}")

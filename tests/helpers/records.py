@@ -8,6 +8,7 @@ from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import Imported, import_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from bftrain_datasets.log.eventlog import EventLog
@@ -37,3 +38,10 @@ def kinds(found: Imported) -> set[str]:
 def busy_node_s(log: EventLog) -> float:
     """Node-seconds in which nodes are not idle."""
     return log.span_s * len(log.node_names) - log.idle_node_s
+
+
+def idle_second_by_second(log: EventLog, stays: Iterable[tuple[str, int, int]]) -> int:
+    """Count the idle node-seconds of a log from which node was held from when to when, one second after the other."""
+    held = {(node, second) for node, start, end in stays for second in range(start, end)}
+    seconds = range(int(log.start_s), int(log.end_s))
+    return sum((node, second) not in held for node in log.node_names for second in seconds)

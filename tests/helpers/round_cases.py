@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def gang(name: str, work: float | None, nodes: int = 1, submit_s: float = 0.0, **more: object) -> TaskSpec:
@@ -36,6 +37,10 @@ class Job:
 
     spec: TaskSpec
     left: float
+    nodes: int = 0  # on which it runs
+    held: int = 0  # on which it ran last
+    ran_s: float = 0.0
+    last_s: float = 0.0  # until when it ran last
     got_node_s: float = 0.0
     kind: str | None = None
     overhead_s: float = 0.0
@@ -53,17 +58,32 @@ KEYS = {
 }
 
 
+Order = Callable[[list[Job], float], "Iterable[tuple[Job, list[str]]]"]  # jobs, and the kinds that each would have
+
+
+def by_key(key: Callable[[Job], float]) -> Order:
+    """Put jobs in the order of a key; each would rather have the kind that is faster for it."""
+    return lambda here, _: [(job, fastest_first(job)) for job in sorted(here, key=key)]
+
+
+def fastest_first(job: Job) -> list[str]:
+    """Give the kinds on which it runs."""
+    return sorted(job.speeds, key=lambda kind: -job.speeds[kind])
+
+
 def slowly(
     tasks: Sequence[TaskSpec],
     nodes: Mapping[str, int],
-    policy: str,
+    policy: str | Order,
     round_s: float,
     finish: str,
 ) -> dict[str, Job]:
     """Run an order policy on a cluster, one round and one task after the other."""
+    order = by_key(KEYS[policy]) if isinstance(policy, str) else policy
     jobs = [Job(spec, spec.work_samples or math.inf) for spec in sorted(tasks, key=lambda spec: spec.submit_s)]
     for job in jobs:
-        size = job.spec.min_nodes
+        job.nodes = size = job.spec.min_nodes
+        job.last_s = job.spec.submit_s
         curves = {kind: job.spec.curve_on(kind) for kind in nodes}
         job.speeds = {kind: curve.speed(size) for kind, curve in curves.items() if curve and size <= nodes[kind]}
         job.speeds = {kind: speed for kind, speed in job.speeds.items() if speed}
@@ -72,10 +92,10 @@ def slowly(
         now_s = number * round_s
         here = [job for job in jobs if job.spec.submit_s <= now_s and job.end_s is None]
         free, running = dict(nodes), []
-        for job in sorted(here, key=KEYS[policy]):
-            for kind in sorted(job.speeds, key=lambda kind, job=job: -job.speeds[kind]):  # type: ignore[misc]  # one job
-                if job.spec.min_nodes <= free[kind]:
-                    free[kind] -= job.spec.min_nodes
+        for job, kinds in order(here, now_s) if here else ():
+            for kind in kinds:
+                if job.nodes <= free[kind]:
+                    free[kind] -= job.nodes
                     running.append((job, kind))
                     break
         chosen = {job.spec.name for job, _ in running}
@@ -83,10 +103,10 @@ def slowly(
             if job.spec.name not in chosen and job.kind is not None:
                 job.kind, job.preemptions = None, job.preemptions + 1
         for job, kind in running:
-            if job.kind != kind:
+            if (job.kind, job.held) != (kind, job.nodes):
                 job.starts += 1
                 job.overhead_s = job.spec.start_cost_s
-            job.kind = kind
+            job.kind, job.held = kind, job.nodes
             job.start_s = now_s if job.start_s is None else job.start_s
             _work(job, now_s, round_s, finish)
         number += 1
@@ -100,6 +120,8 @@ def _work(job: Job, now_s: float, round_s: float, finish: str) -> None:
     ran_s = min(needs_s, round_s)
     job.left -= max(0.0, ran_s - job.overhead_s) * speed
     job.overhead_s = max(0.0, job.overhead_s - ran_s)
-    job.got_node_s += (ran_s if finish == "moment" else round_s) * job.spec.min_nodes
+    held_s = ran_s if finish == "moment" else round_s
+    job.ran_s, job.last_s = job.ran_s + held_s, now_s + round_s
+    job.got_node_s += held_s * job.nodes
     if done:
         job.end_s = now_s + (needs_s if finish == "moment" else round_s)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,38 @@ def swf_job(job: int, submit: object, wait: object, run: object, procs: object =
     asked, status, queue = other.get("asked", -1), other.get("status", 1), other.get("queue", -1)
     hosts = f" {other['hosts']}" if "hosts" in other else ""
     return f"{job} {submit} {wait} {run} {procs} -1 -1 {asked} -1 -1 {status} 7 1 -1 {queue} -1 -1 -1{hosts}\n"
+
+
+def scontrol_job(job: object, start: float | str, end: float | str, nodes: str, **other: object) -> str:
+    """Write a job as scontrol shows it."""
+    return (
+        f"JobId={job} JobName={other.get('name', 'a job')}\n   UserId=ann(501) GroupId=staff(16) MCS_label=N/A\n"
+        f"   JobState={other.get('state', 'COMPLETED')} Reason=None Dependency=(null)\n"
+        f"   SubmitTime={lines.iso(DAY)} EligibleTime={lines.iso(DAY)}\n"
+        f"   StartTime={lines.iso(start)} EndTime={lines.iso(end)} Deadline=N/A\n   Partition=main AllocNode:Sid=h:1\n"
+        f"   ReqNodeList=(null) ExcNodeList=(null)\n   NodeList={nodes}\n   BatchHost=n1\n"
+        f"   NumNodes={other.get('count', 1)} NumCPUs=4 NumTasks=1\n   WorkDir=/home/ann\n\n"
+    )
+
+
+def reservation(name: str, start: float | str, end: float | str, nodes: str, flags: str = "MAINT,SPEC_NODES") -> str:
+    """Write a reservation as ``scontrol show res`` of Slurm 22.05 prints it."""
+    return (
+        f"ReservationName={name} StartTime={lines.iso(start)} EndTime={lines.iso(end)} Duration=02:00:00\n"
+        f"   Nodes={nodes} NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=(null) Flags={flags}\n   TRES=cpu=4\n"
+        "   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null) Watts=n/a\n"
+        "   MaxStartDelay=(null)\n\n"
+    )
+
+
+def pbs_nodes(**nodes: tuple[str, int]) -> str:
+    """Write states of nodes, each since so many seconds of the day, as ``pbsnodes -av -F json`` prints them."""
+    shown = {
+        name: {"Mom": name, "ntype": "PBS", "state": state, "license": "l", "last_state_change_time": DAY + since}
+        for name, (state, since) in nodes.items()
+    }
+    head = {"timestamp": DAY + 99, "pbs_version": "23.06.06", "pbs_server": "s"}
+    return json.dumps({**head, "nodes": shown}, indent=4) + "\n"
 
 
 def lsf_job(job: object, start: object, end: object, *hosts: str, **other: object) -> str:
@@ -32,6 +66,41 @@ def lsf_job(job: object, start: object, end: object, *hosts: str, **other: objec
     )
 
 
+def lsf_new(job: object, time: object, queue: str = "night") -> str:
+    """Write LSF's event of a submission, after lsb.events(5)."""
+    limits = " ".join(["-1"] * 11)
+    return f'"JOB_NEW" "10.1" {time} {job} 501 33554438 4 {time} 0 0 -1 0 0 "ann" {limits} "" 60.0 18 "{queue}" ""\n'
+
+
+def lsf_start(job: object, time: object, *hosts: str, index: int = 0) -> str:
+    """Write LSF's event of a dispatch."""
+    used = " ".join([str(len(hosts)), *(f'"{host}"' for host in hosts)])
+    return f'"JOB_START" "10.1" {time} {job} 4 0 0 60.0 {used} "" "" 0 "" {index} "" -1 0\n'
+
+
+def lsf_status(job: object, time: object, status: int = 64, index: int = 0) -> str:
+    """Write LSF's event of a change of status; with the usage of resources if the job is done."""
+    usage = f"1 {' '.join(['0.5'] * 19)}" if status == 64 else "0"
+    return f'"JOB_STATUS" "10.1" {time} {job} {status} 0 0 1.5 {time} {usage} 0 {index} 0 0\n'
+
+
+def bhist_job(job: object, *events: tuple[int, str], until: int = DAY + 999, year: str = " %Y") -> str:
+    """Write what bhist -l prints of a job, after bhist(1): lines of 80 letters, and more with blanks before."""
+
+    def when(time_s: int, year: str = "") -> str:
+        return datetime.fromtimestamp(time_s, UTC).strftime(f"%a %b %e %H:%M:%S{year}")
+
+    lines = [f"Job <{job}>, User <ann>, Project <default>, Command <run>"]
+    lines += [
+        f"{when(time_s)}: {text};" for time_s, text in ((DAY, "Submitted from host <login>, to Queue <night>"), *events)
+    ]
+    cut = [
+        line[:80] + "".join(f"\n{' ' * 21}{line[at : at + 59]}" for at in range(80, len(line), 59)) for line in lines
+    ]
+    summary = f"Summary of time in seconds spent in various states by  {when(until, year)}"
+    return "\n".join(["", *cut, "", summary, "  PEND     PSUSP    RUN", "  0        0        60", ""])
+
+
 def sge_job(job: object, host: str, start: object, end: object, **other: object) -> str:
     """Write Grid Engine's line about a job."""
     fields = ["all.q", host, "staff", "ann", "a job", job, "sge", 0, DAY, start, end, other.get("failed", 0), 0]
@@ -40,6 +109,117 @@ def sge_job(job: object, host: str, start: object, end: object, **other: object)
     fields += [other.get("task", 0), 0.1, 0.2, 0.3, "-q all.q", 0.0, other.get("slave", "NONE"), 0.0, 0, 0]
     fields[0] = other.get("queue", fields[0])
     return ":".join(str(field) for field in fields) + "\n"
+
+
+def qacct_job(job: object, host: str, start: str, end: str, **other: object) -> str:
+    """Write a record as qacct -j lists it, after qacct(1) of Grid Engine."""
+    usual = "qname=all.q hostname= group=staff owner=ann jobname=sleep jobnumber= taskid=undefined pe_taskid=NONE "
+    usual += "account=sge qsub_time=-/- start_time= end_time= granted_pe=NONE slots=1 failed=0 ru_wallclock=60s arid=0"
+    values: dict[str, object] = dict(pair.split("=") for pair in usual.split())
+    values |= {"hostname": host, "jobnumber": job, "start_time": start, "end_time": end, **other}
+    return "=" * 62 + "\n" + "".join(f"{key:<12} {value}  \n" for key, value in values.items())
+
+
+def sge_object(job: object, host: str, start: object, end: object, **other: object) -> str:
+    """Write a record of accounting.jsonl, after accounting(5) of Open Cluster Scheduler 9: times in microseconds."""
+    record = {
+        "job_number": job,
+        "task_number": 1,
+        "start_time": start,
+        "end_time": end,
+        "owner": "ann",
+        "qname": "all.q",
+    }
+    record |= {"hostname": host, "slots": 1, "job_name": "a job", "submission_time": start, "failed": 0, **other}
+    return json.dumps(record | {"usage": {"rusage": {"ru_wallclock": 60}}}, separators=(",", ":")) + "\n"
+
+
+def condor_ad(job: int, start: float, end: float, host: str, **other: object) -> dict[str, object]:
+    """Give a few attributes of the ad of a job that was completed, after HTCondor's manual; further ones by name."""
+    ad = {"ClusterId": job, "CompletionDate": end, "EnteredCurrentStatus": end, "JobCurrentStartDate": start}
+    ad |= {"JobStartDate": start, "JobStatus": 4, "JobUniverse": 5, "LastRemoteHost": host, "Owner": "ann", "ProcId": 0}
+    return ad | {"LastRemoteWallClockTime": end - start, "RemoteWallClockTime": end - start, **other}
+
+
+def condor_long(*ads: dict[str, object], banner: str = "") -> str:
+    """Write ads as condor_history -long does, or with a banner as the file history has them."""
+    return "\n".join("".join(f"{key} = {json.dumps(ad[key])}\n" for key in ad) + banner for ad in ads)
+
+
+def maui_trace(job: object, start: object, end: object, hosts: str, **other: object) -> str:
+    """Write a trace of a job after the 44 fields of Maui's manual."""
+    known = {"state": "Completed", "class": "[batch:1]", "submitted": DAY, **other}
+    first = f"{job} 1 4 ann staff 3600 {known['state']} {known['class']} {known['submitted']} {start} {start} {end}"
+    middle = (
+        f"[NONE] [NONE] [NONE] >= 0 >= 0 [NONE] {known['submitted']} 4 1 [NONE] [NONE] [NONE] proj [NONE] 0 9.5 DEFAULT"
+    )
+    return f"{first} {middle} 1 0 0 0 0 0 {hosts} srv [NONE] [NONE] [NONE] [NONE] [NONE]\n"
+
+
+def moab_event(kind: str, time: int, job: object, start: object, end: object, hosts: str, **other: object) -> str:
+    """Write an event of a job after Moab's manual: that moment, then what a trace has."""
+    trace = maui_trace(job, start, end, hosts, **other).partition(" ")[2]
+    return f"{datetime.fromtimestamp(time, UTC):%H:%M:%S} {time} job {job} {kind} {trace}"
+
+
+def zulu(time_s: float) -> str:
+    """Write a time as Kubernetes does."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod(
+    name: str, start: float, ends: Sequence[float], node: str, owner: str = "Job", **other: object
+) -> dict[str, object]:
+    """Give a pod after Kubernetes' API; its containers finish at ``ends``, or if there are none it runs."""
+    state = [
+        {"name": f"c{end}", "state": {"terminated": {"startedAt": zulu(start), "finishedAt": zulu(end)}}}
+        for end in ends
+    ]
+    status = {
+        "phase": "Succeeded" if ends else "Running",
+        "startTime": zulu(start),
+        "containerStatuses": state,
+        **other,
+    }
+    metadata = {
+        "name": name,
+        "namespace": "lab",
+        "uid": f"uid-{name}",
+        "ownerReferences": [{"kind": owner, "name": "j"}],
+    }
+    spec = {"containers": [{"name": "c0", "image": "train"}], "nodeName": node}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def kube_event(reason: str, time: float, about: str, message: str, kind: str = "Pod") -> dict[str, object]:
+    """Give an event after Kubernetes' API."""
+    what = {"kind": kind, "namespace": "lab", "name": about, "uid": f"uid-{about}"}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{about}.17"}, "involvedObject": what}
+    return event | {"reason": reason, "message": message, "lastTimestamp": zulu(time), "type": "Normal", "count": 1}
+
+
+def kube_list(*items: dict[str, object]) -> str:
+    """Write them as kubectl get -o json does."""
+    return json.dumps(
+        {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}, indent=4
+    )
+
+
+def flux_jobs(*jobs: dict[str, object]) -> str:
+    """Write what flux jobs --json prints of these jobs, after flux-jobs(1); other fields are those of a usual one."""
+    usual = {"t_submit": DAY - 5.5, "t_depend": DAY - 5.5, "t_run": DAY + 0.0, "duration": 60.0, "name": "run"}
+    usual |= {"queue": "batch", "ntasks": 1, "state": "INACTIVE", "result": "COMPLETED", "userid": 501, "urgency": 16}
+    return json.dumps({"jobs": [{"id": 2**40 + number, **usual, **job} for number, job in enumerate(jobs)]}) + "\n"
+
+
+def flux_events(start: float | None, end: float | None, resources: dict[str, object] | None) -> str:
+    """Write the events of a job after RFC 21, and its resources after RFC 20, an object a line."""
+    context = {"urgency": 16, "userid": 501, "flags": 0, "version": 1}
+    events: list[dict[str, object]] = [{"timestamp": (start or DAY) - 1.5, "name": "submit", "context": context}]
+    events += [{"timestamp": start, "name": each} for each in ("alloc", "start") if start is not None]
+    events += [{"timestamp": end, "name": each} for each in ("release", "free", "clean") if end is not None]
+    held = [] if resources is None else [{"version": 1, "execution": {"R_lite": [], **resources}}]
+    return "".join(json.dumps(each) + "\n" for each in (*events, *held))
 
 
 def oar_details(**jobs: dict[str, object]) -> str:
@@ -52,8 +232,8 @@ def oar_gantt(resources: dict[int, str], **jobs: dict[str, object]) -> str:
     """Write the data of OAR's Gantt chart."""
     usual: dict[str, object] = {"state": "Terminated", "queue_name": "default", "start_time": DAY}
     nodes = [{"resource_id": str(number), "network_address": host} for number, host in resources.items()]
-    told = {job.removeprefix("j"): usual | fields for job, fields in jobs.items()}
-    return json.dumps({"dead_resources": {}, "resources": nodes, "jobs": told}, indent=1)
+    job_records = {job.removeprefix("j"): usual | fields for job, fields in jobs.items()}
+    return json.dumps({"dead_resources": {}, "resources": nodes, "jobs": job_records}, indent=1)
 
 
 PICKLES: Final = Path(__file__).parents[1] / "unit" / "datasets" / "pickles"
@@ -66,21 +246,70 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         + swf_job(1, 0, 5, 60, hosts="{a,b}").encode(),
         swf_job(1, DAY, 5, 60, hosts="{a,b}").encode(),
     ],
-    "lsf": [lsf_job(1, DAY, DAY + 60, "16*a", "16*b").encode()],
-    "sge": [b"# Version: 1\n" + sge_job(1, "a", DAY, DAY + 60).encode()],
+    "lsf": [
+        lsf_job(1, DAY, DAY + 60, "16*a", "16*b").encode(),
+        ("#80\n" + lsf_new(1, DAY) + lsf_start(1, DAY, "16*a", "16*b") + lsf_status(1, DAY + 60)).encode(),
+    ],
+    "bhist": [
+        bhist_job(
+            1, (DAY, "Dispatched to 2 Hosts/Processors <a> <b>"), (DAY + 60, "Done successfully. The CPU")
+        ).encode()
+    ],
+    "sge": [
+        b"# Version: 1\n" + sge_job(1, "a", DAY, DAY + 60).encode(),
+        qacct_job(1, "a", "Sun Sep 13 12:26:40 2020", "Sun Sep 13 12:27:40 2020").encode(),
+        sge_object(1, "a", DAY * 10**6, (DAY + 60) * 10**6).encode(),
+    ],
+    "kubernetes": [
+        kube_list(pod("a-0", DAY, [DAY + 60], "n1")).encode(),
+        kube_list(
+            kube_event("Scheduled", DAY, "a-0", "Successfully assigned lab/a-0 to n1"),
+            kube_event("Killing", DAY + 60, "a-0", "Stopping container c0"),
+        ).encode(),
+    ],
+    "moab": [
+        f"VERSION 310\n{maui_trace(1, DAY, DAY + 60, 'a:b')}".encode(),
+        moab_event("JOBEND", DAY + 60, "1.srv", DAY, DAY + 60, "a,b").encode(),
+    ],
+    "htcondor": [
+        condor_long(condor_ad(1, DAY, DAY + 60, "slot1_1@a.site")).encode(),
+        json.dumps([condor_ad(1, DAY, DAY + 60, "slot1@a.site")], indent=1).encode(),
+    ],
+    "flux": [
+        flux_jobs({"t_inactive": DAY + 60.5, "nodelist": "n[1-2]", "nnodes": 2}).encode(),
+        flux_events(DAY, DAY + 60, {"nodelist": ["n[1-2]"]}).encode(),
+    ],
     "oar": [
         oar_details(j1={"stopTime": DAY + 60, "assigned_network_address": ["a", "b"]}).encode(),
         oar_gantt({1: "a", 2: "b"}, j1={"stop_time": DAY + 60, "resources": [1, 2]}).encode(),
     ],
     "jobcomp": [lines.jobcomp_job(1, DAY, DAY + 60, "n[1-2]").encode()],
+    "scontrol": [scontrol_job(1, DAY, DAY + 60, "n[1-2]", count=2).encode()],
     "slurmctld": [(lines.allocated(DAY, 1, "n[1-2]") + lines.done(DAY + 60, 1)).encode()],
     "sinfo": [
         (lines.poll(DAY, lines.shown("idle", "n1")) + lines.poll(DAY + 60, lines.shown("mix", "n1"))).encode(),
         f"{DAY}\nidle n1\nalloc n2\n{DAY + 60}\nidle n[1-2]\n".encode(),
         f"{DAY}\nn1 idle\nn2 mix\n{DAY + 60}\nn1 idle\n".encode(),
     ],
+    "slurm-events": [
+        f"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\nc|n1|{DAY}|{DAY + 30}|DOWN|gone|root\n".encode(),
+    ],
+    "slurm-reservations": [
+        reservation("m", DAY, DAY + 30, "n1").encode(),
+        f"Name|Flags|NodeNames|Start|End\nm|MAINT|n1|{DAY}|{DAY + 30}\n".encode(),
+    ],
+    "pbs-events": [
+        lines.pbs_logged(DAY, "n1", "node up").encode(),
+        pbs_nodes(n1=("free", 5)).encode(),
+        b"n1\n     Mom = n1\n     state = free\n     last_state_change_time = Mon Jan  5 00:00:00 2026\n",
+    ],
     "pbs": [(lines.pbs("Q", "1.s", DAY) + lines.pbs_end("1.s", DAY, DAY + 60, "n1/0*4+n2/0")).encode()],
     "ndstat": [path.read_bytes() for path in sorted(PICKLES.glob("*-nodes.pkl"))],
+    "jobs": [
+        f"job_id,start_time,end_time,num_nodes\n1,{DAY},{DAY + 60},2\n".encode(),
+        f"job_id;began;submit;start;elapsed;hosts\n1;{DAY};{DAY};{DAY};60;n[1-2]\n".encode(),
+        json.dumps([{"start": DAY, "end": DAY + 60, "nodes": ["a", "b"]}]).encode(),
+    ],
     "csv": [f"# end_s: {DAY + 60}\ntime,node,state\n{DAY},a,idle\n{DAY + 5},a,busy\n".encode()],
     "counts": [
         f"time,active,total\n{DAY},1,2\n{DAY + 60},2,2\n".encode(),

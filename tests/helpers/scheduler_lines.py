@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from bftrain.nodesets import expand
+
 NO_TIME = "Unknown"
 
 
@@ -14,12 +16,20 @@ def iso(time_s: float | str) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+def _count(nodes: str) -> int:
+    try:
+        return len(expand(nodes))
+    except ValueError:
+        return 1
+
+
 def jobcomp_job(job: object, start: float | str, end: float | str, nodes: str, **other: object) -> str:
     """Write the line of jobcomp/filetxt about a job."""
+    count = other.get("count", _count(nodes))
     return (
         f"JobId={job} UserId=ann(501) GroupId=staff(16) Name={other.get('name', 'a job')} "
         f"JobState={other.get('state', 'COMPLETED')} Partition={other.get('queue', 'main')} TimeLimit=7 "
-        f"StartTime={iso(start)} EndTime={iso(end)} NodeList={nodes} NodeCnt={other.get('count', 1)} ProcCnt=4 "
+        f"StartTime={iso(start)} EndTime={iso(end)} NodeList={nodes} NodeCnt={count} ProcCnt=4 "
         f"WorkDir={other.get('folder', '/home/ann')} ReservationName= Account=staff QOS=normal WcKey= Cluster=c "
         f"SubmitTime={iso(start)} EligibleTime={iso(start)} DerivedExitCode=0:0 ExitCode=0:0 \n"
     )
@@ -66,3 +76,8 @@ def pbs_start(job: object, start: float, hosts: str, **values: object) -> str:
 def pbs_end(job: object, start: float, end: float, hosts: str, kind: str = "E", **values: object) -> str:
     """Write the record of a job's end."""
     return pbs(kind, job, end, start=start, exec_host=hosts, session=1, end=end, Exit_status=0, **values)
+
+
+def pbs_logged(time_s: float, node: str, text: str, kind: str = "Node") -> str:
+    """Write a line of the log of a PBS server, whose clock is UTC."""
+    return f"{datetime.fromtimestamp(time_s, UTC):%m/%d/%Y %H:%M:%S.%f};0004;Server@s;{kind};{node};{text}\n"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable
-from bftrain_datasets.scheduling.policy_options import PolicyOptions
-from bftrain_datasets.scheduling.runtime_estimates import estimator
+from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine
+from bftrain_datasets.scheduling.schedule_settings import OLDEST_FIRST, PolicyOptions
 from bftrain_datasets.scheduling.scheduling import find_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bftrain_datasets.scheduling.queue_policy import QueuePolicy
+    from bftrain_datasets.scheduling.cluster import QueuePolicy
 
 NEVER = float("inf")
 
@@ -62,17 +61,19 @@ def scheduled(  # noqa: PLR0913 - one option each
     gap_s: float = 600.0,
     until_s: float = NEVER,
     max_backlog_s: float = NEVER,
+    **more: Any,  # noqa: ANN401 - further options of the policy
 ) -> JobSchedule:
     """Schedule these jobs."""
     jobs = jobs_of(rows, shares)
     if isinstance(policy, str):
-        options = PolicyOptions(backfill_depth=depth, half_life_s=half_life_s, shares=jobs.shares)
+        options = PolicyOptions(backfill_depth=depth, half_life_s=half_life_s, shares=jobs.shares, **more)
         policy = find_policy(policy, options)
-    engine = ScheduleEngine(jobs, nodes, policy, estimator(estimates, jobs), gap_s)
+    whole = more.get("done_campaigns") == OLDEST_FIRST
+    engine = ScheduleEngine(jobs, nodes, policy, RuntimeEstimator(estimates, jobs), gap_s, whole_seconds=whole)
     return engine.run(until_s, max_backlog_s)
 
 
-def starts(rows: Sequence[Row], nodes: int, policy: str, estimates: str = "limit", **options: float) -> list[float]:
+def starts(rows: Sequence[Row], nodes: int, policy: str, estimates: str = "limit", **options: object) -> list[float]:
     """Give when each job starts."""
     return list(scheduled(rows, nodes, policy, estimates, **options).start_s)  # type: ignore[arg-type]  # see scheduled
 

@@ -25,18 +25,25 @@ class Agent:
     """An agent that says what the test says."""
 
     def __init__(
-        self, hub: AgentHub, node: str, *workers: Message, ended: tuple[Message, ...] = (), epoch: int = 0
+        self,
+        hub: AgentHub,
+        node: str,
+        *workers: Message,
+        ended: tuple[Message, ...] = (),
+        epoch: int = 0,
+        secret: bytes = SECRET,
+        instance: str = "",
     ) -> None:
         self._connection = socket.create_connection(hub.address, timeout=PATIENCE_S)
-        self._sealed = AuthenticatedStream(SECRET, "agent")
+        self._sealed = AuthenticatedStream(secret, "agent")
         self._heard: deque[Message] = deque()
         self._connection.sendall(self._sealed.greeting)
         while not self._sealed.greeted:
             self._heard.extend(self._sealed.feed(self._connection.recv(65536)))
         register = {"type": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
-        self.say(**register, workers=list(workers), ended=list(ended))
+        self.send(**register, instance=instance, workers=list(workers), ended=list(ended))
 
-    def say(self, **message: object) -> None:
+    def send(self, **message: object) -> None:
         self._connection.sendall(self._sealed.seal(message))
 
     def hear(self, what: str) -> Message:
@@ -49,6 +56,11 @@ class Agent:
             data = self._connection.recv(65536)
             assert data, f"the hub went away, and '{what}' was waited for"
             self._heard.extend(self._sealed.feed(data))
+
+    def hear_all(self) -> None:
+        """Forget all that the manager said until it falls silent for a moment."""
+        while not self.hears_nothing():
+            self._heard.clear()
 
     def is_sent_away(self) -> bool:
         """Wait until the hub ends the connection."""
@@ -70,17 +82,17 @@ class Agent:
         self._connection.close()
 
 
-class Told:
-    """What the manager is told."""
+class MessageInbox:
+    """The messages that a manager received."""
 
     def __init__(self) -> None:
         self.all: list[Message] = []
         self.breaks = False
         self._news = threading.Condition()
 
-    def __call__(self, told: Message) -> None:
+    def __call__(self, message: Message) -> None:
         with self._news:
-            self.all.append(told)
+            self.all.append(message)
             self._news.notify_all()
         if self.breaks:
             raise ValueError("the manager stumbles")
@@ -95,31 +107,31 @@ class Told:
 
 
 class Simple:
-    """A course that starts one worker on every node, and takes over what it is told to."""
+    """A lifecycle that starts one worker on every node, and takes over the workers that the test names."""
 
     made: ClassVar[list[Simple]] = []
     adopts = True
 
-    def __init__(self, _task: str, _job: LauncherJob, floor: TaskContext) -> None:
-        self.floor = floor
+    def __init__(self, _task: str, _job: LauncherJob, context: TaskContext) -> None:
+        self.context = context
         self.wanted: tuple[str, ...] = ()
         self.started: set[str] = set()
         self.offered: list[LeftWorker] = []
         self.made.append(self)
 
-    def want(self, nodes: tuple[str, ...], **_: object) -> None:
+    def set_nodes(self, nodes: tuple[str, ...], **_: object) -> None:
         self.wanted = nodes
         for node in nodes:
             self.node_up(node)
 
     def node_up(self, node: str) -> None:
-        if self.floor.slots(node) and node not in self.started:
+        if self.context.slots(node) and node not in self.started:
             self.started.add(node)
             self.spawn(node)
 
     def spawn(self, node: str) -> None:
         how: dict[str, Any] = {"place": GroupPlace(3, 0, 1), "finish_code": 7, "finish_file": "/f/over"}
-        self.floor.spawn(node, self.floor.name(node, 0), argv=["x.py"], env={}, **how)
+        self.context.spawn(node, self.context.name(node, 0), argv=["x.py"], env={}, **how)
 
     def node_gone(self, node: str) -> None:
         self.started.discard(node)
@@ -130,25 +142,25 @@ class Simple:
             return self.adopts
         if self.adopts:
             self.started.add(node)
-            self.floor.say(left.worker, {"type": "hello"})
+            self.context.send(left.worker, {"type": "hello"})
         return self.adopts
 
     def spawned(self, *_: object) -> None: ...
 
-    def said(self, _worker: str, message: Message) -> None:
+    def on_worker_message(self, _worker: str, message: Message) -> None:
         if message["type"] == "done":
-            raise ZeroDivisionError("a mistake in the course")
-        self.floor.tell({"type": "report", **message})
+            raise ZeroDivisionError("a mistake in the lifecycle")
+        self.context.emit({"type": "report", **message})
 
     def notice(self, node: str, grace_s: float) -> None:
-        self.floor.tell({"type": "note", "text": f"{node} goes in {grace_s} s"})
+        self.context.emit({"type": "note", "text": f"{node} goes in {grace_s} s"})
 
     def inspected(self, worker: str, process_state: str) -> None:
-        self.floor.tell({"type": "note", "text": f"{worker} is {process_state}"})
+        self.context.emit({"type": "note", "text": f"{worker} is {process_state}"})
 
-    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
         words = "finished" if exit.finished else "stopped" if exit.stopped else "exited"
-        self.floor.tell({"type": "note", "text": f"{worker} {words} with {exit.code}"})
+        self.context.emit({"type": "note", "text": f"{worker} {words} with {exit.code}"})
 
     def tick(self, now: float) -> None: ...
 
@@ -166,7 +178,7 @@ def left(worker: str, **more: object) -> Message:
 def report(worker: str, step: int) -> dict[str, Any]:
     """Return what an agent says when a worker reports a step."""
     words = {"type": "report", "t": 5.0, "step": step, "size": 1, "samples": 1, "loss": None}
-    return {"type": "said", "worker": worker, "message": words}
+    return {"type": "worker_message", "worker": worker, "message": words}
 
 
 def started(comes: Comes, launcher: AgentLauncher) -> tuple[Agent, str]:

@@ -40,7 +40,7 @@ def lacking() -> str:
 
 
 def build(where: Path) -> None:
-    """Build the site there as ``make docs`` does; whatever is warned of is an error."""
+    """Build the site there as ``make docs`` does; any warning is an error."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(where)]
     done = subprocess.run(
         command,

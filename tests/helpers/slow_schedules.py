@@ -1,6 +1,6 @@
 """Main schedulers written as slowly and plainly as can be, to hold the real ones against.
 
-Everything counts in minutes, and every minute everything is planned anew from scratch: no sorted ends, no profile of
+Everything counts in minutes, and every minute everything is planned again from scratch: no sorted ends, no profile of
 steps, no shortcuts. The virtual fair schedule is poured minute by minute, in fractions.
 """
 
@@ -38,7 +38,7 @@ class SlowCampaign:
 
 @dataclass
 class SlowUser:
-    """One user's part of the virtual schedule: all he was served, poured into his campaigns, the oldest first."""
+    """One user's part of the virtual schedule: all service, poured into the user's campaigns, the oldest first."""
 
     share: Fraction
     received: Fraction = Fraction(0)
@@ -180,30 +180,30 @@ class SlowMachine:
 
     def submit(self, job: int) -> None:
         """Add a job to the queue, and to its campaign."""
-        told = self.jobs[job]
-        runs = self.last_runs.get(told.user, [])
-        known = told.limit or told.run
+        row = self.jobs[job]
+        runs = self.last_runs.get(row.user, [])
+        known = row.limit or row.run
         if self.estimates == "actual":
-            known = told.run
+            known = row.run
         elif self.estimates == "last2" and len(runs) > 1:
             mean = (runs[-1] + runs[-2]) // 2
-            known = min(mean, told.limit) if told.limit else mean
+            known = min(mean, row.limit) if row.limit else mean
         self.believed[job] = known
         self.waiting.append(job)
-        last = self.last_campaign.get(told.user)
-        if last is None or told.submit >= last.created + self.gap:
-            last = self.last_campaign[told.user] = SlowCampaign(self.users.index(told.user), told.submit)
+        last = self.last_campaign.get(row.user)
+        if last is None or row.submit >= last.created + self.gap:
+            last = self.last_campaign[row.user] = SlowCampaign(self.users.index(row.user), row.submit)
         self.campaign_of[job] = last
-        self.virtual.change(last, known * 60 * told.size)
+        self.virtual.change(last, known * 60 * row.size)
 
     def believe_longer(self, job: int) -> None:
         """Raise the estimate of a job that outlived it."""
-        told, ran = self.jobs[job], self.believed[job]
+        row, ran = self.jobs[job], self.believed[job]
         self.steps[job] += 1
         raised = ran + STEPS[self.steps[job] - 1]
-        if self.estimates == "last2" and told.limit > ran:
-            raised = min(raised, told.limit)
-        self.virtual.change(self.campaign_of[job], (raised - ran) * 60 * told.size)
+        if self.estimates == "last2" and row.limit > ran:
+            raised = min(raised, row.limit)
+        self.virtual.change(self.campaign_of[job], (raised - ran) * 60 * row.size)
         self.believed[job] = raised
 
     # -- plans
@@ -220,7 +220,7 @@ class SlowMachine:
         return running + planned
 
     def earliest(self, job: int, begins: dict[int, int]) -> int:
-        """Give the first minute from which a job fits, beside the others that begin as told."""
+        """Give the first minute from which a job fits, beside the others that begin as promised."""
         others = [each for each in begins if each != job]
         size, minute = self.jobs[job].size, self.now
         while any(
@@ -230,7 +230,7 @@ class SlowMachine:
         return minute
 
     def mend_promises(self, *, early: bool) -> None:
-        """Keep the promises of conservative backfilling, or make them anew where they cannot be kept."""
+        """Keep the promises of conservative backfilling, or make new ones where they cannot be kept."""
         far = max([self.now, *(self.promise[job] + self.believed[job] for job in self.promise)])
         if any(self.used(minute, self.promise, self.promise) > self.nodes for minute in range(self.now, far)):
             kept: dict[int, int] = {}

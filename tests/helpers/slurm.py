@@ -109,17 +109,22 @@ class Slurm:
         self.stop()
 
     def stop(self) -> None:
-        """End all jobs and daemons, whatever state they are in, and remove the directory."""
+        """End all jobs and daemons, in any state, and remove the directory."""
         if "slurmctld" in self._daemons:
             with contextlib.suppress(subprocess.TimeoutExpired):  # of who does not answer any more
                 self.run("scancel", "--user", _user(), check=False, timeout_s=10)
                 _poll(lambda: not self.run("squeue", "-h", check=False, timeout_s=10).stdout.strip(), 10)
         for name in [*self.nodes, "slurmctld", "munged"]:
             self._end(name)
-        for process in self.processes():
-            _kill(process)
-        _poll(lambda: not self.processes(), 10)
+        _poll(self._kill_all, 10)
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _kill_all(self) -> bool:
+        """Kill what is left; return whether nothing was. One that starts another meanwhile is caught the next time."""
+        left = self.processes()
+        for process in left:
+            _kill(process)
+        return not left
 
     def start_controller(self) -> None:
         """Start slurmctld, which goes on from its saved state if it ran before."""
@@ -237,12 +242,12 @@ def _poll(holds: Callable[[], bool], patience_s: float) -> bool:
 
 
 def _user() -> str:
-    """Name the user who runs this, root or not: all daemons and jobs are his."""
+    """Return the name of the user who runs this, root or not; all daemons and jobs run as that user."""
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def _free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on; chance keeps two who look at once apart."""
+    """Find free ports; chance keeps two who look at once apart."""
     found: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe:

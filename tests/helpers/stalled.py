@@ -1,4 +1,4 @@
-"""Trainings that hang, crash or diverge, on a stage: what is told of them, how soon, and whether they let go."""
+"""Trainings that hang, crash or diverge, on a stage: what is reported of them, how soon, and whether they let go."""
 
 from __future__ import annotations
 
@@ -65,30 +65,39 @@ class Stalled:
 
     def said(self, pattern: str) -> list[tuple[float, str]]:
         """Return when and how notes, and the reason of a failure, said something."""
-        told = [*self.stage.messages.of("note", self.task), *self.stage.messages.of("failed", self.task)]
-        texts = [(one["t"], one.get("text") or one.get("reason", "")) for one in told]
+        messages = [*self.stage.messages.of("note", self.task), *self.stage.messages.of("failed", self.task)]
+        texts = [(one["t"], one.get("text") or one.get("reason", "")) for one in messages]
         return [(t, text) for t, text in texts if re.search(pattern, text, re.DOTALL)]
 
     def demand_it_is_named(self, pattern: str, within_s: float = SOON_S) -> float:
-        """Demand that the mistake is told in words, soon; return after how many seconds it was."""
-        what = f"/{pattern}/ is told within {within_s:g} s"
+        """Demand that the mistake is reported in words, soon; return after how many seconds it was."""
+        what = f"/{pattern}/ is reported within {within_s:g} s"
         self.stage.messages.until(lambda: bool(self.said(pattern)), what, within_s + 5)
         after_s = self.said(pattern)[0][0] - self.at
         assert after_s <= within_s, f"{what}, not after {after_s:.1f} s: {self.said(pattern)}"
         return after_s
 
     def demand_stacks(self, pattern: str) -> None:
-        """Demand that the logs of the task have the stacks of its ranks."""
-        logs = "\n".join(log.read_text(errors="replace") for log in (self.stage.folder / self.task / "logs").iterdir())
-        assert re.search(pattern, logs), f"no stack with /{pattern}/ in its logs:\n{logs[-3000:]}"
+        """Demand that the logs of the task have the stacks of its ranks: they are being written when it is named."""
+        folder = self.stage.folder / self.task / "logs"
+
+        def logs() -> str:
+            return "\n".join(log.read_text(errors="replace") for log in folder.iterdir())
+
+        deadline = time.monotonic() + SOON_S
+        while not re.search(pattern, logs()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert re.search(pattern, logs()), f"no stack with /{pattern}/ in its logs:\n{logs()[-3000:]}"
 
     def demand_it_lets_go(self) -> float:
         """Demand that its nodes are free by the set time; return after how many seconds they were."""
-        told, task = self.stage.messages, self.task
-        told.until(lambda: bool(told.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + 40)
-        told.until(
-            lambda: {node for one in told.of("vacated", task) for node in one["nodes"]} >= {"n1", "n2"},
+        messages, task = self.stage.messages, self.task
+        messages.until(
+            lambda: bool(messages.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + 40
+        )
+        messages.until(
+            lambda: {node for one in messages.of("vacated", task) for node in one["nodes"]} >= {"n1", "n2"},
             "its nodes are free",
         )
-        told.until(lambda: not self.stage.leftovers(), "no process of it is left", 10)
-        return float(told.of("failed", task)[0]["t"]) - self.at
+        messages.until(lambda: not self.stage.leftovers(), "no process of it is left", 10)
+        return float(messages.of("failed", task)[0]["t"]) - self.at

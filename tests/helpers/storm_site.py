@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bftrain_elastic.agent.process_tree import children, descendants, kill
-from bftrain_elastic.tryout.leftovers import alive, listening
-from bftrain_elastic.wire.shared_secret import make_secret
+from bftrain_elastic.tryout.local_agents import alive, listening
+from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers import storm_manager
 from tests.helpers.storm_manager import TASK
 
@@ -152,23 +152,23 @@ class StormSite:
                 agent.wait()
         self.hold([node for node in self.held if node not in nodes], cause="preempted")
 
-    def nursery(self, node: str) -> int | None:
+    def prefork(self, node: str) -> int | None:
         """Return the process that forks the workers of a node."""
         return next(iter(children(self.agents[node].pid)), None)
 
     def worker(self, node: str) -> int | None:
         """Return the worker of a node, if there is one."""
-        nursery = self.nursery(node)
-        return next(iter(children(nursery)), None) if nursery else None
+        prefork = self.prefork(node)
+        return next(iter(children(prefork)), None) if prefork else None
 
-    # -- what is told
+    # -- messages
 
     def of(self, what: str, since: int = 0) -> list[dict[str, Any]]:
-        """Return all of one kind that were told."""
+        """Return all messages of one type."""
         return [one for one in self.messages[since:] if one["type"] == what]
 
     def step(self) -> int:
-        """Return the furthest step that was told."""
+        """Return the furthest step that was reported."""
         return max((one["step"] for one in self.of("report")), default=0)
 
     def until(self, true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
@@ -181,12 +181,12 @@ class StormSite:
                 self._news.wait(0.05)
 
     def story(self) -> str:
-        """Return the last of what was told and written, for messages."""
+        """Return the last messages and log lines, for error texts."""
         last = [one for one in self.messages if one["type"] not in {"report", "on_disk", "in_memory"}][-14:]
         logs = [f"--- {log.name}\n{log.read_text(errors='replace')[-1200:]}" for log in self._logs()]
         tree = {node: self._tree(agent.pid) for node, agent in self.agents.items()}
-        told = "\n".join(f"{_told(one)}" for one in last)
-        return f"held {self.held}, step {self.step()}, {tree}; its last messages:\n{told}\n" + "\n".join(logs)
+        lines = "\n".join(f"{_message_line(one)}" for one in last)
+        return f"held {self.held}, step {self.step()}, {tree}; its last messages:\n{lines}\n" + "\n".join(logs)
 
     def record(self) -> list[dict[str, Any]]:
         """Return what the program wrote."""
@@ -244,5 +244,5 @@ class StormSite:
 _ROOT: Final = Path(__file__).parents[2]
 
 
-def _told(one: dict[str, Any]) -> str:
+def _message_line(one: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in one.items() if name != "t")

@@ -62,7 +62,7 @@ def kill_worker(stage: LocalStage, node: str) -> float:
 
 
 def assert_never_behind_a_commit(stage: LocalStage, task: str) -> None:
-    """Demand that whatever was told to be on disk is not done again, and no step is left out."""
+    """Demand that steps reported on disk are not done again, and no step is left out."""
     safe = 0
     for one in stage.messages.all:
         if one.get("task") == task:
@@ -131,9 +131,9 @@ class Weather:
         node = self._chance.choice(self.site.held)
         self._hit(self.site.worker(node))
 
-    def _hit_nursery(self) -> None:
+    def _hit_prefork(self) -> None:
         node = self._chance.choice(self.site.held)
-        self._hit(self.site.nursery(node))
+        self._hit(self.site.prefork(node))
 
     def _hit_agent(self) -> None:
         node = self._chance.choice(self.site.held)
@@ -182,7 +182,7 @@ _KINDS: Final = {
     "preempt_some": 3,
     "preempt_all": 2,
     "hit_worker": 3,
-    "hit_nursery": 2,
+    "hit_prefork": 2,
     "hit_agent": 2,
     "hit_manager": 2,
 }

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-ROOM = str(Path(__file__).parents[2] / "elastic")
+from tests.helpers.warm_python import warm_python
+
 PATIENCE_S = 60.0
 SOON_S = 15.0  # within which members notice that one is gone: they would wait 20 s for one that does not answer
 
@@ -31,8 +30,6 @@ class Worker:
         self.log = folder.parent / f"{name}.log"
         self.said: list[dict[str, Any]] = []
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, [ROOM, os.environ.get("PYTHONPATH")])),
-            "PYTHONUNBUFFERED": "1",
             "GLOO_SOCKET_IFNAME": "lo",
             "BFTRAIN_SOCKET": str(self._path),
             "BFTRAIN_WORKER": name,
@@ -41,10 +38,7 @@ class Worker:
             "BFTRAIN_LAUNCHER": "native",
             **env,
         }
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", STARTER, str(script), *words], env=environment, stdout=log, stderr=log
-            )
+        self.process = warm_python().start([str(script), *words], environment, self.log)
 
     def hear(self, what: str = "", true: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
         """Wait until the worker says ``what``; give it."""
@@ -106,23 +100,12 @@ class Worker:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
         for one in (self._guest, self._door):
             if one is not None:
                 one.close()
-
-
-# As the nursery runs a script: a traceback of its own, and the end without Python's
-STARTER = """
-import os, sys
-from bftrain_elastic.agent.prefork_server import run_script
-code = run_script(sys.argv[1:])
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(code)
-"""
 
 
 class Workers:

@@ -48,11 +48,18 @@ def gavel_line(
 
 def philly_job(name: str, submitted: object, *attempts: tuple[object, object, int], **other: object) -> dict[str, Any]:
     """Describe a job as Philly's job log does; an attempt is its start, its end and how many GPUs it had."""
-    told = [
+    detail = [
         {"start_time": start, "end_time": end, "detail": [{"ip": "m1", "gpus": [f"gpu{gpu}" for gpu in range(gpus)]}]}
         for start, end, gpus in attempts
     ]
-    plain = {"status": "Pass", "vc": "vc1", "jobid": name, "attempts": told, "submitted_time": submitted, "user": "u1"}
+    plain = {
+        "status": "Pass",
+        "vc": "vc1",
+        "jobid": name,
+        "attempts": detail,
+        "submitted_time": submitted,
+        "user": "u1",
+    }
     return plain | other
 
 

@@ -44,8 +44,8 @@ def changes(stage: conformance.LocalStage, rounds: int) -> tuple[str, SpeedMeasu
         stage.do("shrink", task, "n3", cause="decided")
         stage.messages.steps(task, 1, 12)
     measuring = SpeedMeasurement()
-    for told in stage.messages.of("report", task):
-        measuring.hear(told)
+    for message in stage.messages.of("report", task):
+        measuring.on_message(message)
     return task, measuring
 
 

@@ -18,9 +18,10 @@ from bftrain.deciding.node_stay import AUTO
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
+from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import StudyPasses, check_parts
-from bftrain_replay.sweeping.executors.local_processes import usable_cpus
+from bftrain_replay.study import StudyPasses
+from bftrain_replay.study_checks import check_parts
 from tests.helpers.published_study import save_summit
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def harvested(settings: ReplaySettings, path: Path) -> float:
     """Replay a log by these settings against trials that never run out, and give the samples."""
     log = loaded(path)
     tasks = SaturatingWorkload.of(log.idle_node_s, COMPETING).tasks
-    done = StudyPasses(log, tasks, settings, check_parts(settings)).replay()
+    done = StudyPasses(log, tasks, check_parts(settings)).replay()
     assert done is not None
     return done.harvested_samples
 

@@ -12,7 +12,8 @@ from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits
-from bftrain_solvers import exact, greedy, highs
+from bftrain_solvers import exact, highs
+from bftrain_solvers.allocators import greedy
 from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
@@ -74,7 +75,7 @@ def test_the_best_sizes_over_three_kinds(figures: Figures) -> None:
         highs_took.append(perf_counter() - begun)
         assert other.value is not None
         assert found.value >= other.value * (1 - 1e-9)
-        rule = greedy.solver.solve(table, Limits()).value
+        rule = greedy.solve(table, Limits()).value
         assert rule is not None
         behind.append(1.0 - rule / found.value)
     case = "100 tasks, 1,000 nodes of 3 kinds: "

@@ -121,10 +121,10 @@ async def follow(feed: Feed, daemon: LiveDaemon, events: int, most: int) -> Time
     return times
 
 
-async def fill(office: LiveService, tasks: int, largest: int) -> None:
+async def fill(service: LiveService, tasks: int, largest: int) -> None:
     """Hand in tasks."""
     for number in range(tasks):
-        await submit(office, f"t{number}", 1, largest, curve=CURVE, grow_cost_s=8, shrink_cost_s=4, start_cost_s=10)
+        await submit(service, f"t{number}", 1, largest, curve=CURVE, grow_cost_s=8, shrink_cost_s=4, start_cost_s=10)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ async def test_from_an_event_to_the_orders(
     nodes: int, tasks: int, most: int, limit_s: float, tmp_path: Path, figures: Figures
 ) -> None:
     feed = Feed(nodes)
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=tasks)) as (daemon, office, _, _):
-        await fill(office, tasks, min(nodes, 64))
+    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=tasks)) as (daemon, service, _, _):
+        await fill(service, tasks, min(nodes, 64))
         feed.lend(*feed.nodes[: nodes // 2])
         await decided(daemon)
         times = await follow(feed, daemon, EVENTS, most)
@@ -156,8 +156,8 @@ async def test_a_thousand_nodes_are_handed_back_before_a_solver_starts(tmp_path:
         assert go_on.wait(60)
         return solve(table, limits)
 
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=100)) as (daemon, office, _, _):
-        await fill(office, 100, 64)
+    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=100)) as (daemon, service, _, _):
+        await fill(service, 100, 64)
         feed.lend(*feed.nodes)
         await decided(daemon)
         with mock.patch.object(type(exact), "solve", lambda _, table, limits: slowly(table, limits)):
@@ -173,14 +173,14 @@ async def test_a_thousand_nodes_are_handed_back_before_a_solver_starts(tmp_path:
             assert len(began) == 1, "and the second thousand while it thinks"
             go_on.set()
             await decided(daemon)
-        assert feed.released_s - taken < 0.100, "a few milliseconds where nobody else uses the machine"
+        assert feed.released_s - taken < 0.100, "a few milliseconds on an otherwise idle machine"
 
 
 @in_a_loop
 async def test_memory_stays_flat(tmp_path: Path, figures: Figures) -> None:
     feed = Feed(16)
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=6)) as (daemon, office, _, _):
-        await fill(office, 3, 8)
+    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=6)) as (daemon, service, _, _):
+        await fill(service, 3, 8)
         feed.lend(*feed.nodes[:8])
         events, number, half_mb = 0, 0, 0.0
 
@@ -191,7 +191,7 @@ async def test_memory_stays_flat(tmp_path: Path, figures: Figures) -> None:
         daemon.observers.append(count)
         while events < STORM:
             number += 1
-            await something_of_everything(feed, office, number)
+            await something_of_everything(feed, service, number)
             await decided(daemon)
             if not half_mb and events >= STORM // 2:
                 gc.collect()
@@ -202,15 +202,15 @@ async def test_memory_stays_flat(tmp_path: Path, figures: Figures) -> None:
         assert resident_mb() - half_mb < 3.0, "what is remembered of the past has filled up by then"
 
 
-async def something_of_everything(feed: Feed, office: LiveService, number: int) -> None:
+async def something_of_everything(feed: Feed, service: LiveService, number: int) -> None:
     """Let nodes come and go, and a task live from its submission to one of its ends."""
     name = f"s{number}"
-    await submit(office, name, 1, 8, curve=CURVE)
+    await submit(service, name, 1, 8, curve=CURVE)
     for _ in range(25):
         for _ in range(2):
             feed.change(1)
             feed.say()
-        await asyncio.sleep(0)  # and so the yard looks at two of them together
+        await asyncio.sleep(0)  # and so the node manager looks at two of them together
     feed.tell(name, "starting", nodes=["n"])
     feed.tell(name, "confirmed", size=1 + number % 8, step=0)
     for step in range(1, 8):
@@ -224,12 +224,12 @@ async def something_of_everything(feed: Feed, office: LiveService, number: int) 
             for _ in range(3):
                 feed.tell(name, "failed", reason=f"it broke\n{number}" * 50)
         case 2:
-            await office.cancel(ourselves(), name)
+            await service.cancel(ourselves(), name)
         case _:
-            await office.pause(ourselves(), name)
-            await office.resume(ourselves(), name)
+            await service.pause(ourselves(), name)
+            await service.resume(ourselves(), name)
             feed.tell(name, "done", step=7)
-    office.status()
+    service.status()
     await asyncio.sleep(0)
 
 
@@ -241,8 +241,8 @@ def resident_mb() -> float:
 @in_a_loop
 async def test_a_large_pool_at_rest_costs_next_to_nothing(tmp_path: Path, figures: Figures) -> None:
     feed = Feed(MANY)
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=100)) as (daemon, office, _, _):
-        await fill(office, 100, 64)
+    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=100)) as (daemon, service, _, _):
+        await fill(service, 100, 64)
         feed.lend(*feed.nodes)
         await decided(daemon)
         used, begun = time.process_time(), time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from time import perf_counter
 
@@ -14,6 +15,7 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.log.measures import summarise
 from tests.helpers.figures import Figures
+from tests.perf.test_bench_import import timed
 
 pytestmark = pytest.mark.bench
 
@@ -31,6 +33,22 @@ def test_generating_two_weeks_of_summit(figures: Figures) -> None:
     figures.add("times in it", len(log))
     figures.add("columns in memory", sum(c.nbytes for c in (log.times, log.offsets, log.nodes, log.states)) / 1e6, "MB")
     assert took_s < 10
+
+
+GENERATE = """
+from bftrain_datasets.log.log_generator import generate_log
+generate_log(100_000, 2, 0)
+print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def test_generating_two_days_of_a_hundred_thousand_nodes(figures: Figures) -> None:
+    took_s, core_s, peak_kb = timed([sys.executable, "-c", GENERATE])
+    figures.add("generate 100,000 nodes x 2 days", core_s, "s")
+    figures.add("by the clock", took_s, "s")
+    figures.add("memory", int(peak_kb) / 1e3, "MB")
+    assert int(peak_kb) < 600e3
+    assert core_s < 6
 
 
 @pytest.mark.parametrize(("suffix", "most_s"), [(".npz", 1.0), (".csv", 10.0), (".parquet", 3.0)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import solving
+from bftrain import assembly
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
@@ -27,7 +27,7 @@ RISING = ("max-min", "water-filling", "hierarchical", "finish-time", "makespan")
 OBJECTIVES_OF_KINDS = (*RISING, "completion", "proportional", "cost")
 ALLOCATORS = ("fifo", "las", "srtf", "isolated", "proportional-share", "marginal-gain")
 BAR_S = 1.0
-BAR_OF_KINDS_S = 10.0  # the deadline of a decision, unless told otherwise
+BAR_OF_KINDS_S = 10.0  # the deadline of a decision, unless set otherwise
 
 
 def problem(seed: int, *, past: bool, pool: int = 1000) -> AllocationProblem:
@@ -64,7 +64,7 @@ def problem(seed: int, *, past: bool, pool: int = 1000) -> AllocationProblem:
 def test_objectives(name: str, figures: Figures, *, past: bool) -> None:
     took, words = [], set()
     for seed in range(3):
-        solution = solving.solve(replace(problem(seed, past=past), objective=name))
+        solution = assembly.solve(replace(problem(seed, past=past), objective=name))
         assert solution.termination is Termination.OPTIMAL
         took.append(solution.wall_s)
         words.add(solution.solver_words)
@@ -79,7 +79,7 @@ def test_objectives(name: str, figures: Figures, *, past: bool) -> None:
 def test_more_tasks_than_nodes(name: str, figures: Figures) -> None:
     took = []
     for seed in range(3):
-        solution = solving.solve(replace(problem(seed, past=False, pool=60), objective=name))
+        solution = assembly.solve(replace(problem(seed, past=False, pool=60), objective=name))
         took.append(solution.wall_s)
         assert sum(solution.sizes.values()) == 60
     figures.add(f"{name}, 100 new tasks on 60 nodes, worst of 3", 1e3 * max(took), "ms")
@@ -117,7 +117,7 @@ def over_kinds(seed: int, count: int = 35, each: int = 36) -> AllocationProblem:
 def test_over_three_kinds(name: str, figures: Figures) -> None:
     took = []
     for seed in range(3):
-        solution = solving.solve(replace(over_kinds(seed), objective=name), limits=Limits(deadline_s=30.0))
+        solution = assembly.solve(replace(over_kinds(seed), objective=name), limits=Limits(deadline_s=30.0))
         assert solution.termination is Termination.OPTIMAL
         took.append(solution.wall_s)
     figures.add(f"{name}, 35 tasks, 36 nodes of each of three kinds, worst of 3", 1e3 * max(took), "ms")
@@ -129,7 +129,7 @@ def test_over_three_kinds(name: str, figures: Figures) -> None:
 def test_hundreds_of_tasks_over_three_kinds(name: str, count: int, each: int, figures: Figures) -> None:
     took = []
     for seed in range(3):
-        solution = solving.solve(replace(over_kinds(seed, count, each), objective=name))
+        solution = assembly.solve(replace(over_kinds(seed, count, each), objective=name))
         assert solution.termination is Termination.OPTIMAL
         took.append(solution.wall_s)
     figures.add(f"{name}, {count} tasks, {each} nodes of each of three kinds, worst of 3", 1e3 * max(took), "ms")
@@ -138,6 +138,6 @@ def test_hundreds_of_tasks_over_three_kinds(name: str, count: int, each: int, fi
 
 @pytest.mark.parametrize("name", ALLOCATORS)
 def test_allocators(name: str, figures: Figures) -> None:
-    took = [solving.solve(problem(seed, past=True), name).wall_s for seed in range(3)]
+    took = [assembly.solve(problem(seed, past=True), name).wall_s for seed in range(3)]
     figures.add(f"{name}, 100 tasks, 1,000 nodes, worst of 3", 1e3 * max(took), "ms")
     assert max(took) < BAR_S

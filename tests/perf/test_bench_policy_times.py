@@ -1,4 +1,4 @@
-"""How long policies think about ever more tasks: everybody in the registry is asked, and none may grow out of hand."""
+"""How long policies think about ever more tasks: every policy in the registry is timed, and none may grow too fast."""
 
 from __future__ import annotations
 

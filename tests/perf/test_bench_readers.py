@@ -90,5 +90,5 @@ def test_rows(figures: Figures, tmp_path: Path, write: Callable[[], str], most_s
     path.write_text(write())
     found = measured(path)
     found.show(figures, f"{ROWS:,} rows of {write.__name__}")
-    assert found.told["read"] == ROWS
+    assert found.measured["read"] == ROWS
     assert found.core_s < most_s

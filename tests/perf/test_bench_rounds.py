@@ -36,11 +36,11 @@ def replayed(figures: Figures, what: str, tasks: Path, *words: str) -> float:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     core_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    told: dict[str, Any] = json.loads(done.stdout)
+    output: dict[str, Any] = json.loads(done.stdout)
     figures.add(f"{what}, the whole command", core_s, "s")
     figures.add("by the clock", perf_counter() - begin, "s")
-    figures.add("of that the simulation", told["wall_s"], "s")
-    figures.add("mean completion", told["completion_s"]["mean"], "s")
+    figures.add("of that the simulation", output["wall_s"], "s")
+    figures.add("mean completion", output["completion_s"]["mean"], "s")
     return core_s
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_datasets.scheduling.campaigns import UserCampaigns
 from bftrain_datasets.scheduling.cluster import SimulatedCluster
-from bftrain_datasets.scheduling.ostrich import OStrichPolicy
-from bftrain_datasets.scheduling.policy_options import PolicyOptions
+from bftrain_datasets.scheduling.ranked_policies import OStrichPolicy
+from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
+from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.schedules import Row, jobs_of
 from tests.helpers.site_data import site_data
@@ -30,20 +30,20 @@ pytestmark = pytest.mark.bench
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command told, and what it took: by the clock, and of a core.
+    """What a command printed, and what it took: by the clock, and of a core.
 
     The bars are on the second, which other programs on the machine change little; on an idle one both are the same.
     """
 
     took_s: float
     core_s: float
-    told: dict[str, Any]
+    output: dict[str, Any]
 
     def show(self, figures: Figures, what: str) -> None:
         """Print what it took."""
         figures.add(what, self.core_s, "s")
         figures.add("by the clock", self.took_s, "s")
-        figures.add("of that the simulation", self.told["jobs_per_s"], "jobs/s")
+        figures.add("of that the simulation", self.output["jobs_per_s"], "jobs/s")
 
 
 def scheduled(log: Path, folder: Path, *options: str) -> Ended:
@@ -60,7 +60,7 @@ def scheduled(log: Path, folder: Path, *options: str) -> Ended:
 def test_theta(figures: Figures, tmp_path: Path, policy: str) -> None:
     ended = scheduled(site_data("swf/theta_2022.swf.gz"), tmp_path, "--nodes", "4392", "--policy", policy)
     ended.show(figures, f"Theta 2022, {policy}")
-    assert ended.told["done"] == 23_911
+    assert ended.output["done"] == 23_911
     assert ended.core_s < (15 if policy == "easy" else 30)
 
 
@@ -68,7 +68,7 @@ def test_theta(figures: Figures, tmp_path: Path, policy: str) -> None:
 def test_kth(figures: Figures, tmp_path: Path, policy: str) -> None:
     ended = scheduled(site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path, "--policy", policy)
     ended.show(figures, f"KTH-SP2, {policy}")
-    assert ended.told["done"] == 28_489
+    assert ended.output["done"] == 28_489
     assert ended.core_s < 10
 
 
@@ -76,7 +76,7 @@ def test_nasa(figures: Figures, tmp_path: Path) -> None:
     log = site_data("swf/NASA-iPSC-1993-3.1-cln.swf.gz")
     ended = scheduled(log, tmp_path, "--policy", "ostrich", "--first", "3000")
     ended.show(figures, "NASA-iPSC, 3,000 jobs, ostrich")
-    assert (ended.told["nodes"], ended.told["done"], ended.told["beyond_bound"]) == (128, 3000, 0)
+    assert (ended.output["nodes"], ended.output["done"], ended.output["beyond_bound"]) == (128, 3000, 0)
     assert ended.core_s < 1.5
 
 

@@ -136,7 +136,7 @@ def test_interactive_jobs_with_and_without_reserve(cluster: Slurm, figures: Figu
     assert reserved <= alone + 0.1
 
 
-def test_a_hook_takes_no_time_whether_anybody_reads_or_not(tmp_path: Path, figures: Figures) -> None:
+def test_a_hook_takes_no_time_with_or_without_a_reader(tmp_path: Path, figures: Figures) -> None:
     """Slurm runs it at each end of a job; it is compared with a script that does nothing."""
     spool, hook, nothing = tmp_path / "spool", tmp_path / "hook", tmp_path / "nothing"
     tmp_path.chmod(0o700)
@@ -175,14 +175,14 @@ def test_a_hook_takes_no_time_whether_anybody_reads_or_not(tmp_path: Path, figur
 
 
 def test_from_sigterm_to_a_free_node(cluster: Slurm, tmp_path: Path, figures: Figures) -> None:
-    """A node is free when nothing of ours is on it: agent, nursery with torch, and workers that do not want to go."""
+    """A node is free when nothing of ours is on it: agent, prefork server, and workers that end only when killed."""
     took: list[float] = []
     whole: list[float] = []
     for preload, count in PREEMPTIONS.items():
         end_all(cluster)
         some: list[float] = []
         with Pilots(cluster, tmp_path / f"site-{preload}", preload=preload, pending=4) as pilots:
-            launcher = launchers.process(pilots.told.append, pilots.hub)
+            launcher = launchers.process(pilots.messages.append, pilots.hub)
             turn = 0
             while len(some) < count:
                 turn += 1
@@ -216,10 +216,8 @@ def preempted(pilots: Pilots, launcher: Any, task: str, folder: Path) -> tuple[l
     stubborn = "trap '' TERM INT HUP; while :; do sleep 60; done"
     launcher.add(task, {"argv": ["sh", "-c", stubborn], "folder": str(folder / task)})
     launcher.apply([{"action": "start", "task": task, "nodes": list(nodes)}])
-    agents = {
-        node: next(one["pid"] for one in reversed(pilots.told) if one["type"] == "registered" and one["node"] == node)
-        for node in nodes
-    }
+    registered = [one for one in pilots.messages if one["type"] == "registered"]
+    agents = {node: next(one["pid"] for one in reversed(registered) if one["node"] == node) for node in nodes}
     wait_until(lambda: all(workers(pid) for pid in agents.values()), "workers run everywhere", pilots.tell)
     pids = {node: {pid, *descendants(pid)} for node, pid in agents.items()}
     begun = time.time()
@@ -248,5 +246,5 @@ def decided_at(cluster: Slurm, job: str) -> float:
 
 
 def workers(agent: int) -> list[int]:
-    """Give the processes of workers below an agent: those that are not its nursery."""
+    """Give the processes of workers below an agent: those that are not its prefork server."""
     return [pid for pid in descendants(agent) if b"trap" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_replay.sweeping.executors.local_processes import usable_cpus
+from bftrain_replay.forked_pass import usable_cpus
 from tests.helpers.program import bftrain, start
 from tests.helpers.sweeping import outcomes, repeatable
 
@@ -44,8 +44,8 @@ class Swept:
         out, err = running.communicate(timeout=_PATIENCE_S)
         self.wall_s = time.monotonic() - begun_s
         assert running.returncode == 0, err
-        told: dict[str, Any] = json.loads(out)
-        assert (told["points"], told["passes"], told["done"]) == (POINTS, PASSES, POINTS)
+        output: dict[str, Any] = json.loads(out)
+        assert (output["points"], output["passes"], output["done"]) == (POINTS, PASSES, POINTS)
         self.table = repeatable(folder / name)
         self.passes_s = sum(outcome["wall_s"] for outcome in outcomes(folder / name))
 

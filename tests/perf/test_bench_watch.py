@@ -43,10 +43,10 @@ def worked_ms(what: Callable[[], object], times: int = 20) -> float:
 async def looked_at(folder: Path, figures: Figures) -> None:
     async with live_inside(folder) as inside:
         for number in range(TASKS):
-            await submit(inside.office, f"t{number}", largest=64)
+            await submit(inside.service, f"t{number}", largest=64)
         inside.world.lend(*(f"h{number:04}" for number in range(NODES)))
         await decided(inside.daemon)
-        watch = inside.office.watch
+        watch = inside.service.watch
         look_ms = worked_ms(watch._look)  # noqa: SLF001 - what follows each event is measured
         figures.add("after an event or a decision", look_ms, "ms")
         assert look_ms < 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop, apply_actions
+from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop, apply_actions
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import (
     Event,
@@ -21,7 +21,6 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
-from bftrain.values.plan import Plan
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ TASKS = list("abcdef")
 
 @dataclass(frozen=True)
 class Moment:
-    """Events of one moment; now and then nobody decides before the next one."""
+    """Events of one moment; now and then there is no decision before the next one."""
 
     events: tuple[Event, ...]
     decided: bool
@@ -137,7 +136,7 @@ class Model:
         left = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
         self.notes += bool(left - self.pool)
         demanded = self._departures(left & self.pool)
-        assert sorted(map(_as_told, actions[: len(demanded)]), key=str) == sorted(demanded, key=str)
+        assert sorted(map(_as_demanded, actions[: len(demanded)]), key=str) == sorted(demanded, key=str)
         if demanded:
             assert isinstance(actions[0], Release)
         self.plan = apply_actions(self.plan, actions[: len(demanded)])
@@ -201,7 +200,7 @@ class Model:
 
     def _stopped(self, task: str, cause: Cause, rest: list[Action]) -> None:
         if task in self.plan.holdings:
-            assert _as_told(rest[0]) == (Stop, task, frozenset(self.plan.holdings[task]), cause)
+            assert _as_demanded(rest[0]) == (Stop, task, frozenset(self.plan.holdings[task]), cause)
             self.plan = apply_actions(self.plan, [rest.pop(0)])
 
     def _over(self, task: str) -> None:
@@ -238,7 +237,7 @@ class Model:
             assert self.tasks[task].smallest <= len(nodes) <= self.tasks[task].largest
 
 
-def _as_told(action: Action) -> tuple[object, ...]:
+def _as_demanded(action: Action) -> tuple[object, ...]:
     return (type(action), getattr(action, "task", None), frozenset(action.nodes), getattr(action, "cause", None))
 
 
@@ -276,6 +275,6 @@ def go_through(harvester: Harvester, storm: Iterable[Moment], model: Model | Non
             assert harvester.plan == model.plan
             assert harvester.pool_size == len(model.pool)
             assert harvester.unfinished == tuple(model.tasks)
-            assert len([note for note in decision.notes if "'nobody'" not in note]) == model.notes
+            assert len([note for note in decision.notes if "'unknown'" not in note]) == model.notes
             model.notes = 0
     return decisions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from bftrain.config import Settings
-from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -22,7 +22,6 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
-from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination

@@ -1,4 +1,4 @@
-"""Whatever stands in a file: it is read, or refused in words. Never a traceback."""
+"""Any file is read, or refused in words. Never a traceback."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.workloads.task_generators import generate_mix
+from tests.helpers.transitions import log_from_transitions
 
 LOG = log_from_transitions(
     [(0.0, "a", NodeState.IDLE), (5.0, "b", NodeState.DOWN), (7.5, "a", NodeState.BUSY)], node_names="cab", end_s=9

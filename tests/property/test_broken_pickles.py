@@ -1,4 +1,4 @@
-"""Whatever is in a pickle: a table, or a refusal in words. Never a traceback, and nothing is ever run."""
+"""Any pickle gives a table, or a refusal in words. Never a traceback, and nothing is ever run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrain.errors import BadInput
 from bftrain_datasets.published.frame import ADMITTED, SavedFrame, load_frame
-from bftrain_datasets.published.log import NodeTransitions, transitions_of
+from bftrain_datasets.readers.ndstat import NodeTransitions, transitions_of
 from tests.helpers import pickles
 
 SAVED = sorted((Path(__file__).parents[1] / "unit/datasets/pickles").glob("*.pkl"))

@@ -40,9 +40,7 @@ def broken(draw: st.DrawFn, sample: bytes) -> bytes:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
-def test_whatever_a_file_holds_it_is_read_or_refused(
-    tmp_path: Path, name: str, sample: bytes, data: st.DataObject
-) -> None:
+def test_any_file_is_read_or_refused(tmp_path: Path, name: str, sample: bytes, data: st.DataObject) -> None:
     options = data.draw(
         st.fixed_dictionaries(
             {"counts": st.booleans(), "timezone": st.sampled_from([None, "Europe/Berlin", "+14:00"])},

@@ -1,4 +1,4 @@
-"""Whatever is told to the builder: the log keeps its promises, and files and selections keep the log."""
+"""For any transitions: the log keeps its promises, and files and selections keep the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUFFIXES = [".npz", ".csv", *([".parquet"] if find_spec("pyarrow") else [])]
 
 
 @st.composite
-def told(draw: st.DrawFn) -> tuple[list[str], list[Transition]]:
+def transitions_by_node(draw: st.DrawFn) -> tuple[list[str], list[Transition]]:
     """Draw node names and transitions of them in no order, with repeats and several at one time."""
     names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
     one = st.tuples(TIMES, st.sampled_from(names), st.sampled_from(NodeState))
@@ -37,7 +37,7 @@ def built(names: list[str], transitions: list[Transition]) -> EventLog:
     return builder.build(end_s=max(time for time, _, _ in transitions) + 10.0)
 
 
-@given(told())
+@given(transitions_by_node())
 def test_the_log_knows_the_state_of_every_node_at_every_time(what: tuple[list[str], list[Transition]]) -> None:
     names, transitions = what
     log = built(names, transitions)
@@ -49,14 +49,14 @@ def test_the_log_knows_the_state_of_every_node_at_every_time(what: tuple[list[st
         assert log.states_at(moment).tolist() == [state[name] for name in log.node_names]
 
 
-@given(told())
+@given(transitions_by_node())
 def test_every_transition_is_accounted_for(what: tuple[list[str], list[Transition]]) -> None:
     counts = built(*what).provenance.counts
     outcomes = ("used", "superseded", "repeated", "stated_busy")
     assert counts["transitions"] == len(what[1]) == sum(counts[outcome] for outcome in outcomes)
 
 
-@given(told())
+@given(transitions_by_node())
 def test_replaying_the_events_by_hand_gives_pool_sizes_and_idle_time(
     what: tuple[list[str], list[Transition]],
 ) -> None:
@@ -84,7 +84,7 @@ def test_replaying_the_events_by_hand_gives_pool_sizes_and_idle_time(
     assert {time: known[time] for time in sizes} == sizes
 
 
-@given(told(), st.sampled_from(SUFFIXES))
+@given(transitions_by_node(), st.sampled_from(SUFFIXES))
 def test_files_give_back_what_was_saved(what: tuple[list[str], list[Transition]], suffix: str) -> None:
     log = built(*what)
     with TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def test_files_give_back_what_was_saved(what: tuple[list[str], list[Transition]]
         assert load_log(path) == log
 
 
-@given(told(), st.data())
+@given(transitions_by_node(), st.data())
 def test_selecting_parts_conserves_idle_time(what: tuple[list[str], list[Transition]], data: st.DataObject) -> None:
     log = built(*what)
     cut_s = data.draw(st.floats(log.start_s, log.end_s, allow_nan=False))
@@ -107,7 +107,7 @@ def test_selecting_parts_conserves_idle_time(what: tuple[list[str], list[Transit
     assert log.select().sha256 == log.sha256
 
 
-@given(told())
+@given(transitions_by_node())
 def test_any_log_can_be_summarised(what: tuple[list[str], list[Transition]]) -> None:
     summary = summarise(built(*what))
     assert 0 <= summary.idle_share <= 1 + 1e-9

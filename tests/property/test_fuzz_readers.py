@@ -1,4 +1,4 @@
-"""Whatever bytes a reader is given: a log, or a refusal in words; every row in the books; in bounded time.
+"""Any bytes give a log, or a refusal in words; every row in the books; in bounded time.
 
 Readers of other packages are tried too, if they are installed. ``HYPOTHESIS_PROFILE=explore`` looks for new examples;
 what it found stands below, so that it is tried for ever.

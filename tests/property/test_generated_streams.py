@@ -58,7 +58,7 @@ def streams(tasks: tuple[TaskSpec, ...], options: dict[str, Any]) -> dict[str, l
     rigid = not options["elastic"]
     gang = [task.min_nodes if rigid else None for task in tasks]
     times = [
-        # Of an elastic task the gang is not told, and by any of them its duration is another
+        # Of an elastic task the gang is not given, and with any of them its duration is another
         round((task.work_samples or 0) / task.curve.speed(task.min_nodes), 3) if rigid else None
         for task in tasks
     ]

@@ -1,4 +1,4 @@
-"""Whatever happens, and whoever decides, the plan keeps its invariants; a naive model follows every action."""
+"""With any events and any solver the plan keeps its invariants; a naive model follows every action."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.deciding.admission import FirstComeAdmission
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.values import wire
 from bftrain.values.actions import Release
 from bftrain.values.events import NodesLeft
-from bftrain_solvers.equal_share import solver as equal_share
+from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
-from bftrain_solvers.greedy import solver as greedy
 from tests.property.storms import Model, Moment, go_through, storms
 from tests.unit.core import parts
 
@@ -155,13 +154,13 @@ def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: in
         if moment.decided:
             first.decide(moment.events[-1].time_s)
     other = fresh()
-    other.take_up(wire.decode(wire.encode(first.standing), HarvesterSnapshot))
+    other.restore(wire.decode(wire.encode(first.snapshot), HarvesterSnapshot))
     for moment in storm[cut:]:
         assert other.absorb(*moment.events) == first.absorb(*moment.events)
         if moment.decided:
             time_s = moment.events[-1].time_s
             assert other.decide(time_s).same_as(first.decide(time_s))
-        assert other.standing == first.standing
+        assert other.snapshot == first.snapshot
 
 
 @settings(max_examples=60)
@@ -173,13 +172,13 @@ def test_following_its_decisions_leads_to_where_it_stood(storm: list[Moment], se
         assert follower.absorb(*moment.events) == decider.absorb(*moment.events)
         if moment.decided:
             follower.follow(decider.decide(moment.events[-1].time_s))
-        assert follower.standing == decider.standing
+        assert follower.snapshot == decider.snapshot
 
 
 @settings(max_examples=60)
 @given(storm=storms(), seed=st.integers(0, 99))
 def test_events_between_a_question_and_its_answer_never_lead_to_a_wrong_plan(storm: list[Moment], seed: int) -> None:
-    """Whoever asks again whenever its question is outdated decides as one who took all in first."""
+    """Asking again after each outdated question gives the decision of one that took all events in first."""
     core = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput)
     model = Model(max_failures=3)
     question = core.ask(0.0)
@@ -189,6 +188,6 @@ def test_events_between_a_question_and_its_answer_never_lead_to_a_wrong_plan(sto
         if core.outdated(question):
             question = core.ask(moment.events[-1].time_s)
             choice = core.answer(question)
-        model.decided(core.settle(question, choice))
+        model.decided(core.finish_decision(question, choice))
         assert core.plan == model.plan
         question = core.ask(core.time_s)

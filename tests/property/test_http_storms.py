@@ -1,4 +1,4 @@
-"""Whatever bytes come: HTTP never raises, always hangs up in the end, answers in HTTP, and takes little memory."""
+"""For any bytes: HTTP never raises, always hangs up in the end, answers in HTTP, and takes little memory."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def statuses_of(seen: bytes, asked: list[Request]) -> list[int]:
     found: list[int] = []
     methods = [request.method for request in asked]
     rest = seen
-    while rest and rest != GO_ON:  # told to go on, it went
+    while rest and rest != GO_ON:  # asked to go on, it went
         # What was refused is not among the requests: its answer has a body, or was to a HEAD
         ways = [methods[len(found)]] if len(found) < len(methods) else ["GET", "HEAD"]
         answers = [answer for method in ways if (answer := one_answer(rest, method)) is not None]

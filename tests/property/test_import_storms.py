@@ -16,7 +16,7 @@ from bftrain.nodesets import expand
 from bftrain_datasets.importing import occupancy
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
-from bftrain_datasets.importing.log_warnings import all_idle
+from bftrain_datasets.importing.pipeline import all_idle
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.eventlog import NodeState
@@ -96,7 +96,7 @@ def test_a_log_is_what_a_model_of_every_second_says(
     except BadInput:
         assert not different or begin >= end
         return
-    rows = intake.tally.rows()
+    rows = intake.rows()
     assert (rows.read, rows.used, sum(rows.aside.values())) == (
         *(len(jobs), len(different)),
         outside + len(mine) - len(different),
@@ -110,7 +110,7 @@ def test_a_log_is_what_a_model_of_every_second_says(
         [[BUSY if held[name][at] else IDLE for at in range(begin, int(end))] for name in log.node_names]
     )
     assert np.array_equal(seconds_of(log), expected)
-    found = {each.name: each.node_s for each in intake.tally.findings()}
+    found = {each.name: each.node_s for each in intake.findings()}
     over = sum(count - 1 for seconds in held.values() for count in seconds.values())
     assert found.get("shared", 0.0) + found.get("held_twice", 0.0) == over
     running = any(job[4] for job in different.values())
@@ -127,7 +127,7 @@ def test_the_order_of_rows_does_not_matter(jobs: list[Job], seed: object) -> Non
             intake.row(line)
             intake.job(str(job[0]), DAY + job[1], DAY + job[1] + job[2], ",".join(sorted(job[3])))
         log = occupancy.log_from_jobs(intake)
-        found = {each.name: (each.count, each.node_s) for each in intake.tally.findings() if each.name != "unsorted"}
+        found = {each.name: (each.count, each.node_s) for each in intake.findings() if each.name != "unsorted"}
         for pair in ("shared", "held_twice"):  # which of two that begin at once comes second is open
             found.pop(pair, None)
         return log.sha256, found

@@ -1,4 +1,4 @@
-"""Whatever was recorded of a storm leads to the same decisions again, and a restart anywhere changes nothing."""
+"""The record of any storm leads to the same decisions again, and a restart anywhere changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to nodes of several kinds, no task ever holds two kinds, and none is given more than there are."""
+"""With any events of nodes of several kinds, no task ever holds two kinds, and none is given more than there are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.values import wire
-from bftrain.values.actions import Grow, Release, Shrink, Start, Stop, apply_actions
+from bftrain.values.actions import Grow, Plan, Release, Shrink, Start, Stop, apply_actions
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import (
     Event,
@@ -25,11 +25,9 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
-from bftrain.values.plan import Plan
 from bftrain.values.task import TaskSpec
-from bftrain_solvers.equal_share import solver as equal_share
+from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
-from bftrain_solvers.greedy import solver as greedy
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -128,7 +126,7 @@ class Watch:
         assert not any(isinstance(action, Release) for action in decision.actions)
         self.plan = apply_actions(self.plan, decision.actions)
         assert self.plan.holdings == harvester.held
-        told_apart = any(self.kind.values())
+        with_kinds = any(self.kind.values())
         for task, nodes in self.plan.holdings.items():
             (kind,) = {self.kind[node] for node in nodes}
             assert decision.kinds.get(task, "") == kind
@@ -142,7 +140,7 @@ class Watch:
                 assert acts in ([], [Grow], [Shrink], [Start])
                 assert set(was) <= set(nodes) or set(nodes) <= set(was)
         assert set(decision.kinds) <= set(self.plan.holdings)
-        assert told_apart or not decision.kinds
+        assert with_kinds or not decision.kinds
 
 
 @pytest.mark.parametrize("solver", [exact, greedy, equal_share], ids=["exact", "greedy", "equal-share"])
@@ -163,14 +161,14 @@ def test_deciding_following_and_going_on_elsewhere_come_to_the_same(storm: list[
     deciding, following = (Harvester(solver=exact, objective=throughput, fallback=greedy) for _ in range(2))
     for moment in storm:
         moved = Harvester(solver=exact, objective=throughput, fallback=greedy)
-        moved.take_up(wire.decode(wire.encode(deciding.standing), HarvesterSnapshot))
-        assert moved.standing == deciding.standing
+        moved.restore(wire.decode(wire.encode(deciding.snapshot), HarvesterSnapshot))
+        assert moved.snapshot == deciding.snapshot
         for harvester in (deciding, following, moved):
             harvester.absorb(*moment)
         decision = deciding.decide(deciding.time_s)
         assert moved.decide(moved.time_s).same_as(decision)
         following.follow(wire.decode(wire.encode(decision), type(decision)))
-        assert moved.standing == following.standing == deciding.standing
+        assert moved.snapshot == following.snapshot == deciding.snapshot
 
 
 @settings(max_examples=40)

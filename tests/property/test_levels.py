@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.deciding.levels import UserGroup
-from bftrain_solvers.max_min.one_kind import LevelsReached
-from bftrain_solvers.max_min.steps import ladder
-from bftrain_solvers.max_min.user_groups import GroupBudget, divided
+from bftrain_solvers.max_min.one_kind import GroupBudget, LevelsReached, divided, ladder
 
 # Few different numbers, so that many are equally badly off
 _ROW = st.lists(st.sampled_from([-inf, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0]), max_size=4).map(lambda rest: [0.0, *rest])
@@ -34,7 +32,7 @@ def climbed(rows: list[list[float]], pool: int, first: int | None = None) -> Lev
 
 @settings(max_examples=400)
 @given(_ROWS, _POOL)
-def test_nobody_could_be_better_off(rows: list[list[float]], pool: int) -> None:
+def test_no_task_could_be_better_off(rows: list[list[float]], pool: int) -> None:
     climb = climbed(rows, pool)
     assert climb.sure
     assert sum(climb.sizes()) == pool - climb.free <= pool

@@ -15,11 +15,11 @@ from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, 
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
-from bftrain_replay.tables.replayed_task import TaskState
+from bftrain_replay.tables import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bftrain.values.decision import Decision
     from bftrain.values.events import Event
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.tables.replayed_task import TaskRecord
+    from bftrain_replay.tables import TaskRecord
 
 NODES = tuple("abcdef")
 LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}
@@ -233,5 +233,5 @@ def assert_same(wanted: Simulated, record: TaskRecord) -> None:
     assert record.lost_rescaling_samples == pytest.approx(wanted.lost["rescaling"], **near)
     assert record.lost_start_up_samples == pytest.approx(wanted.lost["start_up"], **near)
     assert record.owed_samples == pytest.approx(math.fsum(one.samples for one in wanted.owed), **near)
-    # In whatever way progress is kept, it is nowhere behind its begin
+    # With any way of keeping progress, it is nowhere behind its begin
     assert -1e-6 <= wanted.saved <= wanted.done + 1e-6

@@ -1,4 +1,4 @@
-"""Whatever the log and the tasks: the books balance, nothing runs backwards, and it repeats."""
+"""For any log and tasks: the accounts balance, nothing runs backwards, and it repeats."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
-from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.simulation.decision_delay import DecisionDelay
+from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
-from bftrain_replay.simulation.rules import semantics_of
+from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
 from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.tables.replayed_task import TaskState
+from bftrain_replay.tables import TaskState
+from tests.helpers.transitions import log_from_transitions
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -82,7 +80,7 @@ def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_aft
 
 @st.composite
 def ways(draw: DrawFn) -> ReplaySettings:
-    """Ways to replay: published, or realistic with everything that a virtual clock can be told."""
+    """Ways to replay: published, or realistic with all options of the virtual clock."""
     plain = ReplaySettings(solver=draw(solvers), max_tasks=draw(st.integers(1, 6)), objective=draw(objectives))
     if draw(st.booleans()):
         return replace(plain, semantics="published")
@@ -109,8 +107,8 @@ def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySe
         assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
     stretches = list(result.over_time_rows())
     for column, node_s in ((2, result.idle_node_s), (3, result.used_node_s)):
-        told = math.fsum((row[1] - row[0]) * row[column] for row in stretches)
-        assert math.isclose(told, node_s, rel_tol=1e-9, abs_tol=1e-6)
+        in_table = math.fsum((row[1] - row[0]) * row[column] for row in stretches)
+        assert math.isclose(in_table, node_s, rel_tol=1e-9, abs_tol=1e-6)
     harvest = [row[4] for row in stretches]
     assert (stretches[-1][1], harvest[-1]) == (result.simulated_s, result.harvested_samples)
     if how.semantics == REALISTIC:

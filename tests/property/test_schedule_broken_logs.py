@@ -1,4 +1,4 @@
-"""Whatever stands in an SWF log: a schedule, or a refusal in words; in bounded time."""
+"""Any SWF log gives a schedule, or a refusal in words; in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the jobs and the policy: nodes are not held twice, nobody starts too early, promises and books hold."""
+"""For any jobs and policy: nodes are not held twice, no job starts too early, promises and accounts hold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bftrain.nodesets import expand
 from bftrain_datasets.log.provenance import LogProvenance
-from bftrain_datasets.scheduling.easy import EasyBackfill
-from bftrain_datasets.scheduling.fcfs import FirstComePolicy
 from bftrain_datasets.scheduling.job_placement import place
+from bftrain_datasets.scheduling.queue_policies import EasyBackfill, FirstComePolicy
 from bftrain_datasets.scheduling.schedule_figures import held_s, job_figures
 from tests.helpers.schedules import Row, jobs_of, scheduled
 

@@ -1,4 +1,4 @@
-"""Every policy starts every job when the slow and plain simulator does, which plans all anew every minute."""
+"""Every policy starts every job when the slow and plain simulator does, which plans all again every minute."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def fast(found: list[SlowJob]) -> list[Row]:
 @settings(max_examples=60)
 @given(found=jobs, shares=st.lists(st.sampled_from((1.0, 2.0, 0.5)), min_size=3, max_size=3), depth=st.integers(1, 6))
 def test_the_same_starts(policy: str, estimates: str, found: list[SlowJob], shares: list[float], depth: int) -> None:
-    told = shares[: len({job.user for job in found})]
-    slow = SlowMachine(found, NODES, estimates, depth=depth, gap=10, shares=told)
+    given_shares = shares[: len({job.user for job in found})]
+    slow = SlowMachine(found, NODES, estimates, depth=depth, gap=10, shares=given_shares)
     minutes = slow.run(policy)
-    made = scheduled(fast(found), NODES, policy, estimates, shares=told, depth=depth)
+    made = scheduled(fast(found), NODES, policy, estimates, shares=given_shares, depth=depth)
     assert [start_s / 60 for start_s in made.start_s] == [start - found[0].submit for start in minutes]
     if policy == "conservative":
         promised = [(slow.first_promise[job] - found[0].submit) * 60.0 for job in range(len(found))]

@@ -1,4 +1,4 @@
-"""Nodes by weight over several kinds: what a kind has is divided as if there were no other, where nobody can choose."""
+"""Nodes by weight over several kinds: nodes of a kind are divided as if alone, where no task can choose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bftrain import solving
+from bftrain import assembly
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from tests.helpers.policy_cases import plain
 
@@ -24,9 +24,9 @@ def confined(draw: st.DrawFn) -> CompetingTask:
 
 
 def shares(tasks: list[CompetingTask], **pools: int) -> dict[str, int]:
-    told_apart = pools if len(pools) > 1 else {}
-    problem = AllocationProblem(pool=sum(pools.values()), pools=told_apart, horizon_s=60.0, tasks=tuple(tasks))
-    return dict(solving.solve(problem, "proportional-share").sizes)
+    by_kind = pools if len(pools) > 1 else {}
+    problem = AllocationProblem(pool=sum(pools.values()), pools=by_kind, horizon_s=60.0, tasks=tuple(tasks))
+    return dict(assembly.solve(problem, "proportional-share").sizes)
 
 
 @given(st.lists(confined(), max_size=6), _POOLS)
@@ -39,10 +39,10 @@ def test_shares_follow_weights_within_what_kinds_allow(tasks: list[CompetingTask
 
 
 @given(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=1, max_size=6), _POOLS)
-def test_nobody_has_more_for_his_weight_than_a_step_beyond_one_who_is_confined(
+def test_no_task_has_more_for_its_weight_than_a_step_beyond_a_confined_one(
     weights: list[float], pools: dict[str, int]
 ) -> None:
-    """One who can go anywhere takes nothing away from those who cannot, beyond his own part."""
+    """A task that can go anywhere takes nothing from those that cannot, beyond its own part."""
     curve = plain("any", *(float(size) for size in range(1, 25))).curve
     tasks = [
         CompetingTask(name=f"t{place}", max_nodes=24, curve=curve, curves={"b": curve}, weight=weight)

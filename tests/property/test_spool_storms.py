@@ -1,4 +1,4 @@
-"""The spool under whatever may come: bytes of any kind, parts, repetitions, any order, clocks that jump."""
+"""The spool under any input: bytes of any kind, parts, repetitions, any order, clocks that jump."""
 
 from __future__ import annotations
 

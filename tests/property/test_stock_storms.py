@@ -1,4 +1,4 @@
-"""The stock of pilots beside a simulated scheduler, whatever happens there: never too much, in the end enough."""
+"""The stock of pilots beside a simulated scheduler, with any events there: never too much, in the end enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever value is written can be read back, is equal to what it was, and is written the same again."""
+"""Any value that is written can be read back, is equal to what it was, and is written the same again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from bftrain import config
 from bftrain.values import wire
-from bftrain.values.actions import Action
+from bftrain.values.actions import Action, Plan
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
-from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.task import TaskSpec

@@ -43,8 +43,8 @@ def tables(draw: st.DrawFn) -> ValueTable:
     )
     curve = SpeedCurve(nodes=(1,), rate=(1.0,))
     tasks = tuple(CompetingTask(name=f"t{place}", max_nodes=_LARGEST, curve=curve) for place in range(len(rows)))
-    told_apart = pools if kinds > 1 else {}
-    problem = AllocationProblem(pool=sum(pools.values()), pools=told_apart, horizon_s=1.0, tasks=tasks)
+    by_kind = pools if kinds > 1 else {}
+    problem = AllocationProblem(pool=sum(pools.values()), pools=by_kind, horizon_s=1.0, tasks=tasks)
     return ValueTable(problem=problem, values=np.array(rows), coupling=coupling)
 
 
@@ -65,7 +65,7 @@ def found_in(table: ValueTable, solution: Solution) -> tuple[list[float], float]
 
 @settings(max_examples=300, deadline=None)
 @given(tables())
-def test_nobody_could_be_better_off_and_what_is_not_the_most_is_said(table: ValueTable) -> None:
+def test_no_task_could_be_better_off_and_what_is_not_the_most_is_said(table: ValueTable) -> None:
     best_levels, most = max(reached(table, chosen) for chosen in divisions(table))
     solution = exact.solver.solve(table, Limits())
     levels, done = found_in(table, solution)
@@ -73,7 +73,7 @@ def test_nobody_could_be_better_off_and_what_is_not_the_most_is_said(table: Valu
         assert levels[:1] == best_levels[:1]
         return
     assert levels == best_levels
-    told = [
+    bounds_named = [
         float(figure) / 100.0 * (done if percent else 100.0) for figure, percent in _MORE.findall(solution.solver_words)
     ]
-    assert done <= most <= done + max(told, default=0.0) + 1e-9
+    assert done <= most <= done + max(bounds_named, default=0.0) + 1e-9

@@ -6,6 +6,7 @@ One request after the other on a connection; small bodies; slow or silent client
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ import h11
 
 JSON: Final = "application/json"
 LARGEST_BODY: Final = 1 << 20
+_TOO_LARGE: Final = f"the body is larger than {LARGEST_BODY} bytes"
+# More digits than h11 reads as a number
+_ABSURD_LENGTH: Final = re.compile(rb"^content-length:[ \t]*\d{20,}[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _LARGEST_HEAD: Final = 32 * 1024
 _MOST_PIECES: Final = 2048  # of a body: reading a byte at a time would keep us from everything else
 _CHUNK: Final = 65536
@@ -57,7 +61,6 @@ class BadRequest(Exception):
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
         self.status = status
-        self.words = words
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
@@ -95,23 +98,20 @@ Refuse = Callable[[int, str], Response]
 
 
 class _Talk:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
         self._head_only = False  # what is asked for now has an answer without a body
+        self._begun = b""  # what arrived of its head
 
     async def turn(self, handle: Handle, refuse: Refuse) -> bool:
-        """Answer one request; tell whether another may come."""
         try:
             request = await self._request()
-        except BadRequest as error:
-            await self.last(refuse(error.status, error.words))
-            return False
-        except h11.RemoteProtocolError as error:
-            await self.last(refuse(error.error_status_hint, str(error)))
+        except (BadRequest, h11.RemoteProtocolError) as error:
+            status = error.status if isinstance(error, BadRequest) else error.error_status_hint
+            absurd = isinstance(error, h11.RemoteProtocolError) and _ABSURD_LENGTH.search(self._begun)
+            await self.last(refuse(413, _TOO_LARGE) if absurd else refuse(status, str(error)))
             return False
         if request is None:
             return False
@@ -123,7 +123,6 @@ class _Talk:
         return True
 
     async def last(self, response: Response) -> None:
-        """Answer, and hang up."""
         await self._answer(response, last=True)
         await self._linger()
 
@@ -138,11 +137,11 @@ class _Talk:
 
     async def _request(self) -> Request | None:
         """Read a request; nothing if the client left instead, or had nothing to ask for a long time."""
-        self._head_only = False
+        self._head_only, self._begun = False, b""
         event = self._state.next_event()
         if event is h11.NEED_DATA:
             async with asyncio.timeout(_IDLE_S):
-                await self._more()
+                await self._read()
         try:
             async with asyncio.timeout(_HEAD_S):
                 return await self._whole(event)
@@ -154,6 +153,12 @@ class _Talk:
         if not isinstance(head, h11.Request):
             return None
         self._head_only = head.method == b"HEAD"
+        fields = dict(head.headers)
+        length = fields.get(b"content-length")
+        if length is not None and b"transfer-encoding" in fields:  # a proxy between us may believe the other one
+            raise BadRequest(400, "it has both Transfer-Encoding and Content-Length")
+        if int(length or 0) > LARGEST_BODY:
+            raise BadRequest(413, _TOO_LARGE)
         body, pieces = bytearray(), 0
         if self._state.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -161,18 +166,21 @@ class _Talk:
             body += event.data
             pieces += 1
             if len(body) > LARGEST_BODY or pieces > _MOST_PIECES:
-                raise BadRequest(413, f"the body is larger than {LARGEST_BODY} bytes, or in too many pieces")
+                raise BadRequest(413, f"{_TOO_LARGE}, or in too many pieces")
         if not isinstance(event, h11.EndOfMessage):
             return None
         return _read(head, bytes(body))
 
     async def _event(self) -> object:
         while (event := self._state.next_event()) is h11.NEED_DATA:
-            await self._more()
+            await self._read()
         return event
 
-    async def _more(self) -> None:
-        self._state.receive_data(await self._reader.read(_CHUNK))
+    async def _read(self) -> None:
+        data = await self._reader.read(_CHUNK)
+        if self._state.their_state is h11.IDLE:
+            self._begun += data
+        self._state.receive_data(data)
 
     async def _answer(self, response: Response, *, last: bool = False) -> None:
         if self._state.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:

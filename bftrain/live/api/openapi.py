@@ -1,19 +1,85 @@
-"""OpenAPI: the description of the API for programs, made from the routes and from the forms that they take and give."""
+"""Routes of the API, and OpenAPI: their description for programs, made from the forms that they take and give."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 
 from bftrain.live.api.http_connection import JSON, LARGEST_BODY
+from bftrain.live.api.service import LiveService
+from bftrain.live.model.callers import Caller
 from bftrain.live.model.schemas import Refused
 from bftrain.version import __version__
 
-if TYPE_CHECKING:
-    from bftrain.live.api.route import Route
+
+@dataclass(frozen=True, kw_only=True)
+class RouteRequest:
+    """One request as a route sees it: who asks, what stands in the address, and what was sent."""
+
+    caller: Caller
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
+Answer = Callable[[LiveService, RouteRequest], Any]  # the answer, or what can be awaited for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """What may stand behind the ``?``: in words, and as a JSON schema."""
+
+    about: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One address. ``{name}`` in the path is handed over.
+
+    ``takes`` and ``gives`` are the forms of the bodies; an answer of ``kind`` JSON is made from what ``answer`` gives.
+    ``operators``: others are refused. ``public``: open over TCP without the token.
+    """
+
+    method: str
+    path: str
+    about: str
+    answer: Answer
+    takes: type | None = None
+    gives: Any
+    kind: str = JSON
+    query: Mapping[str, Parameter] = field(default_factory=dict)
+    operators: bool = False
+    public: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path, split at slashes."""
+        return tuple(self.path.split("/")[1:])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the path."""
+        return tuple(part.strip("{}") for part in self.parts if part.startswith("{"))
+
+    def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
+        """Give what stands where the path has names; nothing if the address is another one."""
+        if len(path) != len(self.parts):
+            return None
+        found = {}
+        for part, given in zip(self.parts, path, strict=True):
+            if part.startswith("{"):
+                found[part.strip("{}")] = given
+            elif part != given:
+                return None
+        return found
+
+
+# -- their description
 
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """\
@@ -59,7 +125,8 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     routes = described(routes)
     kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None and kind is not bytes]
     found, components = msgspec.json.schema_components([*kinds, Refused], ref_template=_SCHEMAS)
-    schemas = dict(zip(map(_key, [*kinds, Refused]), found, strict=True))
+    schemas = dict(zip(map(repr, [*kinds, Refused]), found, strict=True))
+    refused = {JSON: {"schema": schemas[repr(Refused)]}}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
@@ -78,7 +145,9 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {_refusal(status): _refused(words, schemas) for status, words in _REFUSALS.items()},
+            "responses": {
+                f"Refused{status}": {"description": words, "content": refused} for status, words in _REFUSALS.items()
+            },
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -92,70 +161,42 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     return plain
 
 
-def _key(kind: Any) -> str:  # noqa: ANN401 - a type, or what stands for several
-    return repr(kind)
-
-
 def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
     kind = route.kind.partition(";")[0]
-    given = {} if route.gives is bytes else schemas[_key(route.gives)]
+    given = {} if route.gives is bytes else schemas[repr(route.gives)]
     if kind not in {JSON, "application/octet-stream"}:
         given = {"type": "string", "contentMediaType": JSON, "contentSchema": given} if given else {"type": "string"}
+    parts = [part.strip("{}").replace(".", "_") for part in route.parts if part != "v1"]
+    refusals = [400, 401, 408, 413, 421, 431, 500, 503]
+    refusals += [403] if route.operators else []
+    refusals += [404] if route.names else []
+    refusals += [409] if route.method == "POST" or route.kind == "text/event-stream" else []
+    refusals += [415] if route.takes is not None else []
     operation: dict[str, Any] = {
-        "operationId": _identifier(route),
+        "operationId": "_".join([route.method.lower(), *parts]),
         "summary": route.about,
         "tags": [_TAG_OF.get(route.parts[1] if len(route.parts) > 1 else "", "run")],
         "responses": {
             "200": {"description": "What was asked for.", "content": {kind: {"schema": given}}},
-            **{str(status): {"$ref": f"#/components/responses/{_refusal(status)}"} for status in _refusals(route)},
+            **{str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in sorted(refusals)},
         },
     }
     if route.operators:
         operation["description"] = "For operators."
+    text = {"type": "string", "minLength": 1}
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}, **_words(name)}
+        {"name": name, "in": "path", "required": True, "schema": text, "description": _NAMES[name]}
         for name in route.names
     ]
     parameters += [
-        {"name": name, "in": "query", "schema": dict(one.schema), "description": _sentence(one.about)}
+        {"name": name, "in": "query", "schema": dict(one.schema), "description": one.about}
         for name, one in route.query.items()
     ]
     if parameters:
         operation["parameters"] = parameters
     if route.takes is not None:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[_key(route.takes)]}}}
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[repr(route.takes)]}}}
     return operation
-
-
-def _refusals(route: Route) -> list[int]:
-    """Name the statuses of refusals that a route can answer with."""
-    found = [400, 401, 408, 413, 421, 431, 500, 503]
-    found += [403] if route.operators else []
-    found += [404] if route.names else []
-    found += [409] if route.method == "POST" or route.kind == "text/event-stream" else []
-    found += [415] if route.takes is not None else []
-    return sorted(found)
-
-
-def _identifier(route: Route) -> str:
-    parts = [part.strip("{}").replace(".", "_") for part in route.parts if part != "v1"]
-    return "_".join([route.method.lower(), *parts])
-
-
-def _refusal(status: int) -> str:
-    return f"Refused{status}"
-
-
-def _refused(words: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": words, "content": {JSON: {"schema": schemas[_key(Refused)]}}}
-
-
-def _words(name: str) -> dict[str, str]:
-    return {"description": _NAMES[name]}
-
-
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is

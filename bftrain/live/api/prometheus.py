@@ -1,17 +1,17 @@
-"""LiveMetrics: figures of a live run for Prometheus. No name of a user, a task or a node is among them."""
+"""Figures of a live run in the text form that Prometheus reads, version 0.0.4; they name no user, task or node."""
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from bftrain.live.api import prometheus_text
-from bftrain.live.api.prometheus_text import Histogram, MetricFamily, by, counter, gauge
 from bftrain.live.model.schemas import RUN_STATES, state_of
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
@@ -22,27 +22,13 @@ from bftrain.values.events import (
     TaskCancelled,
     TaskFailed,
     TaskFinished,
-    TaskMeasured,
-    TaskPaused,
-    TaskResumed,
-    TaskSubmitted,
 )
 from bftrain.version import __version__
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
 
-_EVENTS: Final = (
-    NodesJoined,
-    NodesLeft,
-    TaskSubmitted,
-    TaskFinished,
-    TaskCancelled,
-    TaskPaused,
-    TaskResumed,
-    TaskFailed,
-    TaskMeasured,
-)
+KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 _CHANGES: Final = ("start", "grow", "shrink", "stop")
 _ENDS: Final = ("done", "failed", "cancelled")
 _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
@@ -50,12 +36,89 @@ _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
+class MetricFamily(NamedTuple):
+    """All series of one name. ``kind`` is counter, gauge or histogram; a series is a suffix, labels and a value."""
+
+    name: str
+    kind: str
+    about: str
+    series: Sequence[tuple[str, Mapping[str, str], float]]
+
+
+def counter(name: str, about: str, value: float) -> MetricFamily:
+    """Give something that only grows; its name ends with ``_total``."""
+    return MetricFamily(name, "counter", about, [("", {}, value)])
+
+
+def gauge(name: str, about: str, value: float) -> MetricFamily:
+    """Give something that rises and falls."""
+    return MetricFamily(name, "gauge", about, [("", {}, value)])
+
+
+def by(label: str, name: str, kind: str, about: str, values: Mapping[str, float]) -> MetricFamily:
+    """Give one series for each value of a label."""
+    return MetricFamily(name, kind, about, [("", {label: key}, value) for key, value in values.items()])
+
+
+class Histogram:
+    """How often something took how long, in seconds."""
+
+    def __init__(self, name: str, about: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._about = about
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    @property
+    def family(self) -> MetricFamily:
+        """Give it as series."""
+        series: list[tuple[str, Mapping[str, str], float]] = []
+        total = 0
+        for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
+            total += count
+            series.append(("_bucket", {"le": "+Inf" if math.isinf(bound) else repr(float(bound))}, total))
+        return MetricFamily(
+            self._name, "histogram", self._about, [*series, ("_sum", {}, self._sum), ("_count", {}, total)]
+        )
+
+
+def text(families: Iterable[MetricFamily]) -> str:
+    """Give families in the form that is read."""
+    lines = []
+    for family in families:
+        lines += [f"# HELP {family.name} {_escaped(family.about)}", f"# TYPE {family.name} {family.kind}"]
+        for suffix, labels, value in family.series:
+            inside = ",".join(
+                '{}="{}"'.format(name, _escaped(given).replace('"', r"\"")) for name, given in labels.items()
+            )
+            lines.append(f"{family.name}{suffix}{f'{{{inside}}}' if inside else ''} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(given: str) -> str:
+    return given.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+
+
 class LiveMetrics:
     """Counts what happens from now on, in the daemon's loop; ``text`` is asked for now and then."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
-        self._events = Counter(dict.fromkeys((_tag(kind) for kind in _EVENTS), 0))
+        self._events = Counter(dict.fromkeys((_tag(kind) for kind in get_args(Event)), 0))
         self._nodes = Counter(joined=0, left=0)
         self._changes = Counter(dict.fromkeys(_CHANGES, 0))
         self._ended = Counter(dict.fromkeys(_ENDS, 0))
@@ -86,7 +149,7 @@ class LiveMetrics:
     def text(self) -> str:
         """Give all figures as Prometheus reads them."""
         self._size()
-        return prometheus_text.text([*self._now(), *self._so_far(), *_process()])
+        return text([*self._now(), *self._so_far(), *_process()])
 
     # -- what happens
 
@@ -97,7 +160,11 @@ class LiveMetrics:
             case "decision":
                 self._decided(value)
             case "message" if value["type"] == "report":
-                self._reported(value["task"])
+                track = self._daemon.task_manager.tracks.get(value["task"])
+                if track is not None:
+                    samples = track.progress.harvested
+                    self._samples += samples - self._seen.get(value["task"], track.record.progress.harvested)
+                    self._seen[value["task"]] = samples
 
     def _happened(self, events: Sequence[Event]) -> None:
         self._size()
@@ -131,14 +198,6 @@ class LiveMetrics:
             isinstance(action, Shrink | Stop) and action.cause in _PREEMPTED for action in decision.at_once
         )
 
-    def _reported(self, task: str) -> None:
-        track = self._daemon.books.tracks.get(task)
-        if track is None:
-            return
-        samples = track.progress.harvested
-        self._samples += samples - self._seen.get(task, track.kept.progress.harvested)
-        self._seen[task] = samples
-
     def _over(self, task: str, state: str) -> None:
         self._ended[state] += 1
         self._seen.pop(task, None)
@@ -151,10 +210,7 @@ class LiveMetrics:
         self._used_s += used * passed
         self._sizes, self._sized_at = (harvester.pool_size, sum(map(len, harvester.held.values()))), now
 
-    # -- figures
-
     def _now(self) -> Iterator[MetricFamily]:
-        """How things stand."""
         daemon, site = self._daemon, self._daemon.site
         about = {
             "version": __version__,
@@ -169,14 +225,14 @@ class LiveMetrics:
         pool, used = self._sizes
         yield gauge("bftrain_pool_nodes", "Idle nodes that are ours to use.", pool)
         yield gauge("bftrain_used_nodes", "Nodes that tasks hold.", used)
-        yield gauge("bftrain_drained_nodes", "Nodes that must not be used.", len(daemon.memory.drained))
-        yield gauge("bftrain_agents", "Nodes with an agent of ours.", len(daemon.yard.ground.present))
+        yield gauge("bftrain_drained_nodes", "Nodes that must not be used.", len(daemon.task_store.drained))
+        yield gauge("bftrain_agents", "Nodes with an agent of ours.", len(daemon.node_manager.node_tracker.present))
         held = daemon.harvester.held
         tasks = Counter({"running": 0, "waiting": 0, "paused": 0})
-        tasks.update(state_of(kept, len(held.get(kept.name, ()))) for kept in daemon.memory.unfinished)
+        tasks.update(state_of(record, len(held.get(record.name, ()))) for record in daemon.task_store.unfinished)
         yield by("state", "bftrain_tasks", "gauge", "Unfinished tasks.", tasks)
-        now = daemon.stepper.now
-        speed = sum(track.speed(now) for track in daemon.books.tracks)
+        now = daemon.decision_loop.now
+        speed = sum(track.speed(now) for track in daemon.task_manager.tracks.values())
         yield gauge("bftrain_speed_samples_per_second", "What all tasks do together, as they report it.", speed)
         yield gauge("bftrain_journal_steps", "Entries of the journal.", len(daemon.opened.journal))
         yield gauge("bftrain_journal_bytes", "Size of the journal on disk.", _size_of(site.journal))
@@ -191,7 +247,6 @@ class LiveMetrics:
             )
 
     def _so_far(self) -> Iterator[MetricFamily]:
-        """What there was since the live run began."""
         yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self._idle_s)
         yield counter("bftrain_used_node_seconds_total", "Node-time that tasks held: the harvest.", self._used_s)
         yield counter("bftrain_samples_total", "Samples of steps that were done for the first time.", self._samples)

@@ -6,14 +6,16 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import Awaitable, Mapping
+import stat
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable, UnknownName
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import JSON, Request, Response
-from bftrain.live.api.route import Route, RouteRequest
+from bftrain.live.api.openapi import Route, RouteRequest
 from bftrain.live.api.routes import BYTES, METRICS, ROUTES
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import callers
@@ -22,8 +24,11 @@ from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Problem, Re
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
-_CONNECTIONS: Final = 512  # at a time
-_OF_ONE: Final = 128  # of one user, so that none keeps the others out; so many may also come over TCP
+_CONNECTIONS: Final = 512  # at a time, besides those of operators
+_OF_ONE: Final = 128  # of one user, so that none keeps the others out; also over TCP with the token, and without it
+_REFUSED: Final = 64  # at a time are refused in words, and all others cut off
+_STRANGERS: Final = "TCP without proof"
+_KNOWN: Final = "TCP with proof"
 _CLOSING_S: Final = 2.0
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _STATUS: Final[Mapping[type[BftrainError], int]] = {
@@ -36,16 +41,19 @@ _STATUS: Final[Mapping[type[BftrainError], int]] = {
 
 
 class ApiServer:
-    """Listens, finds out who asks, and has the office answer."""
+    """Listens, finds out who asks, and has the service answer."""
 
-    def __init__(self, office: LiveService, site: SiteSettings, routes: tuple[Route, ...] = ROUTES) -> None:
-        self._office = office
+    def __init__(self, service: LiveService, site: SiteSettings, routes: tuple[Route, ...] = ROUTES) -> None:
+        self._service = service
         self._site = site
         self._routes = routes
         self._servers: list[asyncio.Server] = []
-        self._talks: dict[asyncio.Task[None], str] = {}  # and whose they are
+        self._talks: set[asyncio.Task[None]] = set()
+        self._places: dict[asyncio.Task[None], str] = {}  # whose they are; the last that asked for something is last
+        self._of: Counter[str] = Counter()  # how many places each has
         self._token: ApiToken | None = None
-        self._made = False  # the socket is ours
+        self.hindrances: tuple[str, ...] = ()  # on the way of others to the socket, for people
+        self._made: tuple[int, int] | None = None  # which file our socket is
 
     # -- listening
 
@@ -53,12 +61,17 @@ class ApiServer:
         """Listen."""
         try:
             await self._open_socket()
-            if self._site.api.tcp:
-                await self._open_tcp()
+            if tcp := self._site.api.tcp:
+                host, _, port = tcp.rpartition(":")
+                self._token = ApiToken(self._site.token)
+                try:
+                    self._servers.append(await asyncio.start_server(self._met_over_tcp, host.strip("[]"), int(port)))
+                except OSError as error:
+                    raise NotAvailable(f"cannot listen on {tcp}: {error}", where="[api] tcp") from error
         except BftrainError:
             await self.close()
             raise
-        self._office.addresses = self.addresses
+        self._service.addresses = self.addresses
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -67,19 +80,22 @@ class ApiServer:
         for server in self._servers:
             for listening in server.sockets:
                 name = listening.getsockname()
-                found.append(f"unix:{name}" if isinstance(name, str) else f"http://{_host(name[0])}:{name[1]}")
+                if isinstance(name, str):
+                    found.append(f"unix:{name}")
+                else:
+                    found.append(f"http://[{name[0]}]:{name[1]}" if ":" in name[0] else f"http://{name[0]}:{name[1]}")
         return tuple(found)
 
     async def close(self) -> None:
         """Listen no more, and end all talks."""
         for server in self._servers:
             server.close()
-        self._office.watch.close()
+        self._service.watch.close()
         while self._talks:  # one may have begun just now
             for talk in tuple(self._talks):
                 talk.cancel()
             await asyncio.wait(tuple(self._talks), timeout=_CLOSING_S)
-        if self._made:
+        if self._made is not None and _identity(self._site.socket) == self._made:  # not that of a run after us
             self._site.socket.unlink(missing_ok=True)
 
     async def _open_socket(self) -> None:
@@ -97,19 +113,35 @@ class ApiServer:
         finally:
             os.umask(before)
         self._servers.append(server)
-        self._made = True
-        if self._site.api.group:
-            _give_to_group(path, self._site.api.group)
+        self._made = _identity(path)
+        if group := self._site.api.group:
+            try:
+                shutil.chown(path, group=group)
+            except (LookupError, OSError) as error:
+                raise BadConfig(f"cannot be given to group '{group}': {error}", where=str(path)) from error
         path.chmod(int(self._site.api.mode, 8))
+        self.hindrances = tuple(self._let_in(path)) if self._site.api.mode != "600" else ()
 
-    async def _open_tcp(self) -> None:
-        host, _, port = self._site.api.tcp.rpartition(":")
-        self._token = ApiToken(self._site.token)
-        try:
-            server = await asyncio.start_server(self._met_over_tcp, host.strip("[]"), int(port))
-        except OSError as error:
-            raise NotAvailable(f"cannot listen on {self._site.api.tcp}: {error}", where="[api] tcp") from error
-        self._servers.append(server)
+    def _let_in(self, path: Path) -> Iterator[str]:
+        """Let others come as far as the socket: through our state, of which they see nothing else. Say what hinders."""
+        all_users = self._site.api.mode == "666"
+        through = stat.S_IXOTH if all_users else stat.S_IXGRP
+        state = Path(self._site.state)
+        if path.parent == state:
+            for each in state.iterdir():
+                if each != path and not each.is_symlink():
+                    each.chmod(stat.S_IMODE(each.stat().st_mode) & 0o700)
+            if (group := self._site.api.group) and not all_users:
+                shutil.chown(state, group=group)
+            state.chmod(stat.S_IMODE(state.stat().st_mode) | through)
+        for folder in path.parents:
+            mode = folder.stat().st_mode
+            if not mode & stat.S_IXOTH and not (mode & through and folder.stat().st_gid == path.stat().st_gid):
+                fix = f"set api.socket to a path that they can reach, or chmod o+x {folder}"
+                yield f"{path}: others are let in, but cannot come there: {folder} is closed to them ({fix})"
+
+    async def _met_over_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._talk(reader, writer, _STRANGERS, self._answer_over_tcp)
 
     async def _met_at_socket(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer: socket.socket = writer.get_extra_info("socket")
@@ -118,12 +150,42 @@ class ApiServer:
         except OSError:  # gone already
             writer.close()
             return
-        await self._talk(
-            reader, writer, f"user {caller.uid}", lambda request: self._counted(self._answer(request, caller))
-        )
+        whose = f"operator {caller.uid}" if caller.operator else f"user {caller.uid}"
+        await self._talk(reader, writer, whose, lambda request: self._answer(request, caller))
 
-    async def _met_over_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._talk(reader, writer, "TCP", lambda request: self._counted(self._answer_over_tcp(request)))
+    # -- places
+
+    def _take_place(self, task: asyncio.Task[None], whose: str) -> bool:
+        """Give a connection a place, if there is one.
+
+        Operators have places of their own. One who has not shown the token takes the place of another such one, which
+        asked for nothing for the longest time: else silent connections would keep out those who have it.
+        """
+        reserved = whose.startswith("operator") or whose == _KNOWN
+        if whose == _STRANGERS and self._of[whose] >= _OF_ONE:
+            oldest = next(one for one, of in self._places.items() if of == whose)
+            self._leave_place(oldest)
+            oldest.cancel()
+        others = sum(count for of, count in self._of.items() if not of.startswith("operator") and of != _KNOWN)
+        if self._of[whose] >= _OF_ONE or (not reserved and others >= _CONNECTIONS):
+            return False
+        self._places[task] = whose
+        self._of[whose] += 1
+        return True
+
+    def _leave_place(self, task: asyncio.Task[None]) -> None:
+        if (whose := self._places.pop(task, None)) is not None:
+            self._of[whose] -= 1
+            self._of += Counter()  # without those that have none
+
+    def _change_place(self, whose: str) -> None:
+        """Note that the connection of this task is active, and whose it is by what it has shown."""
+        task = asyncio.current_task()
+        if task in self._places:
+            before = self._places[task]
+            self._leave_place(task)
+            if not self._take_place(task, whose):
+                self._take_place(task, before)
 
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whose: str, handle: http_connection.Handle
@@ -131,47 +193,50 @@ class ApiServer:
         task = asyncio.current_task()
         if task is None:
             return
-        full = len(self._talks) >= _CONNECTIONS or list(self._talks.values()).count(whose) >= _OF_ONE
-        self._talks[task] = whose
+
+        async def counted(request: Request) -> Response:
+            response = await handle(request)
+            self._service.metrics.answered(response.status)
+            return response
+
+        placed = self._take_place(task, whose)
+        if not placed and len(self._talks) - len(self._places) >= _REFUSED:
+            writer.transport.abort()
+            return
+        self._talks.add(task)
         try:
-            if full:
-                await http_connection.turn_away(
-                    reader, writer, _refusal(503, "there are too many connections at a time")
-                )
+            if not placed:
+                refusal = _refusal(503, "there are too many connections at a time")
+                await http_connection.turn_away(reader, writer, refusal)
             else:
-                await http_connection.serve(reader, writer, handle, _refusal)
+                await http_connection.serve(reader, writer, counted, _refusal)
         except asyncio.CancelledError:
             pass  # we end
         except Exception as error:  # noqa: BLE001 - nothing that a client sends may end the others
-            self._office.fault(error)
+            self._service.fault(error)
         finally:
-            del self._talks[task]
+            self._talks.discard(task)
+            self._leave_place(task)
 
     # -- answering
 
-    async def _counted(self, answer: Awaitable[Response]) -> Response:
-        response = await answer
-        self._office.metrics.answered(response.status)
-        return response
-
     async def _answer_over_tcp(self, request: Request) -> Response:
         """Answer who has the token; a page of another site in a browser of ours has not."""
-        if not self._meant_for_us(request):
-            return _refusal(421, "this server is not called so")
-        found = self._find(request)
-        public = not isinstance(found, Response) and self._public(found[0])
-        if not public and (self._token is None or not self._token.admits(request.headers.get("authorization", ""))):
-            return _refusal(401, "a token is needed: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
-        return await self._answer(request, callers.ourselves())
-
-    def _public(self, route: Route) -> bool:
-        return route.public or (route.path == METRICS and self._site.api.open_metrics)
-
-    def _meant_for_us(self, request: Request) -> bool:
-        """Refuse foreign names that point to us, which makes a browser believe that we are theirs."""
+        api = self._site.api
+        # A foreign name that points to us makes a browser believe that we are theirs
         given = request.headers.get("host", "").lower()
         name = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
-        return self._site.api.beyond_loopback or name in {*_LOCAL_NAMES, self._site.api.tcp.rpartition(":")[0].lower()}
+        if not api.beyond_loopback and name not in {*_LOCAL_NAMES, api.tcp.rpartition(":")[0].lower()}:
+            return _refusal(421, "this server is not called so")
+        found = self._find(request)
+        public = not isinstance(found, Response) and (
+            found[0].public or (found[0].path == METRICS and api.open_metrics)
+        )
+        known = self._token is not None and self._token.admits(request.headers.get("authorization", ""))
+        self._change_place(_KNOWN if known else _STRANGERS)
+        if not public and not known:
+            return _refusal(401, "a token is needed: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
+        return await self._answer(request, callers.ourselves())
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
         found = self._find(request)
@@ -183,10 +248,10 @@ class ApiServer:
         except BftrainError as error:
             status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
             if status is None:
-                self._office.fault(error)
+                self._service.fault(error)
             return _refused(status or 500, Problem(what=error.what, where=error.where, fix=error.fix))
         except Exception as error:  # noqa: BLE001 - our own mistake; it must not be the end of everything
-            self._office.fault(error)
+            self._service.fault(error)
             return _refusal(500, f"a fault of ours: {type(error).__name__}: {error}")
 
     def _find(self, request: Request) -> tuple[Route, dict[str, str]] | Response:
@@ -215,7 +280,7 @@ class ApiServer:
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
                 return _refusal(415, f"the body must be {JSON}")
             body = wire.decode(request.body, route.takes, where="body")
-        answer = route.answer(self._office, RouteRequest(caller=caller, names=names, query=request.query, body=body))
+        answer = route.answer(self._service, RouteRequest(caller=caller, names=names, query=request.query, body=body))
         if isinstance(answer, Awaitable):
             answer = await answer
         if isinstance(answer, Response):
@@ -225,8 +290,13 @@ class ApiServer:
         return Response(body=wire.encode(answer))
 
 
-def _host(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return which file a path is; none if it is gone."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -235,10 +305,3 @@ def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) 
 
 def _refused(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     return Response(status=status, body=wire.encode(Refused(error=problem)), headers=headers or {})
-
-
-def _give_to_group(path: Path, group: str) -> None:
-    try:
-        shutil.chown(path, group=group)
-    except (LookupError, OSError) as error:
-        raise BadConfig(f"cannot be given to group '{group}': {error}", where=str(path)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import stat
 import time
 import traceback
 from collections import Counter
@@ -14,35 +15,23 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bftrain import registry
+from bftrain import registry, speed_estimates
 from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live.api.prometheus import LiveMetrics
+from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, insist_on_operator, ourselves
-from bftrain.live.model.schemas import (
-    KindView,
-    LastDecision,
-    LogFile,
-    NodeView,
-    NotFound,
-    NotNow,
-    PageView,
-    StatusView,
-    Submission,
-    TaskView,
-    spec_fields,
-    state_of,
-)
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, is_name
 from bftrain.live.monitor.status_stream import StatusStream
-from bftrain.live.monitor.task_views import view_of
 from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.tasks import task_logs
-from bftrain.live.tasks.task_progress import guess
+from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
 
+_CHUNK: Final = 256 * 1024  # of a log, at a time
+_MOST_FILES: Final = 10_000
+_SHOWN: Final = frozenset(schemas.TaskView.__struct_fields__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
 _ODD: Final = (_FAULT, "no decision")  # what follows are words of an error, which may say anything
@@ -56,118 +45,139 @@ class LiveService:
 
     def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
-        self._memory = daemon.memory
+        self._task_store = daemon.task_store
         self._adding = asyncio.Lock()
         self._folders: dict[int, str] = {}  # of unfinished tasks, with all links followed; what is missing is found out
         self.addresses: tuple[str, ...] = ()
-        self.watch = StatusStream(daemon, self)
+        self.watch = StatusStream(daemon, self.status, self.nodes)
         self.metrics = LiveMetrics(daemon)
 
     # -- tasks
 
-    async def submit(self, caller: Caller, given: Submission) -> TaskView:
+    async def submit(self, caller: Caller, given: schemas.Submission) -> schemas.TaskView:
         """Take a task in; when this returns it is safe."""
         await self._until_ready()
         async with self._adding:
-            kept = self._kept(caller, given)
-            await self._insist_on_own_folder(kept)
-            carriers, folder = self._daemon.carriers, f"the folder '{kept.run.folder}'"
-            await within(_PATIENCE_S, lambda: carriers.add(kept), folder, undo=lambda: carriers.drop(kept.name))
-            self._memory.add(kept)
-            self._daemon.books.begin(kept)
-            self._happened(TaskSubmitted(time_s=self._daemon.stepper.now, spec=kept.spec))
-        return self._view(kept)
+            record = self._record(caller, given)
+            await self._insist_on_own_folder(record)
+            pool, folder = self._daemon.launcher_pool, f"the folder '{record.run.folder}'"
+            await within(_PATIENCE_S, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name))
+            self._task_store.add(record)
+            self._daemon.task_manager.begin(record)
+            self._happened(TaskSubmitted(time_s=self._daemon.decision_loop.now, spec=record.spec))
+        return self._view(record)
 
-    async def cancel(self, caller: Caller, name: str) -> TaskView:
+    async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
         """End a task for good."""
         await self._until_ready()
-        kept = self._unfinished(caller, name)
-        self._happened(TaskCancelled(time_s=self._daemon.stepper.now, task=kept.name))
-        return self._view(self._memory.find(f"#{kept.number}") or kept)
+        record = self._unfinished(caller, name)
+        self._happened(TaskCancelled(time_s=self._daemon.decision_loop.now, task=record.name))
+        return self._view(self._task_store.find(f"#{record.number}") or record)
 
-    async def pause(self, caller: Caller, name: str) -> TaskView:
+    async def pause(self, caller: Caller, name: str) -> schemas.TaskView:
         """Let a task wait without nodes until it is resumed."""
         await self._until_ready()
-        kept = self._unfinished(caller, name)
-        if kept.state is not LiveTaskState.PAUSED:
-            kept = replace(kept, state=LiveTaskState.PAUSED)
-            self._memory.change(kept)
-            self._happened(TaskPaused(time_s=self._daemon.stepper.now, task=kept.name))
-        return self._view(kept)
+        record = self._unfinished(caller, name)
+        if record.state is not LiveTaskState.PAUSED:
+            record = replace(record, state=LiveTaskState.PAUSED)
+            self._task_store.change(record)
+            self._happened(TaskPaused(time_s=self._daemon.decision_loop.now, task=record.name))
+        return self._view(record)
 
-    async def resume(self, caller: Caller, name: str) -> TaskView:
+    async def resume(self, caller: Caller, name: str) -> schemas.TaskView:
         """Let a paused task compete again."""
         await self._until_ready()
-        kept = self._unfinished(caller, name)
-        if kept.state is LiveTaskState.PAUSED:
-            kept = replace(kept, state=LiveTaskState.SUBMITTED)
-            self._memory.change(kept)
-            if kept.name in self._daemon.books.held_up:
+        record = self._unfinished(caller, name)
+        if record.state is LiveTaskState.PAUSED:
+            record = replace(record, state=LiveTaskState.SUBMITTED)
+            self._task_store.change(record)
+            if record.name in self._daemon.task_manager.held_up:
                 self._insist(self._daemon.write())  # it goes on once it can
             else:
-                self._happened(TaskResumed(time_s=self._daemon.stepper.now, task=kept.name))
-        return self._view(kept)
+                self._happened(TaskResumed(time_s=self._daemon.decision_loop.now, task=record.name))
+        return self._view(record)
 
-    def tasks(self, caller: Caller, *, over: bool) -> tuple[TaskView, ...]:
+    def tasks(self, caller: Caller, *, over: bool) -> tuple[schemas.TaskView, ...]:
         """List the caller's tasks: the unfinished ones, with ``over`` also the latest of the others."""
-        found = (*(self._memory.over if over else ()), *self._memory.unfinished)
-        return tuple(self._view(kept) for kept in found if caller.may_touch(kept))
+        found = (*(self._task_store.over if over else ()), *self._task_store.unfinished)
+        return tuple(self._view(record) for record in found if caller.may_touch(record))
 
-    def task(self, caller: Caller, name: str) -> TaskView:
+    def task(self, caller: Caller, name: str) -> schemas.TaskView:
         """Describe a task."""
         return self._view(self._find(caller, name))
 
-    async def logs(self, caller: Caller, name: str) -> tuple[LogFile, ...]:
+    async def logs(self, caller: Caller, name: str) -> tuple[schemas.LogFile, ...]:
         """List a task's log files."""
-        kept = self._find(caller, name)
-        return await run_in_daemon_thread(lambda: task_logs.files(kept))
+        record = self._find(caller, name)
+        return await run_in_daemon_thread(lambda: log_files(record))
 
     async def log(self, caller: Caller, name: str, file: str, offset: int) -> bytes:
         """Read a piece of a task's log."""
-        kept = self._find(caller, name)
-        return await run_in_daemon_thread(lambda: task_logs.read(kept, file, offset))
+        record = self._find(caller, name)
+        return await run_in_daemon_thread(lambda: read_log(record, file, offset))
 
     # -- nodes
 
-    async def drain(self, caller: Caller, nodes: Iterable[str]) -> tuple[NodeView, ...]:
-        """Use nodes no more; what runs there moves first."""
+    async def drain(self, caller: Caller, nodes: Iterable[str], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
+        """Use nodes no more; what runs there moves first. With ``end`` use them again."""
         insist_on_operator(caller)
         await self._until_ready()
-        nodes = tuple(nodes)
-        self._memory.drain(nodes, caller.user, time.time())
+        names = sorted(set(nodes))
+        if end:
+            self._task_store.undrain(names)
+        else:
+            self._task_store.drain(names, caller.user, time.time())
         self._insist(self._daemon.write())
-        self._daemon.yard.ground.drain(self._memory.drained)
-        self._daemon.yard.leave(nodes)
+        self._daemon.node_manager.node_tracker.drained = self._task_store.drained
+        self._daemon.node_manager.leave(() if end else names)
         self._daemon.want()
-        return self._some(nodes)
+        found, kinds = {view.name: view for view in self.nodes(ourselves())}, self._daemon.node_manager.kinds
+        return tuple(
+            found.get(name) or schemas.NodeView(name=name, state="away", kind=kinds.of(name)) for name in names
+        )
 
-    async def undrain(self, caller: Caller, nodes: Iterable[str]) -> tuple[NodeView, ...]:
-        """Use nodes again."""
-        insist_on_operator(caller)
-        await self._until_ready()
-        nodes = tuple(nodes)
-        self._memory.undrain(nodes)
-        self._insist(self._daemon.write())
-        self._daemon.yard.ground.drain(self._memory.drained)
-        self._daemon.yard.look_over()
-        self._daemon.want()
-        return self._some(nodes)
-
-    def nodes(self, caller: Caller) -> tuple[NodeView, ...]:
+    def nodes(self, caller: Caller) -> tuple[schemas.NodeView, ...]:
         """List all known nodes; their tasks are shown to callers that may see these."""
-        return self._nodes(caller)
+        node_tracker, kinds = self._daemon.node_manager.node_tracker, self._daemon.node_manager.kinds
+        pool, drained = self._daemon.harvester.pool, self._task_store.drained
+        lingering = self._daemon.launcher_pool.lingering
+        holders = {node: track.record for track in self._daemon.task_manager.tracks.values() for node in track.held}
+        views = []
+        for node in sorted(pool | node_tracker.present | drained | lingering):
+            record = holders.get(node)
+            if node in lingering:
+                state = "draining"
+            elif node in drained:
+                state = "drained"
+            elif node in pool:
+                state = "free" if record is None else "used"
+            else:
+                state = "away"
+            views.append(
+                schemas.NodeView(
+                    name=node,
+                    state=state,
+                    task=record.name if record is not None and caller.may_touch(record) else "",
+                    agent=node in node_tracker.present,
+                    until_s=node_tracker.until_s.get(node),
+                    kind=kinds.of(node),
+                )
+            )
+        return tuple(views)
 
     # -- everything
 
-    def status(self, caller: Caller | None = None) -> StatusView:
+    def status(self, caller: Caller | None = None) -> schemas.StatusView:
         """Say how things stand, without a word on tasks that are none of the caller's business (none: an operator)."""
         asks = caller or ourselves()
         daemon, site = self._daemon, self._daemon.site
-        now = daemon.stepper.now
+        now = daemon.decision_loop.now
         holdings = daemon.harvester.plan.sizes
-        states = [state_of(kept, holdings.get(kept.name, 0)) for kept in self._memory.unfinished]
-        pool = daemon.harvester.pool
-        return StatusView(
+        states = [schemas.state_of(record, holdings.get(record.name, 0)) for record in self._task_store.unfinished]
+        pool, last = daemon.harvester.pool, daemon.last_decision
+        if last is not None and not self._may_hear(asks, last.fallback, last.time_s):
+            last = replace(last, fallback="the solver gave none")
+        return schemas.StatusView(
             version=__version__,
             site=site.name,
             state=daemon.state,
@@ -181,94 +191,111 @@ class LiveService:
             pool=len(pool),
             used=sum(holdings.values()),
             kinds=self._kinds(),
-            agents=len(daemon.yard.ground.present),
-            drained=len(self._memory.drained),
+            agents=len(daemon.node_manager.node_tracker.present),
+            drained=len(self._task_store.drained),
             running=states.count("running"),
             waiting=states.count("waiting"),
             paused=states.count("paused"),
-            over=self._memory.next_number - 1 - len(self._memory.unfinished),
-            speed=sum(track.speed(now) for track in daemon.books.tracks),
+            over=self._task_store.next_number - 1 - len(self._task_store.unfinished),
+            speed=sum(track.speed(now) for track in daemon.task_manager.tracks.values()),
             steps=len(daemon.opened.journal),
-            decision=self._decision(asks),
-            harvested=daemon.books.harvest.days,
+            decision=last,
+            hooks=self._hooks(),
+            harvested=daemon.task_manager.harvest.days,
             remarks=tuple(one for one in daemon.remarks.latest if self._may_hear(asks, one.text, one.time_s)),
             addresses=self.addresses,
         )
 
-    def _kinds(self) -> dict[str, KindView]:
+    def _hooks(self) -> schemas.HooksView | None:
+        hooks = getattr(self._daemon.opened.scheduler, "hooks", None)
+        if hooks is None or not hooks.spool:
+            return None
+        return schemas.HooksView(
+            spool=hooks.spool, messages=dict(hooks.counts), silent=hooks.silent, last_s=hooks.last_s
+        )
+
+    def _kinds(self) -> dict[str, schemas.KindView]:
         """Count nodes by kind, if the site has kinds: all that it names, and the others if there are some."""
-        harvester, kinds = self._daemon.harvester, self._daemon.yard.kinds
+        harvester, kinds = self._daemon.harvester, self._daemon.node_manager.kinds
         if not kinds:
             return {}
         pool = Counter(map(kinds.of, harvester.pool))
         used = Counter(kinds.of(node) for nodes in harvester.held.values() for node in nodes)
         names = dict.fromkeys((*self._daemon.site.kinds, *pool))
-        return {kind: KindView(pool=pool[kind], used=used[kind]) for kind in names}
+        return {kind: schemas.KindView(pool=pool[kind], used=used[kind]) for kind in names}
 
-    def page(self) -> PageView:
+    def page(self) -> schemas.PageView:
         """Say where the status page is."""
         address = next((one for one in self.addresses if one.startswith("http")), "")
-        return PageView(address=f"{address}/" if address else "", token_file=str(self._daemon.site.token))
+        return schemas.PageView(address=f"{address}/" if address else "", token_file=str(self._daemon.site.token))
 
     def fault(self, error: Exception) -> None:
         """Say what a request led to that should not happen."""
         at = traceback.extract_tb(error.__traceback__)[-1]
         self._daemon.remark(f"{_FAULT} at {at.name}:{at.lineno}: {type(error).__name__}: {error}")
 
-    # -- within
-
     def _happened(self, event: Event) -> None:
         """Have an event taken in; what the caller wants is safe after that, or the caller hears that it is not."""
-        self._daemon.stepper.happened(event, sync=True)
-        self._insist(self._daemon.state != "broken")
+        self._daemon.decision_loop.on_events(event, sync=True)
+        self._insist(self._daemon.state != "broken" and self._daemon.decision_loop.stalled is None)
 
     def _insist(self, written: bool) -> None:  # noqa: FBT001 - it says itself what it is
         if not written:
             raise NotAvailable("the journal cannot be written", where=str(self._daemon.site.journal))
 
-    async def _insist_on_own_folder(self, kept: LiveTaskRecord) -> None:
+    async def _insist_on_own_folder(self, record: LiveTaskRecord) -> None:
         """Refuse a folder that an unfinished task has, however both are spelled: links, slashes and dots."""
-        others = self._memory.unfinished
+        others = self._task_store.unfinished
         # what is held up may hang, so nothing is asked of its file system
-        odd = {one.number: one.run.folder for one in others if one.name in self._daemon.books.held_up}
+        odd = {one.number: one.run.folder for one in others if one.name in self._daemon.task_manager.held_up}
         known = {**self._folders, **odd}
 
         def resolved() -> tuple[str, dict[int, str]]:
             theirs = {one.number: known.get(one.number) or os.path.realpath(one.run.folder) for one in others}
-            return os.path.realpath(kept.run.folder), theirs
+            return os.path.realpath(record.run.folder), theirs
 
-        what = f"the folder '{kept.run.folder}', or that of another task,"
+        what = f"the folder '{record.run.folder}', or that of another task,"
         own, theirs = await within(_PATIENCE_S, resolved, what, undo=lambda: None)
         if own in theirs.values():
-            raise NotNow("an unfinished task has this folder already", where="run.folder", fix="choose another one")
+            raise schemas.NotNow(
+                "an unfinished task has this folder already", where="run.folder", fix="choose another one"
+            )
         self._folders = {number: path for number, path in theirs.items() if number not in odd}
-        self._folders[kept.number] = own
+        self._folders[record.number] = own
 
-    def _kept(self, caller: Caller, given: Submission) -> LiveTaskRecord:
+    def _record(self, caller: Caller, given: schemas.Submission) -> LiveTaskRecord:
         site = self._daemon.site
         launcher = given.launcher or site.launcher
         known = site.launchers or tuple(name for name, part in registry.parts("launcher").items() if not part.problem)
         if launcher not in known:
             raise UnknownName.among("launcher", launcher, known, where="launcher")
-        if len(self._memory.unfinished) >= _MOST_UNFINISHED:
-            raise NotNow(f"there are {_MOST_UNFINISHED} unfinished tasks already", fix="wait, or cancel some")
-        own = sum(kept.uid == caller.uid for kept in self._memory.unfinished)
+        if len(self._task_store.unfinished) >= _MOST_UNFINISHED:
+            raise schemas.NotNow(f"there are {_MOST_UNFINISHED} unfinished tasks already", fix="wait, or cancel some")
+        own = sum(record.uid == caller.uid for record in self._task_store.unfinished)
         if own >= _MOST_OF_ONE and not caller.operator:
-            raise NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
-        number = self._memory.next_number
-        name = given.name or self._memory.free_name(_stem(given.run.argv[0]))
-        if self._memory.get(name) is not None:
-            raise NotNow(f"an unfinished task is called '{name}' already", where="name", fix="choose another name")
-        self._insist_on_a_kind(given)
+            raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
+        number = self._task_store.next_number
+        stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # after the script
+        name = given.name or self._task_store.free_name(stem if is_name(stem) else "task")
+        if self._task_store.get(name) is not None:
+            raise schemas.NotNow(
+                f"an unfinished task is called '{name}' already", where="name", fix="choose another name"
+            )
+        kinds = self._daemon.node_manager.kinds
+        if unfit := kinds.unfit(given.min_nodes, given.curves):
+            instead = "give one for a kind that is here" if kinds else "give curve instead"
+            raise BadInput(unfit, where="curves", fix=f"leave curves out, or {instead}")
         others = [self._daemon.harvester.spec(task).curve for task in self._daemon.harvester.unfinished]
         folder = given.run.folder or str(site.tasks / f"{number:06d}-{name}")
-        now = self._daemon.stepper.now
+        now = self._daemon.decision_loop.now
         spec = TaskSpec(
             name=name,
-            curve=given.curve or next(iter(given.curves.values()), None) or guess(others, given.max_nodes),
+            curve=given.curve
+            or next(iter(given.curves.values()), None)
+            or speed_estimates.first_curve(given.max_nodes, others),
             submit_s=now,
             user=caller.user,
-            **spec_fields(given),
+            **schemas.spec_fields(given),
         )
         return LiveTaskRecord(
             number=number,
@@ -284,94 +311,87 @@ class LiveService:
             progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
 
-    def _insist_on_a_kind(self, given: Submission) -> None:
-        """Refuse a task that no kind of node here can ever hold."""
-        kinds = self._daemon.yard.kinds
-        unfit = kinds.unfit(given.min_nodes, given.curves)
-        if unfit:
-            instead = "give one for a kind that is here" if kinds else "give curve instead"
-            raise BadInput(unfit, where="curves", fix=f"leave curves out, or {instead}")
-
     async def _until_ready(self) -> None:
         """Wait until the daemon has taken up its tasks again; refuse if it is ending."""
-        self._refuse_if_ending()
-        await self._daemon.ready.wait()
-        self._refuse_if_ending()
-
-    def _refuse_if_ending(self) -> None:
-        if self._daemon.state in {"draining", "broken"}:
-            raise NotNow("the live run is ending", fix="submit again when it is back")
+        for _ in range(2):  # it may have begun to end while this waited
+            if self._daemon.state in {"draining", "broken"}:
+                raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
+            await self._daemon.ready.wait()
+        if (stalled := self._daemon.decision_loop.stalled) is not None:
+            raise NotAvailable(f"nothing can be changed now: {stalled}", fix="free space, and try again")
 
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
-        kept = self._memory.find(name)
-        if kept is None or not caller.may_touch(kept):  # its existence is private
-            raise NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
-        return kept
+        record = self._task_store.find(name)
+        if record is None or not caller.may_touch(record):  # its existence is private
+            raise schemas.NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
+        return record
 
     def _unfinished(self, caller: Caller, name: str) -> LiveTaskRecord:
-        kept = self._find(caller, name)
-        if not kept.unfinished:
-            raise NotNow(f"task '{kept.name}' is {kept.state} already", where=f"#{kept.number}")
-        return kept
+        record = self._find(caller, name)
+        if not record.unfinished:
+            raise schemas.NotNow(f"task '{record.name}' is {record.state} already", where=f"#{record.number}")
+        return record
 
-    def _view(self, kept: LiveTaskRecord) -> TaskView:
-        track = self._daemon.books.tracks.get(kept.name) if kept.unfinished else None
-        return view_of(kept, track, self._daemon.stepper.now)
-
-    def _decision(self, caller: Caller) -> LastDecision | None:
-        last = self._daemon.last_decision
-        if last is None or self._may_hear(caller, last.fallback, last.time_s):
-            return last
-        return replace(last, fallback="the solver gave none")
+    def _view(self, record: LiveTaskRecord) -> schemas.TaskView:
+        track = self._daemon.task_manager.tracks.get(record.name) if record.unfinished else None
+        return view_of(record, track, self._daemon.decision_loop.now)
 
     def _may_hear(self, caller: Caller, text: str, time_s: float) -> bool:
         """Return whether a text names no task of another user."""
         if caller.operator:
             return True
-        found = [self._memory.find(name) for name in _NAMED.findall(text)]
-        own = all(kept is not None and caller.may_touch(kept) and kept.submitted_s <= time_s for kept in found)
+        found = [self._task_store.find(name) for name in _NAMED.findall(text)]
+        own = all(record is not None and caller.may_touch(record) and record.submitted_s <= time_s for record in found)
         return own and not text.startswith(_ODD)
 
-    def _some(self, names: Iterable[str]) -> tuple[NodeView, ...]:
-        wanted = set(names)
-        found = {view.name: view for view in self._nodes(ourselves()) if view.name in wanted}
-        kinds = self._daemon.yard.kinds
-        return tuple(
-            found.get(name) or NodeView(name=name, state="away", kind=kinds.of(name)) for name in sorted(wanted)
+
+def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -> schemas.TaskView:
+    """Return the view of a task; ``track`` follows it until it is over."""
+    held = track.held if track is not None else ()
+    progress = record.progress if track is None else track.advance_to(now)
+    shown = schemas.view_fields(record.spec)
+    for source in (record, progress):
+        shown |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _SHOWN}
+    shown |= {"state": schemas.state_of(record, len(held)), "nodes": held}
+    shown |= {"folder": record.run.folder, "argv": record.run.argv}
+    shown["in_memory_step"] = max(progress.in_memory_step, progress.committed_step)
+    if track is not None:
+        shown |= {"running": track.running, "speed": track.speed(now), "speeds": track.speeds}
+    return schemas.TaskView(**shown)
+
+
+# -- logs: what the workers of a task printed, read from the folder into which launchers write. May block
+
+
+def log_files(record: LiveTaskRecord) -> tuple[schemas.LogFile, ...]:
+    """List a task's log files by name."""
+    try:
+        with os.scandir(Path(record.run.folder, "logs")) as entries:
+            found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+    except OSError:
+        return ()
+    return tuple(
+        schemas.LogFile(name=name, size=about.st_size, changed_s=about.st_mtime)
+        for name, about in sorted(found)[:_MOST_FILES]
+        if stat.S_ISREG(about.st_mode)
+    )
+
+
+def read_log(record: LiveTaskRecord, name: str, offset: int) -> bytes:
+    """Read a piece of a log file, from a byte on (from the end if below 0); it is empty when there is no more yet."""
+    if "/" in name or name in {"", ".", ".."} or "\0" in name:
+        raise schemas.NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'")
+    try:
+        # No links: what a task puts there must not make us read something else
+        file = os.open(
+            Path(record.run.folder, "logs", name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         )
-
-    def _nodes(self, caller: Caller) -> tuple[NodeView, ...]:
-        ground, kinds = self._daemon.yard.ground, self._daemon.yard.kinds
-        pool = self._daemon.harvester.pool
-        lingering = self._daemon.carriers.lingering
-        drained = self._memory.drained
-        holders = {node: track.kept for track in self._daemon.books.tracks for node in track.held}
-        views = []
-        for node in sorted(pool | ground.present | drained | lingering):
-            kept = holders.get(node)
-            if node in lingering:
-                state = "draining"
-            elif node in drained:
-                state = "drained"
-            elif node in pool:
-                state = "free" if kept is None else "used"
-            else:
-                state = "away"
-            task = kept.name if kept is not None and caller.may_touch(kept) else ""
-            views.append(
-                NodeView(
-                    name=node,
-                    state=state,
-                    task=task,
-                    agent=node in ground.present,
-                    until_s=ground.until_s.get(node),
-                    kind=kinds.of(node),
-                )
-            )
-        return tuple(views)
-
-
-def _stem(argv0: str) -> str:
-    """Give a name after the script that is run."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", Path(argv0).stem).lstrip("._-")[:60]
-    return name if is_name(name) else "task"
+    except OSError as error:
+        raise schemas.NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'") from error
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadInput("is no plain file", where=name)
+        return os.pread(file, _CHUNK, max(0, about.st_size + offset) if offset < 0 else offset)
+    finally:
+        os.close(file)

@@ -5,29 +5,19 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from bftrain.errors import BadInput, NotAvailable
-from bftrain.live.model.schemas import (
-    LogFile,
-    Nodes,
-    NodeView,
-    NotAllowed,
-    NotFound,
-    NotNow,
-    PageView,
-    Refused,
-    StatusView,
-    Submission,
-    TaskView,
-)
+from bftrain.errors import BadInput, BftrainError, NotAvailable
+from bftrain.live.model import schemas
 from bftrain.live.model.site_config import default_state
-from bftrain.live.model.stream_schemas import Update
 from bftrain.values import wire
 
 T = TypeVar("T")
@@ -35,9 +25,10 @@ T = TypeVar("T")
 VARIABLE: Final = "BFTRAIN_LIVE"  # names the socket, or the address, of the live run that commands talk to
 TOKEN_VARIABLE: Final = "BFTRAIN_TOKEN"  # noqa: S105 - the name of a variable: the file of the token
 SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
+_SAME_VERSION: Final = "use the same version of bftrain as the live run"
 _PATIENCE_S: Final = 30.0
 _QUIET_S: Final = 8.0  # an update comes each second: after so long without one the run is gone
-_KINDS: Final[Mapping[int, type[BadInput]]] = {403: NotAllowed, 404: NotFound, 409: NotNow}
+_KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: schemas.NotFound, 409: schemas.NotNow}
 
 
 def find(given: str = "") -> str:
@@ -47,6 +38,20 @@ def find(given: str = "") -> str:
         return named
     own = default_state() / "api.sock"
     return str(own if own.exists() or not SYSTEM_SOCKET.exists() else SYSTEM_SOCKET)
+
+
+def page_address(page: schemas.PageView) -> str:
+    """Return the address of the status page with its token, which stands in a file that only its owner can read."""
+    if not page.address:
+        raise NotAvailable(
+            "the live run answers on its socket alone", where="[api] tcp", fix='tcp = "127.0.0.1:8765" in its settings'
+        )
+    try:
+        token = Path(page.token_file).read_text(encoding="ascii").strip()
+    except OSError as error:
+        fix = "ask the user who runs it, or call this where it runs"
+        raise BadInput(f"the token cannot be read: {error.strerror}", where=page.token_file, fix=fix) from error
+    return f"{page.address}#token={token}"
 
 
 class Client:
@@ -59,54 +64,60 @@ class Client:
         self._address = find(address).removeprefix("unix:")
         self._headers = {"host": "localhost"}
         if self._over_tcp:
-            self._headers = {"authorization": f"Bearer {_token(token_file)}"}
+            named = token_file or os.environ.get(TOKEN_VARIABLE)
+            if named is None:
+                fix = "let it name the file that holds the token"
+                raise BadInput("a token is needed", where=TOKEN_VARIABLE, fix=fix)
+            try:
+                self._headers = {"authorization": f"Bearer {Path(named).read_text().strip()}"}
+            except OSError as error:
+                raise BadInput(f"cannot be read: {error.strerror}", where=str(Path(named))) from error
         self._connection: http.client.HTTPConnection | None = None
 
     # -- what can be asked
 
-    def status(self) -> StatusView:
+    def status(self) -> schemas.StatusView:
         """How things stand."""
-        return self._ask("GET", "/v1/status", StatusView)
+        return self._ask("GET", "/v1/status", schemas.StatusView)
 
-    def tasks(self, *, over: bool = False) -> tuple[TaskView, ...]:
+    def tasks(self, *, over: bool = False) -> tuple[schemas.TaskView, ...]:
         """Our tasks; with ``over`` those as well that are over."""
-        return self._ask("GET", "/v1/tasks", tuple[TaskView, ...], query={"all": "true"} if over else {})
+        return self._ask("GET", "/v1/tasks", tuple[schemas.TaskView, ...], query={"all": "true"} if over else {})
 
-    def task(self, name: str) -> TaskView:
+    def task(self, name: str) -> schemas.TaskView:
         """One task."""
-        return self._ask("GET", f"/v1/tasks/{_quoted(name)}", TaskView)
+        return self._ask("GET", _of_task(name), schemas.TaskView)
 
-    def submit(self, submission: Submission) -> TaskView:
+    def submit(self, submission: schemas.Submission) -> schemas.TaskView:
         """Hand in a task."""
-        return self._ask("POST", "/v1/tasks", TaskView, body=submission)
+        return self._ask("POST", "/v1/tasks", schemas.TaskView, body=submission)
 
-    def change(self, name: str, how: str) -> TaskView:
+    def change(self, name: str, how: str) -> schemas.TaskView:
         """Cancel, pause or resume a task."""
-        return self._ask("POST", f"/v1/tasks/{_quoted(name)}/{how}", TaskView)
+        return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
-    def logs(self, name: str) -> tuple[LogFile, ...]:
+    def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
         """The log files of a task."""
-        return self._ask("GET", f"/v1/tasks/{_quoted(name)}/logs", tuple[LogFile, ...])
+        return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])
 
     def log(self, name: str, file: str, offset: int) -> bytes:
         """A piece of a log file; empty when there is no more yet."""
-        path = f"/v1/tasks/{_quoted(name)}/logs/{_quoted(file)}"
-        return self._exchange("GET", path, None, {"offset": str(offset)})
+        return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
-    def nodes(self) -> tuple[NodeView, ...]:
+    def nodes(self) -> tuple[schemas.NodeView, ...]:
         """All known nodes."""
-        return self._ask("GET", "/v1/nodes", tuple[NodeView, ...])
+        return self._ask("GET", "/v1/nodes", tuple[schemas.NodeView, ...])
 
-    def drain(self, nodes: tuple[str, ...], *, end: bool = False) -> tuple[NodeView, ...]:
+    def drain(self, nodes: tuple[str, ...], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
         """Use nodes no more; with ``end`` use them again."""
         path = "/v1/undrain" if end else "/v1/drain"
-        return self._ask("POST", path, tuple[NodeView, ...], body=Nodes(nodes=nodes))
+        return self._ask("POST", path, tuple[schemas.NodeView, ...], body=schemas.Nodes(nodes=nodes))
 
-    def page(self) -> PageView:
+    def page(self) -> schemas.PageView:
         """Where the status page is."""
-        return self._ask("GET", "/v1/page", PageView)
+        return self._ask("GET", "/v1/page", schemas.PageView)
 
-    def updates(self, span_s: float = 600.0, most: int = 0) -> Iterator[Update]:
+    def updates(self, span_s: float = 600.0, most: int = 0) -> Iterator[schemas.Update]:
         """What changes, as it happens; the first update has all. Ends when the live run does, or after ``most``."""
         connection = self._connected()
         try:
@@ -116,10 +127,11 @@ class Client:
                 raise _as_error(response.status, response.read(), self._address)
             if connection.sock is not None:
                 connection.sock.settimeout(_QUIET_S)
-            fix = "use the same version of bftrain as the live run"
             for line in response:
                 if line.startswith(b"data: "):
-                    yield wire.decode(line.removeprefix(b"data: "), Update, where=self._address, fix=fix)
+                    yield wire.decode(
+                        line.removeprefix(b"data: "), schemas.Update, where=self._address, fix=_SAME_VERSION
+                    )
         except (http.client.HTTPException, OSError) as error:
             raise self._unreachable(error) from error
         finally:
@@ -130,8 +142,6 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    # -- how
 
     @property
     def _over_tcp(self) -> bool:
@@ -147,7 +157,7 @@ class Client:
         query: Mapping[str, str] | None = None,
     ) -> T:
         answer = self._exchange(method, path, body, query or {})
-        return wire.decode(answer, kind, where=self._address, fix="use the same version of bftrain as the live run")
+        return wire.decode(answer, kind, where=self._address, fix=_SAME_VERSION)
 
     def _exchange(self, method: str, path: str, body: msgspec.Struct | None, query: Mapping[str, str]) -> bytes:
         target = f"{path}?{urlencode(query)}" if query else path
@@ -158,7 +168,11 @@ class Client:
             self.close()  # an idle connection may end in between, and then it is unknown whether it was done
         reused = self._connection is not None
         try:
-            status, answer = self._once(method, target, wire.encode(body) if body is not None else None, headers)
+            if self._connection is None:
+                self._connection = self._connected()
+            self._connection.request(method, target, None if body is None else wire.encode(body), headers)
+            response = self._connection.getresponse()
+            status, answer = response.status, response.read()
         except (http.client.HTTPException, ConnectionError) as error:
             self.close()
             if not reused:
@@ -171,13 +185,6 @@ class Client:
             raise _as_error(status, answer, self._address)
         return answer
 
-    def _once(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        if self._connection is None:
-            self._connection = self._connected()
-        self._connection.request(method, target, body=body, headers=dict(headers))
-        response = self._connection.getresponse()
-        return response.status, response.read()
-
     def _connected(self) -> http.client.HTTPConnection:
         if not self._over_tcp:
             return _UnixConnection(self._address)
@@ -187,47 +194,152 @@ class Client:
     def _unreachable(self, error: Exception) -> NotAvailable:
         if isinstance(error, PermissionError):
             return NotAvailable("you may not talk to this live run", where=self._address, fix="ask its user")
+        why = "there is no such socket" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None)
         return NotAvailable(
-            f"no live run answers: {error}",
+            f"no live run answers: {why or error}",
             where=self._address,
-            fix=f"start one: bftrain live --demo; or name another one in {VARIABLE}",
+            fix=f"bftrain live --config FILE starts one; set {VARIABLE} to the socket of another user's",
         )
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+def _of_task(*parts: str) -> str:
+    return "/".join(["/v1/tasks", *(quote(part, safe="") for part in parts)])
 
+
+class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_PATIENCE_S)
         self._path = path
 
     def connect(self) -> None:
-        """Connect."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(_PATIENCE_S)
         self.sock.connect(self._path)
 
 
-def _token(file: Path | None) -> str:
-    named = file or (Path(os.environ[TOKEN_VARIABLE]) if TOKEN_VARIABLE in os.environ else None)
-    if named is None:
-        raise BadInput("a token is needed", where=TOKEN_VARIABLE, fix="let it name the file that holds the token")
-    try:
-        return named.read_text().strip()
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", where=str(named)) from error
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
-
-
 def _as_error(status: int, answer: bytes, address: str) -> BadInput | NotAvailable:
     try:
-        problem = wire.decode(answer, Refused).error
+        problem = wire.decode(answer, schemas.Refused).error
     except BadInput:
         return BadInput(f"it answered {status}: {answer[:200]!r}", where=address)
     if status >= http.client.INTERNAL_SERVER_ERROR:
         return NotAvailable(problem.what, where=problem.where, fix=problem.fix)
     kind = _KINDS.get(status, BadInput)
     return kind(problem.what, where=problem.where, fix=problem.fix)
+
+
+_HAPPENED: Final = 200
+_YOUNGEST: Final = 10  # no less than this part of a span is looked at
+_AGAIN_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+class LiveView:
+    """All that is known of a live run, out of its updates, the first of which has everything."""
+
+    def __init__(self, first: schemas.Update) -> None:
+        self.status: schemas.StatusView = first.status
+        self.day = first.day
+        self.tasks: dict[int, schemas.TaskRow] = {}
+        self.more = 0
+        self.nodes: dict[str, tuple[str, int]] = {}
+        self.width_s = 1.0
+        self.span_s = 0.0
+        self.cells: dict[float, schemas.Cell] = {}  # by when they begin
+        self.happened: deque[schemas.Happening] = deque(maxlen=_HAPPENED)
+        self.update(first)
+
+    def update(self, update: schemas.Update) -> None:
+        """Take an update in."""
+        self.status, self.day = update.status, update.day
+        if update.tasks is not None:
+            self.tasks.update((row.number, row) for row in update.tasks.changed)
+            for number in update.tasks.gone:
+                self.tasks.pop(number, None)
+            self.more = update.tasks.more
+        if update.nodes is not None:
+            self.nodes.update(update.nodes.changed)
+            for name in update.nodes.gone:
+                self.nodes.pop(name, None)
+        if update.history is not None:
+            self.width_s, self.span_s = update.history.width_s, update.history.span_s
+            for cell in update.history.cells:
+                self.cells.pop(cell.begin_s, None)
+                self.cells[cell.begin_s] = cell
+            oldest = self.status.now_s - self.span_s - self.width_s
+            for begin_s in [begin_s for begin_s in self.cells if begin_s < oldest]:
+                del self.cells[begin_s]
+            self.happened.extend(update.history.happened)
+
+    def sizes(self, task: int, parts: int) -> list[float]:
+        """Give the nodes that a task held on average in each part of the time that is looked at."""
+        return self._means(parts, lambda cell: cell.sizes.get(task, 0.0))
+
+    def speeds(self, parts: int) -> list[float]:
+        """Give the samples/s of all tasks on average in each part of the time that is looked at."""
+        return self._means(parts, lambda cell: cell.speed)
+
+    def _means(self, parts: int, value: Callable[[schemas.Cell], float]) -> list[float]:
+        now_s = self.status.now_s
+        # Of a young run not all of the span is looked at, but a part of it at least
+        known_s = max(now_s - self.span_s, min(self.cells, default=now_s))
+        begin_s = min(now_s - self.span_s / _YOUNGEST, known_s)
+        part_s = (now_s - begin_s) / parts
+        sums, known = [0.0] * parts, [0.0] * parts
+        for cell in self.cells.values():
+            part = min(parts - 1, int((cell.begin_s + cell.known_s / 2 - begin_s) / part_s))
+            if part >= 0:
+                sums[part] += cell.known_s * value(cell)
+                known[part] += cell.known_s
+        return [total / seconds if seconds else 0.0 for total, seconds in zip(sums, known, strict=True)]
+
+
+class StreamClient:
+    """Follows a live run in a thread. ``changed`` is called from there whenever there is something new to see."""
+
+    def __init__(self, client: Client, span_s: float, changed: Callable[[], None]) -> None:
+        self._client = client
+        self._span_s = span_s
+        self._changed = changed
+        self.changes = 0  # how often there was something new
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        updates = client.updates(span_s)
+        self._scene = LiveView(next(updates))  # a run that cannot be reached is an error, and no screen
+        self._lost: tuple[float, str] | None = None
+        self._thread = threading.Thread(target=self._follow, args=(updates,), name="follower", daemon=True)
+        self._thread.start()
+
+    def look(self, draw: Callable[[LiveView, tuple[float, str] | None], None]) -> None:
+        """Call ``draw`` with what is known now, and since when and why there is no contact, if there is none."""
+        with self._lock:
+            draw(self._scene, self._lost)
+
+    def end(self) -> None:
+        """Follow no more."""
+        self._ending.set()
+
+    def _follow(self, updates: Iterator[schemas.Update]) -> None:
+        tries = 0
+        while not self._ending.is_set():
+            try:
+                for update in updates:
+                    if self._ending.is_set():
+                        return
+                    tries = 0
+                    with self._lock:
+                        self.changes += 1
+                        if self._lost is not None:  # the first update after that has all
+                            self._lost, self._scene = None, LiveView(update)
+                        else:
+                            self._scene.update(update)
+                    self._changed()
+                reason = "it ended"
+            except BftrainError as error:
+                reason = error.what
+            with self._lock:
+                self._lost = (time.time() if self._lost is None else self._lost[0], reason)
+                self.changes += 1
+            self._changed()
+            self._ending.wait(_AGAIN_S[min(tries, len(_AGAIN_S) - 1)])
+            tries += 1
+            updates = self._client.updates(self._span_s)

@@ -1,23 +1,32 @@
-"""Demo: four slots of this machine, three small trainings, and a timetable that takes slots and gives them back."""
+"""What happens in a live run, in words; and the demo: three small trainings on four slots that come and go."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from bftrain.cli.output import Output, table
 from bftrain.errors import NotAvailable
+from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
+from bftrain.live.client.client import page_address
+from bftrain.live.commands.tasks import done
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission
+from bftrain.live.model.schemas import Submission, TaskView
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
 from bftrain.live.model.task_record import Run
+from bftrain.live.process import run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
+from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished
 from bftrain_elastic.tryout import demo_training
 
 _TIMETABLE: Final = "2@0,4@12,1@24,3@32,4@40,2@52"
@@ -53,23 +62,7 @@ def demo_site(folder: Path) -> SiteSettings:
     )
 
 
-async def hand_in(office: LiveService) -> None:
-    """Hand in the demo's tasks."""
-    for name, (smallest, largest, steps) in _TASKS.items():
-        run = Run(argv=(str(demo_training.__file__), name, "--steps", str(steps)))
-        submission = Submission(
-            run=run,
-            name=name,
-            min_nodes=smallest,
-            max_nodes=largest,
-            work_samples=96.0 * steps,
-            curve=_CURVE,
-            campaign="demo",
-        )
-        await office.submit(ourselves(), submission)
-
-
-async def warm_up(daemon: LiveDaemon, office: LiveService, say: Callable[[str], None]) -> None:
+async def warm_up(daemon: LiveDaemon, service: LiveService, say: Callable[[str], None]) -> None:
     """Hand the tasks in, and let the timetable begin when the first agents have imported PyTorch."""
     slots = daemon.opened.scheduler
     if isinstance(slots, LocalScheduler):
@@ -82,7 +75,17 @@ async def warm_up(daemon: LiveDaemon, office: LiveService, say: Callable[[str], 
             changed.set()
 
     daemon.observers.append(hear)
-    await hand_in(office)
+    for name, (smallest, largest, steps) in _TASKS.items():
+        submission = Submission(
+            run=Run(argv=(str(demo_training.__file__), name, "--steps", str(steps))),
+            name=name,
+            min_nodes=smallest,
+            max_nodes=largest,
+            work_samples=96.0 * steps,
+            curve=_CURVE,
+            campaign="demo",
+        )
+        await service.submit(ourselves(), submission)
     say("warming up: agents import PyTorch ...")
     with suppress(TimeoutError):
         async with asyncio.timeout(_WARMING_S):
@@ -95,13 +98,131 @@ async def warm_up(daemon: LiveDaemon, office: LiveService, say: Callable[[str], 
         slots.go_on()
 
 
-async def until_done(daemon: LiveDaemon, seconds: float) -> bool:
-    """Wait until all tasks are over, or the time is up; tell whether they are over."""
-    changed = asyncio.Event()
-    daemon.observers.append(lambda what, _: changed.set() if what == "events" else None)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while daemon.memory.unfinished:
-                changed.clear()
-                await changed.wait()
-    return not daemon.memory.unfinished
+_NAMED = 4
+
+
+def run_demo(limit_s: float, out: Output) -> None:
+    """Run the demo until its tasks are over, or the time is up; print what it harvested."""
+    insist_on_torch()
+    services: list[LiveService] = []
+    narrator = EventNarrator(out.say)
+
+    async def beside(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
+        services.append(service)
+        await narrator.begin(daemon, api, service)
+        out.say("four slots of this machine become idle and busy; look at it from another terminal: bftrain top")
+        out.say(f"or in a browser: {page_address(service.page())}")  # its token is worth nothing once the demo is over
+        await warm_up(daemon, service, narrator.tell)
+        changed = asyncio.Event()
+        daemon.observers.append(lambda what, _: changed.set() if what == "events" else None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while daemon.task_store.unfinished:
+                    changed.clear()
+                    await changed.wait()
+        if daemon.task_store.unfinished:
+            narrator.tell(f"{limit_s:g} s are over: it ends, and what is not done yet would go on from here")
+
+    with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder:
+        run(demo_site(Path(folder)), out.say, beside, ends_with_it=True)
+        # After tasks have put themselves in order
+        tasks = [task for service in services for task in narrator.tasks(service)]
+    rows = [
+        (
+            task.name,
+            task.state,
+            done(task),
+            f"{task.samples:,.0f}",
+            f"{task.node_s:,.0f}",
+            task.rescales,
+            task.preemptions,
+            narrator.losses(task.name),
+        )
+        for task in tasks
+    ]
+    used, idle = sum(task.node_s for task in tasks), narrator.idle_s
+    share = f", {used / idle:.0%} of the {idle:,.0f} idle ones" if idle else ""
+    columns = ("task", "state", "done", "samples", "node-s", "resized", "preempted", "loss")
+    title = f"harvested: {sum(task.samples for task in tasks):,.0f} samples in {used:,.0f} node-seconds{share}"
+    out.result({"tasks": tasks, "nodes": idle}, lambda: table(title, columns, rows, left=(0, 1, 7)))
+
+
+class EventNarrator:
+    """Tells ``say`` of nodes and tasks; keeps first and last losses, and how long nodes were idle."""
+
+    def __init__(self, say: Callable[[str], None] | None) -> None:
+        self._say = say or (lambda _: None)
+        self._begun = time.monotonic()
+        self._daemon: LiveDaemon | None = None
+        self._sizes: dict[str, int] = {}
+        self._losses: dict[str, tuple[float, float]] = {}
+        self._pool = 0
+        self._pool_since = time.monotonic()
+        self.idle_s = 0.0  # node-seconds that were ours
+
+    async def begin(self, daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG002 - as running.Beside
+        """Tell from now on."""
+        self._daemon = daemon
+        self._begun = self._pool_since = time.monotonic()
+        self._pool = daemon.harvester.pool_size
+        daemon.observers.append(self._observe)
+
+    def tasks(self, service: LiveService) -> tuple[TaskView, ...]:
+        """Give all tasks as they are now, and stop the clock."""
+        self._count()
+        return service.tasks(ourselves(), over=True)
+
+    def losses(self, task: str) -> str:
+        """Give the first and the last loss of a task."""
+        if task not in self._losses:
+            return ""
+        first, last = self._losses[task]
+        return f"{first:.3g} -> {last:.3g}"
+
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
+        match what:
+            case "events":
+                self._count()
+                self._happened(value)
+                self._resized()
+            case "decision":
+                self._resized()
+            case "message" if value["type"] == "report" and (loss := value.get("loss")) is not None:
+                first, _ = self._losses.get(value["task"], (loss, loss))
+                self._losses[value["task"]] = (first, loss)
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        self.idle_s += self._pool * (now - self._pool_since)
+        self._pool_since = now
+        self._pool = self._daemon.harvester.pool_size if self._daemon else 0
+
+    def tell(self, text: str) -> None:
+        """Tell of something, with the time since the begin."""
+        self._say(f"{time.monotonic() - self._begun:7.1f} s  {text}")
+
+    def _happened(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case NodesJoined():
+                    self.tell(f"{_named(event.nodes)} became idle: {counted(self._pool, 'node')}")
+                case NodesLeft():
+                    left = "was taken back" if len(event.nodes) == 1 else "were taken back"
+                    if self._daemon is not None and self._daemon.state == "draining":
+                        left = "given back"
+                    self.tell(f"{_named(event.nodes)} {left}: {counted(self._pool, 'node')}")
+                case TaskFinished():
+                    self.tell(f"{event.task}: finished")
+
+    def _resized(self) -> None:
+        sizes = dict(self._daemon.harvester.plan.sizes) if self._daemon else {}
+        for task in {**self._sizes, **sizes}:
+            before, now = self._sizes.get(task, 0), sizes.get(task, 0)
+            if before != now:
+                self.tell(f"{task}: {before} -> {counted(now, 'node')}")
+        self._sizes = sizes
+
+
+def _named(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _NAMED} others" if len(nodes) > _NAMED else ""
+    return f"{' '.join(nodes[:_NAMED])}{more}"

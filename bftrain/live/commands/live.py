@@ -1,26 +1,27 @@
-"""``bftrain live``: train on idle nodes beside a running batch scheduler."""
+"""Commands that start a live run beside a batch scheduler, and that show other programs how to reach it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.interruption import held_back
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.settings import shares_option, with_shares
-from bftrain.errors import UsageError
+from bftrain.cli.settings import DurationType, shares_option, with_shares
+from bftrain.errors import NotAvailable, UsageError
+from bftrain.live.client.client import page_address
+from bftrain.live.commands.tasks import hooks_in_words, talks
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from bftrain.live.client.client import Client
+    from bftrain.live.run.live_log import LogFormat
 
-    from bftrain.live.api.server import ApiServer
-    from bftrain.live.api.service import LiveService
-    from bftrain.live.model.schemas import TaskView
-    from bftrain.live.run.daemon import LiveDaemon
-
+_CHECK_S = 5.0  # for which a test message may be under way
+_STDERR = 2
 _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 
 
@@ -35,106 +36,237 @@ _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 @click.option(
     "--for",
     "limit_s",
-    metavar="SECONDS",
-    type=float,
+    type=DurationType(),
     help=f"End the demo after so long, even if tasks are left [{_DEMO_S:g}].",
 )
 @shares_option
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The form of the lines on stderr: each has its time and info or warning.",
+)
 @click.option(
     "--example", metavar="NAME", help="Print settings to begin with: slurm, pbs, local, ...; or systemd-user."
 )
 @prints_results
 def command(
-    config: Path | None, limit_s: float | None, shares: Path | None, example: str | None, out: Output, *, demo: bool
+    config: Path | None,
+    limit_s: float | None,
+    shares: Path | None,
+    log_format: LogFormat,
+    example: str | None,
+    out: Output,
+    *,
+    demo: bool,
 ) -> None:
     """Train elastic tasks on the idle nodes of a running batch scheduler, at no cost to it."""
     if example is not None:
-        _show(example, out)
+        from bftrain.live import examples
+
+        text = examples.for_us(example)
+        if out.json:
+            out.result({"example": text}, str)
+        else:
+            click.echo(text, nl=False)
         return
     if demo and config is not None:
         raise UsageError("the demo has settings of its own", where="--config", fix="leave out --demo or --config")
     if demo and shares is not None:
         raise UsageError("cannot be used with --demo", where="--shares", fix="leave out --demo or --shares")
+    if config is None and not demo:
+        fix = "bftrain live --example slurm > site.toml begins one; bftrain live --demo shows how it goes"
+        raise UsageError("a live run needs the settings of a site", where="--config", fix=fix)
     if limit_s is not None and not demo:
         raise UsageError("is for the demo only", where="--for", fix="bftrain live --demo --for 60")
     with held_back():
-        if demo:
-            _demo(_DEMO_S if limit_s is None else limit_s, out)
-        else:
-            _run(config, shares, out)
+        if config is None:
+            from bftrain.live.commands.demo_site import run_demo
+
+            run_demo(_DEMO_S if limit_s is None else limit_s, out)
+            return
+        from msgspec.structs import replace
+
+        from bftrain.live.commands.demo_site import EventNarrator
+        from bftrain.live.model.site_config import load
+        from bftrain.live.process import run
+        from bftrain.live.run.live_log import LiveLog, writes_to_journald
+
+        site = load(config)
+        site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
+        log = LiveLog(out.say, log_format, for_journald=writes_to_journald(_STDERR))
+        narrator = EventNarrator(log.info if out.level > 0 else None)
+        run(site, log.info, narrator.begin, warn=log.warning)
 
 
-def _run(config: Path | None, shares: Path | None, out: Output) -> None:
-    from msgspec.structs import replace
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain api --alerts > bftrain.rules.yml",
+    epilog="docs/api.md shows how to ask. A live run tells its own description at /v1/openapi.json.",
+)
+@click.option("--openapi", is_flag=True, help="Print the description for programs: OpenAPI 3.1.")
+@click.option("--grafana", is_flag=True, help="Print a dashboard for Grafana, over what /metrics tells Prometheus.")
+@click.option("--alerts", is_flag=True, help="Print rules by which Prometheus tells when something is wrong.")
+@prints_results
+def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
+    """List what a live run can be asked over its socket or over HTTP; needs no live run."""
+    from importlib import resources
 
-    from bftrain.live.commands.event_text import EventNarrator
-    from bftrain.live.model.site_config import SiteSettings, load
-    from bftrain.live.process import run
-
-    site = load(config) if config is not None else SiteSettings()
-    site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
-    narrator = EventNarrator(out.say if out.level > 0 else None)
-    run(site, out.say, narrator.begin)
-
-
-def _show(example: str, out: Output) -> None:
-    from bftrain.live import examples
-
-    text = examples.for_us(example)
-    if out.json:
-        out.result({"example": text}, str)
+    if openapi + grafana + alerts > 1:
+        raise UsageError("each prints a whole document", fix="ask for one after the other")
+    if grafana:
+        board = resources.files("bftrain.live").joinpath("grafana.json").read_text(encoding="utf-8")
+        out.result(json.loads(board), lambda: board)
         return
-    click.echo(text, nl=False)
+    if alerts:
+        rules = resources.files("bftrain.live").joinpath("alerts.yml").read_text(encoding="utf-8")
+        out.result({"alerts.yml": rules}, lambda: rules)
+        return
+    from bftrain.live.api.openapi import described
+    from bftrain.live.api.routes import ROUTES, description
+
+    if openapi:
+        document = description()
+        out.result(document, lambda: json.dumps(document, indent=2))
+        return
+    routes = described(ROUTES)
+    rows = [{"method": one.method, "path": one.path, "about": one.about, "operators": one.operators} for one in routes]
+    lines = [(one.method, one.path, one.about + (" For operators." if one.operators else "")) for one in routes]
+    out.result(rows, lambda: table("", ("", "address", ""), lines, left=(0, 1, 2)))
 
 
-def _demo(limit_s: float, out: Output) -> None:
+# -- the status page
+
+
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain page --open",
+    epilog="The address grants your rights: it is for your browser alone. "
+    "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser; the token is in no argument then.")
+@talks
+def page(client: Client, out: Output, *, opens: bool) -> None:
+    """Print the address of the status page of a live run, with the token that it needs."""
+    found = client.page()
+    address = page_address(found)
+    if opens:
+        _open(address)
+        out.say(f"opened {found.address}")
+    else:
+        out.result({"address": address}, lambda: address)
+
+
+def _open(address: str) -> None:
+    """Open an address in a browser, by way of a private file: programs' arguments are visible to all users."""
+    import html
+    import os
     import tempfile
+    import webbrowser
 
-    from bftrain.live.commands import demo_site
-    from bftrain.live.commands.event_text import EventNarrator
-    from bftrain.live.commands.page import address_of
-    from bftrain.live.process import run
-
-    demo_site.insist_on_torch()
-    offices: list[LiveService] = []
-    narrator = EventNarrator(out.say)
-
-    async def beside(daemon: LiveDaemon, api: ApiServer, office: LiveService) -> None:
-        offices.append(office)
-        await narrator.begin(daemon, api, office)
-        out.say("four slots of this machine become idle and busy; look at it from another terminal: bftrain top")
-        out.say(f"or in a browser: {address_of(office.page())}")  # its token is worth nothing once the demo is over
-        await demo_site.warm_up(daemon, office, narrator.tell)
-        if not await demo_site.until_done(daemon, limit_s):
-            narrator.tell(f"{limit_s:g} s are over: it ends, and what is not done yet would go on from here")
-
-    with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder:
-        site = demo_site.demo_site(Path(folder))
-        run(site, out.say, beside, ends_with_it=True)
-        seen = [
-            task for office in offices for task in narrator.tasks(office)
-        ]  # after tasks have put themselves in order
-    out.result({"tasks": seen, "nodes": narrator.idle_s}, lambda: _harvested(seen, narrator))
-
-
-def _harvested(tasks: list[TaskView], narrator: Any) -> RenderableType:  # noqa: ANN401 - a Narrator, imported late
-    from bftrain.live.commands.connection import done
-
-    rows = [
-        (
-            task.name,
-            task.state,
-            done(task),
-            f"{task.samples:,.0f}",
-            f"{task.node_s:,.0f}",
-            task.rescales,
-            task.preemptions,
-            narrator.losses(task.name),
+    file, name = tempfile.mkstemp(prefix="bftrain-page-", suffix=".html")  # for us alone
+    with os.fdopen(file, "w", encoding="utf-8") as page:
+        page.write(
+            f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}"><p>Opening.</p>\n'
         )
-        for task in tasks
+    if not webbrowser.open(Path(name).as_uri()):
+        Path(name).unlink()
+        raise NotAvailable("no browser was found", where="--open", fix="bftrain page prints the address")
+
+
+# -- hooks
+
+_KIND = click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
+_SPOOL = click.option(
+    "--spool", required=True, type=click.Path(path_type=Path), help="The folder into which the hook writes."
+)
+
+
+@click.group()
+def hooks() -> None:
+    """Let a batch scheduler tell a live run at once of jobs that start and end."""
+
+
+@hooks.command(
+    cls=DocumentedCommand, example="bftrain hooks install slurm --spool /run/bftrain --to /etc/slurm/bftrain.sh"
+)
+@_KIND
+@_SPOOL
+@click.option(
+    "--to", "hook", required=True, type=click.Path(path_type=Path), help="Where the scheduler finds the hook."
+)
+@click.option("--owner", default="", help="The user who runs bftrain live, if it is another one.")
+@click.option("--writer", default="root", show_default=True, help="The user who runs the hook, such as SlurmUser.")
+@prints_results
+def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, writer: str, out: Output) -> None:
+    """Write the hook, make the spool, and say what else is to be done."""
+    from rich.text import Text
+
+    from bftrain.live.schedulers.hook_install import install
+
+    done = install(kind, spool=spool, hook=hook, owner=owner, writer=writer)
+    place = "slurm.conf, and then restart slurmctld" if kind == "slurm" else "a shell, as a manager of PBS"
+    lines = [f"wrote {done.hook}, which writes into {done.spool}", "", f"In {place}:", "", done.for_scheduler, ""]
+    if kind == "slurm":
+        lines += ["(scontrol reconfigure lists the hooks and does not run them. Pilots need the epilog alone.)", ""]
+    lines += [
+        "In [scheduler] of the site's settings:",
+        "",
+        done.for_site,
+        "",
+        "Then, while jobs run: bftrain hooks check",
     ]
-    used, idle = sum(task.node_s for task in tasks), narrator.idle_s
-    share = f", {used / idle:.0%} of the {idle:,.0f} idle ones" if idle else ""
-    columns = ("task", "state", "done", "samples", "node-s", "resized", "preempted", "loss")
-    title = f"harvested: {sum(task.samples for task in tasks):,.0f} samples in {used:,.0f} node-seconds{share}"
-    return table(title, columns, rows, left=(0, 1, 7))
+    out.result(done, lambda: Text("\n".join(lines)))
+
+
+@hooks.command(cls=DocumentedCommand, example="bftrain hooks show slurm --spool /run/bftrain")
+@_KIND
+@_SPOOL
+@prints_results
+def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
+    """Print the hook, to be read before it is used."""
+    from bftrain.live.schedulers.hook_install import hook_text
+
+    text = hook_text(kind, spool)
+    if out.json:
+        out.result({"hook": text}, str)
+    else:
+        click.echo(text, nl=False)
+
+
+@hooks.command(
+    cls=DocumentedCommand,
+    example="bftrain hooks check",
+    epilog="It fails as long as hooks have not reported a job: run one first, such as srun true.",
+)
+@talks
+def check(client: Client, out: Output) -> None:
+    """Send a test message through the spool of a live run, and show what hooks reported to it."""
+    import time
+
+    from bftrain.live.schedulers.hook_spool import send_check
+
+    found = client.status().hooks
+    if found is None:
+        fix = "bftrain hooks install says what to add"
+        raise NotAvailable("the live run reads no spool", where="[scheduler] spool", fix=fix)
+    before, began = found.messages.get("check", 0), time.monotonic()
+    send_check(Path(found.spool))
+    while True:
+        status = client.status()
+        took_s = time.monotonic() - began
+        if status.hooks is not None and status.hooks.messages.get("check", 0) > before:
+            break
+        if took_s > _CHECK_S:
+            what = f"a test message was not heard within {_CHECK_S:g} s"
+            raise NotAvailable(what, where=found.spool, fix="see the remarks in bftrain status")
+        time.sleep(0.02)
+    lines = f"a test message was heard after {took_s:.2f} s\nheard: {hooks_in_words(status)}"
+    out.result({"took_s": took_s, "hooks": status.hooks}, lambda: lines)
+    if status.hooks.silent:
+        raise NotAvailable(
+            f"no hook has reported the {' or the '.join(status.hooks.silent)} of a job since the live run began",
+            where=found.spool,
+            fix="run a job and check again; then see that slurm.conf or PBS has both hooks, and restart slurmctld",
+        )

@@ -1,34 +1,46 @@
-"""``bftrain submit``: hand a task to a live run."""
+"""``bftrain submit``: hand a task to a live run.
+
+A replay reads the same task files: docs/formats.md lists the keys.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec.structs import fields
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import with_options
-from bftrain.errors import BadInput, UsageError
-from bftrain.live.commands.connection import Live, talks
+from bftrain.cli.output import Output
+from bftrain.cli.settings import DurationType, with_options
+from bftrain.errors import BadInput, BadValue, UsageError
+from bftrain.live.commands.tasks import talks
 from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import described
+from bftrain.live.model.task_record import Run, described
+from bftrain.taskfiles.files import toml_records
+from bftrain.taskfiles.records import ON_THE_CALENDAR, check_keys, profile, sizes_of
+from bftrain.values import wire
+from bftrain.values.curve import SpeedCurve
+
+if TYPE_CHECKING:
+    from bftrain.live.client.client import Client
 
 _NAMED_OTHERWISE: Final = frozenset({"name", "launcher", "min_nodes", "max_nodes", "work_samples", "deadline_s"})
 
 
-def task_options() -> dict[str, tuple[type, str]]:
+def task_options() -> dict[str, tuple[Any, str]]:
     """Return an option for every number and text that a submission says of its task."""
-    options: dict[str, tuple[type, str]] = {}
+    options: dict[str, tuple[Any, str]] = {}
     for field in fields(Submission):
         kind = type(field.default)
         if kind in {int, float, str} and field.name not in _NAMED_OTHERWISE:
             default = f" [{field.default:g}]" if kind is not str else ""
-            options[field.name] = (kind, f"{described(Submission, field.name).removesuffix('.')}{default}.")
+            type_ = DurationType() if field.name.endswith("_s") else kind
+            options[field.name] = (type_, f"{described(Submission, field.name).removesuffix('.')}{default}.")
     return options
 
 
@@ -71,15 +83,13 @@ class MomentOption(click.ParamType[datetime]):
 @click.option(
     "--stall-limit",
     "stall_limit_s",
-    type=float,
-    metavar="SECONDS",
+    type=DurationType(),
     help="Without a step for so long it gives its nodes back; 0: never [the site's].",
 )
 @heading("For decisions")
 @click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
 @with_options(task_options())
 @talks
-@prints_results
 def command(
     what: str,
     words: tuple[str, ...],
@@ -88,7 +98,7 @@ def command(
     folder: Path | None,
     cwd: Path | None,
     env: tuple[str, ...],
-    live: Live,
+    client: Client,
     out: Output,
     **given: Any,  # noqa: ANN401 - the other options
 ) -> None:
@@ -101,18 +111,19 @@ def command(
     if nodes is not None:
         options["nodes"] = nodes
     if env:
-        options["env"] = dict(map(_variable, env))
-    submissions = _submissions(what, words, options)
-    with live.call() as client:
-        tasks = [client.submit(one) for one in submissions]
+        options["env"] = {}
+        for text in env:
+            name, equals, value = text.partition("=")
+            if not equals and name not in os.environ:
+                raise UsageError(f"'{name}' is not set here", where="--env", fix=f"--env {name}=VALUE")
+            options["env"][name] = value if equals else os.environ[name]
+    tasks = [client.submit(one) for one in _submissions(what, words, options)]
     out.result(tasks, lambda: "\n".join(f"{task.name}: submitted as #{task.number}" for task in tasks))
 
 
 def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any]) -> list[Submission]:
-    from bftrain.live.commands import task_file
-
     if what.endswith(".toml"):
-        records = task_file.records_of(Path(what))
+        records = records_of(Path(what))
         if words and len(records) != 1:
             raise UsageError(f"'{what}' holds {len(records)} tasks, and arguments are for one", where="--")
         if "name" in options and len(records) != 1:
@@ -120,17 +131,100 @@ def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any]) -> 
         for _, record in records:
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
-        return [task_file.submission_of(record, where, Path(what).absolute().parent) for where, record in records]
+        return [submission_of(record, where, Path(what).absolute().parent) for where, record in records]
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)
-    return [task_file.submission_of(record, "bftrain submit", Path.cwd())]
+    return [submission_of(record, "bftrain submit", Path.cwd())]
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
-    if not given:
-        if name not in os.environ:
-            raise UsageError(f"'{name}' is not set here", where="--env", fix=f"--env {name}=VALUE")
-        value = os.environ[name]
-    return name, value
+_OF_THE_RUN: Final = tuple(field.name for field in fields(Run))
+_OF_THE_TASK: Final = tuple(field.name for field in fields(Submission) if field.name not in {"run", "deadline_s"})
+
+
+def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Read the tasks of a file, each with where it stands."""
+    records = list(toml_records(path))
+    if not records:
+        raise BadInput("holds no task", where=str(path), fix="describe tasks as docs/formats.md shows")
+    return records
+
+
+def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
+    """Make what is sent of one record; relative paths count from ``base``.
+
+    A live run passes over ``user`` and ``submit_s``: a task belongs to its sender and begins when it is sent.
+    """
+    check_keys(record, where)
+    given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record} | sizes_of(record, where)
+    given |= _deadline(record, where)
+    if "profile" in record:
+        if "curve" in record:
+            raise BadInput("profile and curve are both given", where=where, fix="give one of them, or none")
+        found = profile(str(record["profile"]), where=f"{where}: profile")
+        costs = {"grow_cost_s": found.grow_cost_s, "shrink_cost_s": found.shrink_cost_s}
+        given = {**costs, **given, "curve": wire.plain(found.curve)}
+    run: dict[str, Any] = {key: record[key] for key in _OF_THE_RUN if key in record}
+    run["cwd"] = str((base / run.get("cwd", ".")).resolve())
+    if "folder" in run:
+        run["folder"] = str((base / run["folder"]).resolve())
+    run["argv"] = _argv(record, where, base)
+    _convert_curves(given, where)
+    if "max_nodes" not in given:  # the largest size that was measured, as in a replay
+        curves = [*given.get("curves", {}).values()] or [given[key] for key in ("curve",) if key in given]
+        if not curves:
+            raise BadInput("the number of nodes is missing", where=where, fix="such as --nodes 1:8")
+        given["max_nodes"] = max(curve.last_measured for curve in curves)
+    try:
+        return Submission(run=wire.convert(run, Run, where=where), **given)
+    except BadValue as error:
+        raise BadInput(f"{(error.where or '').rpartition('.')[2]}: {error.what}", where=where, fix=error.fix) from error
+    except TypeError as error:
+        raise BadInput(str(error), where=where) from error
+
+
+def _argv(record: dict[str, Any], where: str, base: Path) -> list[str]:
+    args = record.get("args", [])
+    if ("script" in record) == ("command" in record):
+        raise BadInput("give either script or command", where=where, fix='such as script = "cnn.py"')
+    if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
+        raise BadInput("args: must be a list of texts", where=where, fix='such as args = ["--steps", "500"]')
+    if "command" in record:
+        return [str(record["command"]), *args]
+    script = (base / str(record["script"])).resolve()
+    if not script.is_file():
+        raise BadInput(f"script: there is no file {script}", where=where)
+    return [str(script), *args]
+
+
+def _deadline(record: dict[str, Any], where: str) -> dict[str, float]:
+    """Read ``deadline``, a time on the calendar, or ``deadline_s``, which counts as ``submit_s`` does."""
+    given = record.get(ON_THE_CALENDAR, record.get("deadline_s"))
+    if given is None:
+        return {}
+    if ON_THE_CALENDAR in record and "deadline_s" in record:
+        raise BadInput("deadline and deadline_s are both given", where=where, fix="give one of them, or none")
+    if isinstance(given, datetime) and ON_THE_CALENDAR in record:
+        return {"deadline_s": given.timestamp()}
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        fix = "such as deadline = 2030-01-31T18:00:00, or deadline_s = 7200.0"
+        raise BadInput("deadline: must be a time, or seconds", where=where, fix=fix)
+    if ON_THE_CALENDAR in record:
+        return {"deadline_s": float(given)}
+    submit_s = record.get("submit_s", 0.0)
+    if not isinstance(submit_s, int | float) or isinstance(submit_s, bool):
+        raise BadInput("submit_s: must be a number", where=where)
+    return {"deadline_s": time.time() + given - submit_s}
+
+
+def _convert_curves(given: dict[str, Any], where: str) -> None:
+    if "curve" in given:
+        given["curve"] = wire.convert(given["curve"], SpeedCurve, where=f"{where}: curve")
+    if "curves" in given:
+        if not isinstance(given["curves"], dict):
+            fix = "curves.v100 = { nodes = [1, 4], rate = [310, 1160] }"
+            raise BadInput("curves: must be a table of kinds", where=where, fix=fix)
+        given["curves"] = {
+            kind: wire.convert(curve, SpeedCurve, where=f"{where}: curves.{kind}")
+            for kind, curve in given["curves"].items()
+        }

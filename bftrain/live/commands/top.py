@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
+import termios
+import threading
+import tty
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.interruption import interruption
-from bftrain.cli.output import LITERAL, Output, prints_results
+from bftrain.cli.output import LITERAL, Output
 from bftrain.errors import BftrainError
-from bftrain.live.commands.connection import Live, talks
+from bftrain.live.commands.tasks import talks
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from bftrain.live.client.client import Client
-    from bftrain.live.commands.keyboard import Keyboard
 
 _SPANS: Final = {"1": 600.0, "2": 3600.0, "3": 86400.0, "4": 864000.0}
 _ENDS: Final = "q ends   1 ten minutes  2 an hour  3 a day  4 ten days"
@@ -35,32 +39,19 @@ _PIPE_WIDTH: Final = 100
 )
 @click.option("--once", is_flag=True, help="Print once what there is to see, and end.")
 @talks
-@prints_results
-def command(live: Live, out: Output, *, once: bool) -> None:
+def command(client: Client, out: Output, *, once: bool) -> None:
     """Watch a live run: nodes, tasks with their sizes over time, speed, and what happens."""
-    with live.call() as client:
-        if out.json or once or not _can_be_drawn_on():
-            _once(client, out)
-            return
+    # A screen needs a terminal that can do more than print one line after the other
+    if sys.stdout.isatty() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"} and not (out.json or once):
         from rich.console import Console
-
-        from bftrain.live.commands.keyboard import Keyboard, keyboard_of_ours
 
         with Keyboard(keyboard_of_ours()) as keyboard:
             watch(client, Console(**LITERAL), keyboard)
-
-
-def _can_be_drawn_on() -> bool:
-    """Say whether we write to a terminal that can do more than print one line after the other."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"}
-
-
-def _once(client: Client, out: Output) -> None:
-    """Print one snapshot."""
+        return
     update = next(client.updates(most=1))
 
     def words() -> Any:  # noqa: ANN401 - what rich can render
-        from bftrain.live.client.stream_client import LiveView
+        from bftrain.live.client.client import LiveView
         from bftrain.live.commands.top_screen import TopView
 
         return TopView(LiveView(update), width=None if sys.stdout.isatty() else _PIPE_WIDTH)
@@ -72,7 +63,11 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
     """Show a live run until the user ends it."""
     from rich.live import Live as Screen
 
-    from bftrain.live.client.stream_client import StreamClient
+    from bftrain.live.client.client import LiveView, StreamClient
+    from bftrain.live.commands.top_screen import TopView
+
+    def draw(scene: LiveView, lost: tuple[float, str] | None) -> None:
+        screen.update(TopView(scene, lost, height=console.size.height, ends_with=_ENDS), refresh=True)
 
     span = "1"
     follower = StreamClient(client, _SPANS[span], keyboard.wake)
@@ -83,8 +78,10 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
                 now = (follower, follower.changes, console.size)
                 if now != drawn:
                     drawn = now
-                    follower.look(lambda scene, lost: _draw(screen, console, scene, lost))
-                for key in _letters(keyboard.wait(_PATIENCE_S)):
+                    follower.look(draw)
+                pressed = keyboard.wait(_PATIENCE_S)
+                # An arrow, say, begins like Escape and is none
+                for key in "" if pressed.startswith("\x1b") and len(pressed) > 1 else pressed:
                     if key in _ENDING:
                         return
                     if key in _SPANS and key != span:
@@ -101,12 +98,77 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
         follower.end()
 
 
-def _letters(pressed: str) -> str:
-    """Give the letters among what was pressed: an arrow, say, begins like Escape and is none."""
-    return "" if pressed.startswith("\x1b") and len(pressed) > 1 else pressed
+class Keyboard:
+    """Hears each key as it is pressed, without its letter on the screen; Ctrl-C and Ctrl-Z go on to be signals.
+
+    ``terminal`` is the descriptor to read keys from; none: there are no keys, and it only waits.
+    """
+
+    def __init__(self, terminal: int | None) -> None:
+        self._terminal = terminal
+        self._attributes: list[Any] | None = None
+        self._lock = threading.RLock()  # a signal may come while we hold it
+        self.suspended = False  # Ctrl-Z was pressed
+
+    def __enter__(self) -> Self:
+        self._awake, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        self._before = signal.signal(signal.SIGTSTP, self._suspended)
+        if self._terminal is not None:
+            self._attributes = termios.tcgetattr(self._terminal)
+            tty.setcbreak(self._terminal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+        signal.signal(signal.SIGTSTP, self._before)
+        with self._lock:  # another file may have these numbers soon
+            for end in (self._awake, self._waker):
+                os.close(end)
+            self._waker = -1
+
+    def wake(self) -> None:
+        """End the waiting, from any thread or from a signal."""
+        with self._lock, suppress(OSError):  # it is awake already, or no thread waits any more
+            os.write(self._waker, b"!")
+
+    def wait(self, patience_s: float) -> str:
+        """Wait for a key, to be woken, or for as long as patience lasts; gives the key, if it was one."""
+        sources = [self._awake, *([] if self._terminal is None else [self._terminal])]
+        ready, _, _ = select.select(sources, [], [], patience_s)
+        if self._awake in ready:
+            os.read(self._awake, 4096)
+        if self._terminal is None or self._terminal not in ready:
+            return ""
+        try:
+            found = os.read(self._terminal, 64)
+        except OSError:
+            found = b""
+        if not found:  # the terminal is gone
+            self._terminal = None
+        return found.decode(errors="replace")
+
+    def suspend(self) -> None:
+        """Stop this program, with the terminal as it was before, until the shell lets it go on."""
+        self.suspended = False
+        self._restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if self._terminal is not None:
+            tty.setcbreak(self._terminal)
+
+    def _restore(self) -> None:
+        if self._terminal is not None and self._attributes is not None:
+            with suppress(termios.error):  # it is gone
+                termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._attributes)
+
+    def _suspended(self, *_: object) -> None:
+        self.suspended = True
+        self.wake()
 
 
-def _draw(screen: Any, console: Console, scene: Any, lost: tuple[float, str] | None) -> None:  # noqa: ANN401 - imported late
-    from bftrain.live.commands.top_screen import TopView
-
-    screen.update(TopView(scene, lost, height=console.size.height, ends_with=_ENDS), refresh=True)
+def keyboard_of_ours() -> int | None:
+    """Give the descriptor of the keyboard that we are called from, if there is one."""
+    try:
+        return sys.stdin.fileno() if sys.stdin.isatty() else None
+    except (OSError, ValueError):
+        return None

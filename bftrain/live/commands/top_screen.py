@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bftrain.live.client.stream_client import LiveView
-from bftrain.live.commands.connection import clock, duration, kinds_in_words
-from bftrain.live.model.schemas import StatusView
-from bftrain.live.model.stream_schemas import TaskRow
+from bftrain.live.client.client import LiveView
+from bftrain.live.commands.tasks import clock, duration, kinds_in_words
+from bftrain.live.model.schemas import TaskRow
 
 _ORDER: Final = ("running", "waiting", "paused")
 _OVER_SHOWN_S: Final = 600.0  # for which a task that is over is still shown
@@ -67,11 +66,8 @@ class TopView:
 
     def _head(self, width: int, signs: ScreenSigns) -> list[RenderableType]:
         status = self.scene.status
-        title = Text.assemble(
-            (status.site, "bold"),
-            f"  {status.state} for {duration(status.now_s - status.since_s)}",
-            overflow="ellipsis",
-        )
+        since = f"  {status.state} for {duration(status.now_s - status.since_s)}"
+        title = Text.assemble((status.site, "bold"), since, overflow="ellipsis")
         right = clock(status.now_s)
         title.truncate(max(1, width - len(right) - 2), overflow="ellipsis", pad=True)
         title.append(f"  {right}")
@@ -79,20 +75,30 @@ class TopView:
         if self.lost is not None:
             words = f"lost contact at {clock(self.lost[0])}, trying again: {self.lost[1]}"
             lines.append(_line(Text(words, "reverse red"), width))
-        lines.append(_bar(status, width, signs))
+        words = f" {status.used} of {status.pool} nodes used"
+        words += f" ({kinds_in_words(status)})" if status.kinds else ""
+        words += f", {status.drained} drained" if status.drained else ""
+        room = max(0, min(60, width - len("pool ") - len(words)))
+        used = round(room * status.used / status.pool) if status.pool else 0
+        bar = Text.assemble("pool ", (signs.used * used, "green"), (signs.idle * (room - used), "dim"), words)
+        lines.append(_line(bar, width))
         speed = Text.assemble("speed ", (_short(status.speed), "bold"), " samples/s ")
         room = min(40, width - len(speed.plain) - 1)
         if room > 4:  # noqa: PLR2004 - fewer letters tell nothing
             speed.append(spark(self.scene.speeds(room), signs), "cyan")
         lines.append(_line(speed, width))
-        lines.append(_line(Text(_harvest(status, self.scene.day)), width))
+        harvest = "nothing yet"
+        if status.harvested and (today := status.harvested[-1]).day == self.scene.day:
+            harvest = f"{today.node_s / 3600:,.2f} node-hours, {_short(today.samples)} samples"
+        lines.append(_line(Text(f"harvested today: {harvest}"), width))
         return lines
 
     # -- tasks, and what happened
 
     def _body(self, room: int, width: int, signs: ScreenSigns) -> list[RenderableType]:
-        """Lay out tasks and what happened in so many lines."""
-        tasks = self._tasks()
+        now = self.scene.status.now_s
+        recent = [row for row in self.scene.tasks.values() if row.ended_s is None or now - row.ended_s < _OVER_SHOWN_S]
+        tasks = sorted(recent, key=_rank)
         feed = list(self.scene.happened)[::-1]
         left_over = room - _HEADINGS - max(1, len(tasks)) - 1  # a blank line stands between
         message = max(0, min(len(feed), _FEED, max(left_over, _LEAST_FEED if room > _ROOMY else 0)))
@@ -113,11 +119,6 @@ class TopView:
             lines.append(_line(Text(f"{clock(one.time_s)} {mark} {one.text}", _COLOURS.get(one.kind, "")), width))
         return lines
 
-    def _tasks(self) -> list[TaskRow]:
-        now = self.scene.status.now_s
-        shown = [row for row in self.scene.tasks.values() if row.ended_s is None or now - row.ended_s < _OVER_SHOWN_S]
-        return sorted(shown, key=_rank)
-
     def _table(self, tasks: Sequence[TaskRow], width: int, signs: ScreenSigns) -> Table:
         """Lay tasks out in the columns that there is room for."""
         names = max([4, *(len(row.name) for row in tasks)])
@@ -128,67 +129,43 @@ class TopView:
         grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         grid.add_column("task", width=name_width, no_wrap=True, overflow="ellipsis")
         for column in columns:
-            grid.add_column(
-                column.title,
-                width=column.width,
-                no_wrap=True,
-                overflow="ellipsis",
-                justify="left" if column.left else "right",
-            )
+            justify: JustifyMethod = "left" if column.left else "right"
+            grid.add_column(column.title, width=column.width, no_wrap=True, overflow="ellipsis", justify=justify)
         grid.add_column("nodes over time", width=sparks, no_wrap=True, overflow="crop")
         sizes = {row.number: self.scene.sizes(row.number, sparks) for row in tasks}
         most = max([1.0, *(size for over_time in sizes.values() for size in over_time)])
         for row in tasks:
-            cells = [Text(column.tell(row, self.scene.status.now_s), column.style(row)) for column in columns]
+            over = "dim" if row.ended_s is not None else ""
+            styles = [_STATES.get(row.state, "dim") if column.title == "state" else over for column in columns]
+            now_s = self.scene.status.now_s
+            cells = [Text(column.tell(row, now_s), style) for column, style in zip(columns, styles, strict=True)]
             over_time = Text(spark(sizes[row.number], signs, most), "cyan")
             grid.add_row(Text(row.name, "dim" if row.ended_s is not None else "bold"), *cells, over_time)
         return grid
-
-
-# -- columns
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     title: str
     width: int
-    from_width: int = 0  # columns of the terminal, below which it is left out
+    from_width: int  # columns of the terminal, below which it is left out
+    tell: Callable[[TaskRow, float], str]  # what a task's row has here, at a time
     left: bool = False
 
-    def tell(self, row: TaskRow, now_s: float) -> str:
-        """Say what a task's row has here."""
-        match self.title:
-            case "state":
-                return row.state
-            case "nodes":
-                return f"{row.size}" if row.ended_s is None else ""
-            case "of":
-                return f"{row.min_nodes}-{row.max_nodes}"
-            case "done":
-                return f"{row.done:.0%}" if row.done is not None else f"{row.step:,}" if row.step else ""
-            case "speed":
-                return _short(row.speed) if row.speed else ""
-            case "loss":
-                return "" if row.loss is None else f"{row.loss:.4g}"
-            case "user":
-                return row.user
-            case _:
-                return duration((row.ended_s or now_s) - row.since_s)
 
-    def style(self, row: TaskRow) -> str:
-        """Say in which colour."""
-        return _STATES.get(row.state, "dim") if self.title == "state" else "dim" if row.ended_s is not None else ""
+def _done(row: TaskRow, _now_s: float) -> str:
+    return f"{row.done:.0%}" if row.done is not None else f"{row.step:,}" if row.step else ""
 
 
 _COLUMNS: Final = (
-    _Column("user", 8, 120, left=True),
-    _Column("state", 9, 46, left=True),
-    _Column("nodes", 5),
-    _Column("of", 7, 100),
-    _Column("done", 6, 54),
-    _Column("speed", 8, 66),
-    _Column("loss", 9, 90),
-    _Column("for", 12, 84),
+    _Column("user", 8, 120, lambda row, _: row.user, left=True),
+    _Column("state", 9, 46, lambda row, _: row.state, left=True),
+    _Column("nodes", 5, 0, lambda row, _: f"{row.size}" if row.ended_s is None else ""),
+    _Column("of", 7, 100, lambda row, _: f"{row.min_nodes}-{row.max_nodes}"),
+    _Column("done", 6, 54, _done),
+    _Column("speed", 8, 66, lambda row, _: _short(row.speed) if row.speed else ""),
+    _Column("loss", 9, 90, lambda row, _: "" if row.loss is None else f"{row.loss:.4g}"),
+    _Column("for", 12, 84, lambda row, now_s: duration((row.ended_s or now_s) - row.since_s)),
 )
 
 
@@ -206,25 +183,6 @@ def spark(values: Sequence[float], signs: ScreenSigns, most: float | None = None
     ).rjust(len(values))
 
 
-def _bar(status: StatusView, width: int, signs: ScreenSigns) -> Text:
-    words = f" {status.used} of {status.pool} nodes used"
-    if status.kinds:
-        words += f" ({kinds_in_words(status)})"
-    if status.drained:
-        words += f", {status.drained} drained"
-    room = max(0, min(60, width - len("pool ") - len(words)))
-    used = round(room * status.used / status.pool) if status.pool else 0
-    bar = Text.assemble("pool ", (signs.used * used, "green"), (signs.idle * (room - used), "dim"), words)
-    return _line(bar, width)
-
-
-def _harvest(status: StatusView, day: str) -> str:
-    today = status.harvested[-1] if status.harvested else None
-    if today is None or today.day != day:
-        return "harvested today: nothing yet"
-    return f"harvested today: {today.node_s / 3600:,.2f} node-hours, {_short(today.samples)} samples"
-
-
 def _short(number: float) -> str:
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if number >= size:
@@ -233,7 +191,6 @@ def _short(number: float) -> str:
 
 
 def _line(text: Text, width: int) -> Text:
-    """Keep a text on one line."""
     text.no_wrap = True
     text.truncate(width, overflow="ellipsis")
     return text

@@ -1,21 +1,25 @@
-"""``bftrain train``: try a training script elastically on this machine."""
+"""``bftrain train`` and ``bftrain elastic``: try a training script on this machine, and say what it lacks."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.interruption import interruption
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.errors import BadInput, Interrupted, UsageError
-from bftrain.live.commands.trials import TrialLogs, failed, takes_a_script, trial
+from bftrain.cli.settings import DurationType
+from bftrain.errors import BadInput, Interrupted, NotAvailable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import RenderableType
 
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
@@ -24,13 +28,37 @@ _EVERY_S: Final = 2.0  # how often progress is printed
 _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
 _REST_S: Final = 5.0  # how long the default schedule stays at each size
+_WARMING_S: Final = 180.0
+_TAIL_BYTES: Final = 65536  # of a log that are shown at a time
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def takes_a_script(function: F) -> F:
+    """Give a command a script, its words, and a launcher."""
+    for decorate in (
+        click.option(
+            "--backend",
+            metavar="NAME",
+            default="native",
+            show_default=True,
+            help="The launcher: native (plain PyTorch), horovod, process (any program, from its checkpoint), torchrun, "
+            "or a plug-in's.",
+        ),
+        click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED),
+        click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
+    ):
+        function = decorate(function)
+    return function
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain train cnn.py --nodes 1:4 --script 1@0,3@5,2@10 -- --steps 500",
+    example="bftrain train cnn.py --nodes 1:4 --for 2min\n"
+    "bftrain train cnn.py --nodes 1:4 --script 1@0,3@5,2@10 -- --steps 500",
     epilog="What follows -- goes to the script.",
 )
+@heading("How it is tried")
 @takes_a_script
 @click.option("--nodes", metavar="MIN:MAX", default="1:4", show_default=True, help="Sizes the script may get.")
 @click.option(
@@ -42,30 +70,46 @@ _REST_S: Final = 5.0  # how long the default schedule stays at each size
 @click.option(
     "--for",
     "limit_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=DurationType(min=0, min_open=True),
     help="Stop then; otherwise when the script ends.",
 )
+@heading("Result")
 @click.option(
     "--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep commits and logs there; go on from them."
 )
+@click.option(
+    "--save-profile",
+    "profile_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write what was measured as a profile (.toml), from which tasks for replays are generated.",
+)
 @prints_results
-def command(
+def command(  # noqa: PLR0913 - one parameter an option
     script: Path,
     words: tuple[str, ...],
+    *,
     nodes: str,
     backend: str,
     changes: str | None,
     limit_s: float | None,
     folder: Path | None,
+    profile_file: Path | None,
     out: Output,
 ) -> None:
     """Train SCRIPT on this machine as on several nodes, change their number, and measure what that costs.
 
     With -v the script's own output is shown too.
     """
-    smallest, largest = _range(nodes)
+    from bftrain.live.commands.measured_profile import profile_saver
+    from bftrain_elastic.tryout.readiness_check import COMMIT, REPORT
+
+    least, _, most = nodes.partition(":")
+    most = most or least
+    if not least.isdigit() or not most.isdigit() or not 1 <= int(least) <= int(most):
+        raise UsageError(f"'{nodes}' is not MIN:MAX", where="--nodes", fix="such as 1:4")
+    smallest, largest = int(least), int(most)
     plan = _plan(changes, smallest, largest)
+    save_profile = profile_saver(profile_file, script.stem, out)
     with trial(script, words, backend, largest, out, folder) as (trying, stopped):
         watch = _Watch(trying, out)
         asked = _follow(trying, plan, limit_s, watch, stopped)
@@ -77,39 +121,18 @@ def command(
     if trying.failure:
         raise failed(trying, script, out)
     if not result["steps"]:
-        raise _nothing_reported(script, interrupted=interrupted)
+        if interrupted:
+            raise Interrupted("interrupted before a step was reported")
+        raise BadInput("no step was reported", where=str(script), fix=f"{REPORT}; or look at its output: -v")
+    committed = any(one["type"] in {"in_memory", "on_disk"} for one in trying.messages)
+    why = "" if committed else f", because nothing was committed: {COMMIT}"
     for size in asked:
         if not any(one["size"] == size for one in trying.lines()):
-            out.warn(f"no step was done on {size} nodes{_why(trying)}")
+            out.warn(f"no step was done on {size} nodes{why}")
+    save_profile(result)
     out.result(result, lambda: _words(result))
     if interrupted:
         raise Interrupted("interrupted; the figures are of what was done until then")
-
-
-def _nothing_reported(script: Path, *, interrupted: bool) -> Exception:
-    from bftrain_elastic.tryout.readiness_check import REPORT
-
-    if interrupted:
-        return Interrupted("interrupted before a step was reported")
-    return BadInput("no step was reported", where=str(script), fix=f"{REPORT}; or look at its output: -v")
-
-
-def _why(trying: ScriptTrial) -> str:
-    from bftrain_elastic.tryout.readiness_check import COMMIT
-
-    committed = any(one["type"] in {"in_memory", "on_disk"} for one in trying.messages)
-    return "" if committed else f", because nothing was committed: {COMMIT}"
-
-
-def _range(text: str) -> tuple[int, int]:
-    smallest, _, largest = text.partition(":")
-    if (
-        not smallest.isdigit()
-        or not (largest or smallest).isdigit()
-        or not 1 <= int(smallest) <= int(largest or smallest)
-    ):
-        raise UsageError(f"'{text}' is not MIN:MAX", where="--nodes", fix="such as 1:4")
-    return int(smallest), int(largest or smallest)
 
 
 def _plan(text: str | None, smallest: int, largest: int) -> tuple[SizeChange, ...]:
@@ -131,13 +154,10 @@ def _plan(text: str | None, smallest: int, largest: int) -> tuple[SizeChange, ..
 
 
 class _Watch:
-    """Says what goes on while a script trains."""
-
     def __init__(self, trying: ScriptTrial, out: Output) -> None:
         self._trying = trying
         self._out = out
         self._logs = TrialLogs(trying.folder)
-        self._logs.skip()
         self._begun = time.time()
         self._next = 0.0
         self._change: tuple[str, float] | None = None  # the last that was printed
@@ -145,7 +165,6 @@ class _Watch:
         self._samples = 0
 
     def tell(self) -> None:
-        """Say what is new."""
         for message in self._trying.news():
             self._hear(message)
         latest = self._trying.measuring.latest
@@ -231,3 +250,124 @@ def _words(result: dict[str, Any]) -> RenderableType:
     if costs:
         parts.append(table("Costs of changing the size", ("change", "times", "median, s", "worst, s"), costs))
     return Group(*parts)
+
+
+@contextmanager
+def trial(
+    script: Path, words: tuple[str, ...], backend: str, nodes: int, out: Output, folder: Path | None = None
+) -> Iterator[tuple[ScriptTrial, Callable[[], bool]]]:
+    """Run a script on so many agents of this machine; yields it, and whether the user asked to stop."""
+    from bftrain.registry import load
+    from bftrain_elastic.errors import ElasticError
+    from bftrain_elastic.tryout.try_script import ScriptTrial
+
+    make = load("launcher", backend)
+    found = make.available() if hasattr(make, "available") else None
+    if found is not None and not found.ok:
+        raise NotAvailable(found.reason, where=f"--backend {backend}", fix=found.fix)
+    try:
+        with (
+            _hangup_stops(),
+            interruption() as stopped,
+            ScriptTrial(make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve()) as trying,
+        ):
+            out.say(f"starting {nodes} agents on this machine ..." if nodes > 1 else "starting an agent ...")
+            deadline = time.monotonic() + _WARMING_S
+            while not trying.is_warm() and time.monotonic() < deadline:
+                trying.until(trying.is_warm, _POLL_S)
+                if stopped():
+                    raise Interrupted("interrupted before the script was started")
+            yield trying, stopped
+    except ElasticError as error:
+        raise BadInput(error.what, where=error.where, fix=error.fix) from error
+
+
+def failed(trying: ScriptTrial, script: Path, out: Output) -> BadInput:
+    """Give the error that says why a script failed; its last output is printed before."""
+    from bftrain_elastic.tryout.readiness_check import advice, last_line
+
+    reason = trying.failure
+    first = reason.partition("\n")[0]
+    tell_last_words(reason, out)
+    what = first if "never called" in first else f"it failed: {last_line(reason)}"
+    return BadInput(what, where=str(script), fix=advice(reason, script))
+
+
+def tell_last_words(reason: str, out: Output) -> None:
+    """Tell what a script that failed wrote at its end."""
+    lines = [line for line in reason.splitlines()[1:] if line.strip() and not line.startswith("Traceback (most recent")]
+    if lines:
+        out.say("\n    ".join(["its last words:", *lines]))
+
+
+class TrialLogs:
+    """What workers write, as it comes; what is there already is left out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "logs"
+        self._read = {path: path.stat().st_size for path in self._folder.glob("*.log")}
+
+    def new_lines(self) -> Iterator[str]:
+        """Give the lines that have come since, each with its worker's place."""
+        for path in sorted(self._folder.glob("*.log")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                data = file.read(_TAIL_BYTES)
+            whole = data[: data.rfind(b"\n") + 1] or (data if len(data) == _TAIL_BYTES else b"")
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                yield f"{path.stem}: {line}"
+
+
+@contextmanager
+def _hangup_stops() -> Iterator[None]:
+    """Let a terminal that is closed stop us as SIGTERM does, unless we are to outlive it (nohup)."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@click.group()
+def elastic() -> None:
+    """Look at training scripts before they are submitted."""
+
+
+@elastic.command(
+    cls=DocumentedCommand,
+    example="bftrain elastic check cnn.py -- --steps 500",
+    epilog="What follows -- goes to the script.",
+)
+@takes_a_script
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps to watch at each size.")
+@click.option(
+    "--patience",
+    "patience_s",
+    type=DurationType(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for them.",
+)
+@prints_results
+def check(script: Path, words: tuple[str, ...], backend: str, steps: int, patience_s: float, out: Output) -> None:
+    """Run SCRIPT on one node of this machine, on two, and on the second alone, and say what it lacks to be elastic."""
+    from bftrain_elastic.tryout.readiness_check import NODES, findings, watch
+
+    with trial(script, words, backend, max(map(max, NODES)), out) as (trying, stopped):
+        out.say("running it on one node, on two, and on the second of them alone ...")
+        seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
+        interrupted = stopped()
+        message, failure = list(trying.messages), trying.failure
+    if interrupted:
+        raise Interrupted("interrupted before all was seen")
+    found = list(findings(message, seen, script))
+    tell_last_words(failure, out)
+    rows = [("ok" if one.ok else "no", one.name, one.detail, one.fix) for one in found]
+    columns = ("", "", "seen", "what helps")
+    out.result([asdict(one) for one in found], lambda: table(str(script), columns, rows, left=range(4)))
+    if missing := ", ".join(one.name for one in found if not one.ok):
+        raise BadInput(f"not ready to be resized: {missing}", where=str(script), fix="docs/elastic.md shows how")

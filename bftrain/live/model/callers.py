@@ -31,9 +31,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     operator: bool
 
-    def may_touch(self, kept: LiveTaskRecord) -> bool:
+    def may_touch(self, record: LiveTaskRecord) -> bool:
         """Say whether a task is theirs."""
-        return self.operator or kept.uid == self.uid
+        return self.operator or record.uid == self.uid
 
 
 def user_of(uid: int) -> str:
@@ -57,14 +57,10 @@ def insist_on_operator(caller: Caller) -> None:
 
 def at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
     """Give who is at the other end of a Unix socket, by the word of the kernel."""
-    uid = _peer(connection)
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid = int(_CREDENTIALS.unpack(found)[1])
     user = user_of(uid)
     return Caller(uid=uid, user=user, operator=uid in {os.getuid(), 0} or user in operators)
-
-
-def _peer(connection: socket.socket) -> int:
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
 
 
 class ApiToken:
@@ -72,8 +68,22 @@ class ApiToken:
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            _write(path)
-        self._token = _read(path)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "w") as opened:
+                opened.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+        new = f"remove it, and a new one is made: rm {path}"
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as opened:
+                about = os.fstat(opened.fileno())
+                text = opened.read(4096)
+        except OSError as error:
+            raise BadConfig(f"cannot be read: {error.strerror}", where=str(path), fix=new) from error
+        if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            raise BadConfig("others than us can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
+        self._token = text.decode(errors="replace").strip()
+        if len(self._token) < _SHORTEST or not self._token.isascii() or not self._token.isprintable():
+            raise BadConfig(f"is no token of at least {_SHORTEST} characters", where=str(path), fix=new)
 
     def admits(self, authorization: str) -> bool:
         """Say whether a header ``Authorization: Bearer TOKEN`` has it."""
@@ -83,27 +93,3 @@ class ApiToken:
     def matches(self, given: str) -> bool:
         """Say whether it is the token; the time that takes tells nothing of it."""
         return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())
-
-
-def _write(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "w") as opened:
-        opened.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
-
-
-def _read(path: Path) -> str:
-    new = f"remove it, and a new one is made: rm {path}"
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with os.fdopen(file, "rb") as opened:
-            about = os.fstat(opened.fileno())
-            text = opened.read(4096)
-    except OSError as error:
-        raise BadConfig(f"cannot be read: {error.strerror}", where=str(path), fix=new) from error
-    if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise BadConfig("others than us can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
-    token = text.decode(errors="replace").strip()
-    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable():
-        raise BadConfig(f"is no token of at least {_SHORTEST} characters", where=str(path), fix=new)
-    return token

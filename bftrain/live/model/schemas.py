@@ -39,7 +39,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "The same by kind of node, where the site tells kinds apart: then it runs on these kinds only.",
             propertyNames={"minLength": 1},
         ),
-    ] = msgspec.field(default_factory=dict)
+    ] = {}
     work_samples: Annotated[float | None, said("Its whole work.", exclusiveMinimum=0)] = None
     grow_cost_s: Annotated[float, said("What growing costs, until it is measured.", minimum=0)] = 0.0
     shrink_cost_s: Annotated[float, said("What shrinking costs, until it is measured.", minimum=0)] = 0.0
@@ -121,12 +121,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     loss: Annotated[float | None, said("The last one reported.")] = None
     speed: Annotated[float, said("Samples/s now.")] = 0.0
-    speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = msgspec.field(
-        default_factory=dict
-    )
-    costs: Annotated[Mapping[str, float], said("Seconds of grow, shrink and start, as measured.")] = msgspec.field(
-        default_factory=dict
-    )
+    speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = {}
+    costs: Annotated[Mapping[str, float], said("Seconds of grow, shrink and start, as measured.")] = {}
     node_s: Annotated[float, said("Node-seconds held so far.")] = 0.0
     rescales: Annotated[int, said("Changes of size that were decided.")] = 0
     preemptions: Annotated[int, said("Moments at which it lost nodes to the main scheduler.")] = 0
@@ -189,6 +185,15 @@ class KindView(msgspec.Struct, frozen=True, kw_only=True):
     used: Annotated[int, said("Those that tasks hold.")]
 
 
+class HooksView(msgspec.Struct, frozen=True, kw_only=True):
+    """What hooks of the scheduler reported since the live run began."""
+
+    spool: Annotated[str, said("The folder into which they write.")]
+    messages: Annotated[Mapping[str, int], said("How many were heard, by what they report: start, ending, end, check.")]
+    silent: Annotated[tuple[str, ...], said("What they should report and have not yet.")] = ()
+    last_s: Annotated[float | None, said("When the last message was heard; seconds since 1970.")] = None
+
+
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     """How things stand: no word on whose tasks there are."""
 
@@ -204,9 +209,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     now_s: Seconds
     pool: Annotated[int, said("Nodes that are ours.")]
     used: Annotated[int, said("Nodes that tasks hold.")]
-    kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = (
-        msgspec.field(default_factory=dict)
-    )
+    kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
     drained: Annotated[int, said("Nodes that must not be used.")]
     running: Annotated[int, said("Tasks that hold nodes.")]
@@ -216,6 +219,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     speed: Annotated[float, said("Samples/s of all tasks.")]
     steps: Annotated[int, said("Entries of the journal.")]
     decision: LastDecision | None = None
+    hooks: Annotated[HooksView | None, said("What hooks reported; null where the site names no spool.")] = None
     harvested: Annotated[tuple[Harvested, ...], said("The last days, today last.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("What was odd, the latest last.")] = ()
     addresses: Annotated[tuple[str, ...], said("Where it listens.")] = ()
@@ -262,8 +266,113 @@ class NotNow(BadInput):
     """It cannot be done as things stand."""
 
 
-def state_of(kept: LiveTaskRecord, held: int) -> str:
+def state_of(record: LiveTaskRecord, held: int) -> str:
     """Say how a task stands, in a word."""
-    if kept.state is LiveTaskState.SUBMITTED:
+    if record.state is LiveTaskState.SUBMITTED:
         return "running" if held else "waiting"
-    return str(kept.state)
+    return str(record.state)
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """How far back is remembered, in cells of ``width_s`` seconds."""
+
+    span_s: float
+    width_s: float
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One stretch of time, on average over the ``known_s`` seconds of it that are known of.
+
+    ``sizes`` has the nodes held by task number; number 0 stands for all tasks of others.
+    """
+
+    begin_s: float
+    known_s: float
+    pool: float
+    speed: float  # samples/s
+    sizes: Mapping[int, float] = {}
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, in words. ``kind`` is joined, left, size, task or failed."""
+
+    number: int
+    time_s: float
+    kind: str
+    text: str
+
+
+class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """How things went: cells, the oldest first, the names of the tasks in them, and what happened last.
+
+    As part of an update it holds cells that are new or, the last one, known better.
+    """
+
+    span_s: float
+    width_s: float
+    cells: tuple[Cell, ...] = ()
+    names: Mapping[int, str] = {}
+    happened: tuple[Happening, ...] = ()
+
+
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A task in short; ``since_s`` is when it started or, as long as it waits for the first time, was submitted."""
+
+    number: int
+    name: str
+    user: str
+    state: str
+    size: int
+    min_nodes: int
+    max_nodes: int
+    samples: float
+    work_samples: float | None
+    step: int
+    loss: float | None
+    speed: float
+    since_s: float
+    ended_s: float | None
+    node_s: float
+    rescales: int
+    preemptions: int
+    failures: int
+
+    @property
+    def done(self) -> float | None:
+        """The share of its work that is done, if that is known."""
+        return min(1.0, self.samples / self.work_samples) if self.work_samples else None
+
+
+class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that are new or other than before, and the numbers of those that are no longer shown.
+
+    ``more`` is how many there are besides: of very many only those that run and the first that wait are shown.
+    """
+
+    changed: tuple[TaskRow, ...] = ()
+    gone: tuple[int, ...] = ()
+    more: int = 0
+
+
+class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that are new or other than before, as ``[state, number of the task on it]``.
+
+    The number is 0 where there is none, or it is another user's. ``kinds`` are those of the changed ones that have one.
+    """
+
+    changed: Mapping[str, tuple[str, int]] = {}
+    kinds: Mapping[str, str] = {}
+    gone: tuple[str, ...] = ()
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How things stand now, and what changed since the last update; the first one has all.
+
+    ``day`` is today where the live run is, as it names the days of the harvest.
+    """
+
+    status: StatusView
+    day: str
+    tasks: TaskChanges | None = None
+    nodes: NodeChanges | None = None
+    history: HistoryView | None = None

@@ -5,27 +5,97 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from bftrain import config
-from bftrain.config import Settings
+from bftrain import config, text_formats, toml_io
+from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue
-from bftrain.live.model import node_kinds
 from bftrain.live.schedulers import port
-from bftrain.toml_lines import line_of
+from bftrain.nodesets import expand
 from bftrain.values import checks, wire
+from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
+
+Sets = Mapping[str, str | tuple[str, ...]]  # kind: a node set, or several
+
+_FIX: Final = 'write v100 = "n[001-036]", or a list of such node sets'
+
+
+def by_node(sets: Sets) -> dict[str, str]:
+    """Give the kind of every node that is named; an error names the kind as its place."""
+    found: dict[str, str] = {}
+    for kind, given in sets.items():
+        if not kind or kind != kind.strip() or not kind.isprintable():
+            raise BadValue("is no name of a kind", where=kind, fix=_FIX)
+        if kind == OTHER_KIND:
+            what = "is the kind of all nodes that [kinds] does not name"
+            raise BadValue(what, where=kind, fix="leave it out, or choose another name")
+        try:
+            nodes = [node for text in ((given,) if isinstance(given, str) else given) if text for node in expand(text)]
+        except ValueError as error:
+            raise BadValue(str(error), where=kind, fix=_FIX) from error
+        if not nodes:
+            raise BadValue("is given to no node", where=kind, fix=_FIX)
+        for node in nodes:
+            other = found.setdefault(node, kind)
+            if other != kind:
+                what = f"node '{node}' is of kind '{other}' already"
+                raise BadValue(what, where=kind, fix="give every node one kind")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKinds:
+    """The kinds of nodes, by those that are ``named``; false where nodes have no kinds.
+
+    A node without a name among named ones is of a kind of its own, as it is in the log that a journal is exported to:
+    the speed of a task with curves by kind is unknown there.
+    """
+
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether nodes have kinds."""
+        return bool(self.named)
+
+    def of(self, node: str) -> str:
+        """Give the kind of a node."""
+        return self.named.get(node, OTHER_KIND if self.named else ANY_KIND)
+
+    def parted(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Part nodes by their kind."""
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            found.setdefault(self.of(node), []).append(node)
+        yield from ((kind, tuple(found[kind])) for kind in sorted(found))
+
+    def unfit(self, min_nodes: int, curves: Mapping[str, SpeedCurve]) -> str:
+        """Say why nodes here can never hold a task, or not as its ``curves`` by kind ask for; nothing if they can."""
+        if not curves:
+            return ""
+        if not self.named:
+            return "this site names no kinds of nodes"
+        counts = Counter(self.named.values())
+        if OTHER_KIND in curves or min_nodes <= max(counts[kind] for kind in curves):
+            return ""
+        there = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        needed = text_formats.counted(min_nodes, "node")
+        return f"it needs {needed} of one kind and runs on {', '.join(curves)} only; there are {there}"
+
+
+# -- settings
 
 _LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file."""
+    pass
 
 
 class Agents(_Table, frozen=True, kw_only=True):
@@ -44,7 +114,6 @@ class Agents(_Table, frozen=True, kw_only=True):
     settle_s: float = 5.0  # that a preemption may take to reach all processes of a node and its agent
 
     def __post_init__(self) -> None:
-        """Check every field."""
         for name in ("listen", "address", "python"):
             checks.text(self, name)
         if self.reach:
@@ -70,7 +139,6 @@ class Api(_Table, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
 
     def __post_init__(self) -> None:
-        """Check every field."""
         if self.mode not in {"600", "660", "666"}:
             checks.reject(self, "mode", f"must be 600, 660 or 666, not {self.mode!r}")
         if self.tcp:
@@ -94,7 +162,6 @@ class Times(_Table, frozen=True, kw_only=True):
     stall_s: float = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
 
     def __post_init__(self) -> None:
-        """Check every field."""
         for name in ("settle_s", "reunion_s", "drain_s", "idle_s", "stall_s"):
             checks.number(self, name, at_least=0.0)
         checks.number(self, "look_s", above=0.0)
@@ -113,7 +180,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     scheduler: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"name": "local"})
-    kinds: Mapping[str, str | tuple[str, ...]] = msgspec.field(default_factory=dict)  # node sets by kind of node
+    kinds: Mapping[str, str | tuple[str, ...]] = {}  # node sets by kind of node
     deciding: Settings = Settings()
     agents: Agents = Agents()
     api: Api = Api()
@@ -127,7 +194,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
             checks.reject(self, "scheduler", "has no name", 'such as name = "slurm"')
         checks.frozen_mapping(self, "scheduler")
         try:
-            node_kinds.by_node(self.kinds)
+            by_node(self.kinds)
         except BadValue as error:
             checks.reject(self, "kinds", f"'{error.where}': {error.what}", error.fix)
         checks.frozen_mapping(self, "kinds")
@@ -186,7 +253,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     @property
     def kind_of(self) -> dict[str, str]:
         """The kind of every node that is given one."""
-        return node_kinds.by_node(self.kinds)
+        return by_node(self.kinds)
 
     @property
     def digest(self) -> str:
@@ -200,7 +267,6 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "api": Api,
     "times": Times,
 }
-_PATHS: Final = ("folder", "state")
 
 
 def default_state() -> Path:
@@ -211,13 +277,8 @@ def default_state() -> Path:
 
 def load(path: Path) -> SiteSettings:
     """Read a site's settings; relative paths in the file count from its folder."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(f"cannot be read: {error}", where=str(path)) from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"is not valid TOML: {error}", where=str(path)) from error
+    text = config.read(path)
+    data = toml_io.parse(text, str(path))
     for name, kind in _TABLES.items():
         if name in data:  # each by itself, so that an unknown key is found with its line and the nearest known one
             if not isinstance(data[name], dict):
@@ -226,7 +287,8 @@ def load(path: Path) -> SiteSettings:
     _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     base = path.absolute().parent
-    return msgspec.structs.replace(settings, **{name: _placed(getattr(settings, name), base) for name in _PATHS})
+    placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in ("folder", "state")}
+    return msgspec.structs.replace(settings, **placed)
 
 
 def _check_kinds(given: object, path: Path, text: str) -> None:
@@ -238,11 +300,7 @@ def _check_kinds(given: object, path: Path, text: str) -> None:
         if not all(isinstance(one, str) for one in (sets if isinstance(sets, list) else [sets])):
             raise BadConfig(f"must be a node set, or a list of such, not {sets!r:.60}", where=where)
     try:
-        node_kinds.by_node(given)
+        by_node(given)
     except BadValue as error:
         where = f"{path}:{line_of(text, ('kinds', error.where or ''))}: kinds.{error.where}"
         raise BadConfig(error.what, where=where, fix=error.fix) from error
-
-
-def _placed(text: str, base: Path) -> str:
-    return str(base / Path(text).expanduser())

@@ -14,12 +14,12 @@ from bftrain.values import checks
 from bftrain.values.task import TaskSpec
 
 NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-_LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that could not run, or were killed
-_LETTERS: Final = 100_000  # of all words of a job together
+_LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
+_LETTERS: Final = 100_000  # in all arguments and variables of a job together
 
 
 def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - any value of a JSON schema
-    """Describe a field; what ``schema`` says beyond its type is checked where the value is born."""
+    """Describe a field; limits in ``schema`` are checked when a value is made."""
     return msgspec.Meta(description=words, extra_json_schema=schema or None)
 
 
@@ -30,7 +30,7 @@ def described(struct: type[msgspec.Struct], field: str) -> str:
 
 
 class LiveTaskState(StrEnum):
-    """What became of a task; whether it runs or waits is seen from the nodes that it holds."""
+    """State of a task; a submitted one runs if it holds nodes, and waits otherwise."""
 
     SUBMITTED = "submitted"
     PAUSED = "paused"
@@ -51,7 +51,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ]
     folder: Annotated[str, said("For commits and logs: an absolute path; a new one is made if it is empty.")] = ""
     cwd: Annotated[str, said("Where it runs: an absolute path.")] = "/"
-    env: Annotated[Mapping[str, str], said("For its environment.")] = msgspec.field(default_factory=dict)
+    env: Annotated[Mapping[str, str], said("For its environment.")] = {}
     stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", minimum=0)] = (
         10.0
     )
@@ -71,7 +71,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = None
 
     def __post_init__(self) -> None:
-        """Check every field."""
         words = checks.texts(self, "argv")
         if not words or not all(words):
             checks.reject(self, "argv", "must be a script or command, and its arguments")
@@ -102,20 +101,20 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a task came, by what it reported, and what was measured on the way."""
 
     samples: float = 0.0  # of steps that were done for the first time
-    earlier_samples: float | None = None  # of these, done before this task in a folder that it goes on from, if known
+    earlier_samples: float | None = None  # of these, done by an earlier task in the same folder, if known
     step: int = 0  # the furthest one reported
-    in_memory_step: int = 0  # the last one of which at least two nodes hold the state
+    in_memory_step: int = 0  # the last one whose state is in the memory of at least two nodes
     committed_step: int = 0  # the last one whose state is on disk
     loss: float | None = None
     node_s: float = 0.0  # node-seconds held
     started_s: float | None = None  # when it held nodes for the first time
-    rescales: int = 0  # changes of size that were decided
+    rescales: int = 0  # decided changes of size
     preemptions: int = 0  # moments at which it lost nodes
     failures: int = 0
-    speeds: Mapping[int, float] = msgspec.field(default_factory=dict)  # samples/s by size
-    settled: tuple[int, ...] = ()  # sizes whose speed is known well
-    costs: Mapping[str, float] = msgspec.field(default_factory=dict)  # seconds of grow, shrink, start
-    # The running sum of the last report with one: since which step, up to which, and how many samples
+    speeds: Mapping[int, float] = {}  # samples/s by size
+    settled: tuple[int, ...] = ()  # sizes whose measured speed is reliable
+    costs: Mapping[str, float] = {}  # seconds of grow, shrink, start
+    # The running sum in the last report that had one: from which step, to which step, how many samples
     counted_since: int | None = None
     counted_step: int = 0
     counted_total: float = 0.0
@@ -128,15 +127,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task; ``number`` is its own for ever, its ``name`` only while it is unfinished."""
+    """One task; ``number`` is never used again, ``name`` may be once the task has ended."""
 
     number: int
     name: str
     uid: int
     user: str
     launcher: str
-    spec: TaskSpec  # as it was handed in
-    guessed: bool  # nothing was said of its speed
+    spec: TaskSpec  # as it was submitted
+    guessed: bool  # whether its speed is a guess, as none was given
     run: Run
     submitted_s: float
     state: LiveTaskState = LiveTaskState.SUBMITTED
@@ -151,11 +150,11 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def work_left(self) -> float | None:
-        """Samples still to be done, if that was said."""
+        """Samples still to be done, if the total is known."""
         work = self.spec.work_samples
         return None if work is None else max(0.0, work - self.progress.samples)
 
 
 def is_name(text: str) -> bool:
-    """Say whether a task can be called so: it becomes part of paths, of file names and of addresses."""
+    """Return whether a task can have this name, which becomes part of paths, file names and addresses."""
     return re.fullmatch(NAME, text) is not None

@@ -9,24 +9,35 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from bftrain.errors import BftrainError
-from bftrain.live.model.stream_schemas import Span
+from bftrain.live.model.schemas import Happening, Span
+from bftrain.nodesets import fold
 from bftrain.values import wire
+from bftrain.values.events import (
+    Event,
+    NodesJoined,
+    NodesLeft,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskPaused,
+    TaskResumed,
+    TaskSubmitted,
+)
 
 # How far back and how finely, in seconds: ten minutes, an hour, a day, ten days
-_SPANS: Final = ((600.0, 1.0), (3600.0, 5.0), (86400.0, 120.0), (864000.0, 1200.0))
 SPANS: Final = tuple(
-    Span(span_s=span_s, width_s=span_s / count)
-    for span_s, count in ((600, 600), (3600, 720), (86400, 720), (864000, 720))
+    Span(span_s=span_s, width_s=width_s)
+    for span_s, width_s in ((600, 1.0), (3600, 5.0), (86400, 120.0), (864000, 1200.0))
 )
 _MOST_TASKS: Final = 64  # tasks in a cell with figures of their own
 _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
@@ -161,26 +172,35 @@ class LiveHistory:
         """Know what a task is called."""
         if number not in self.names:
             self.names[number] = Named(name, uid)
-            if len(self.names) > self._prune_at:
-                self._prune()
+            if len(self.names) > self._prune_at:  # forget the names of tasks that are in no cell any more
+                used = {number for level in self.levels for cell in level.cells() for number in cell.numbers}
+                used.update(self._state.sizes, self._unfinished())
+                self.names = {number: named for number, named in self.names.items() if number in used}
+                self._prune_at = max(_KNOWN, 2 * len(self.names))
 
     def level(self, span_s: float) -> HistoryLevel:
         """Give the finest level that reaches ``span_s`` back, or the one that reaches furthest."""
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
-
-    def _prune(self) -> None:
-        """Forget the names of tasks that are in no cell any more."""
-        used = {number for level in self.levels for cell in level.cells() for number in cell.numbers}
-        used.update(self._state.sizes, self._unfinished())
-        self.names = {number: named for number, named in self.names.items() if number in used}
-        self._prune_at = max(_KNOWN, 2 * len(self.names))
 
     # -- beyond a restart
 
     def saving(self, path: Path) -> Callable[[], None]:
         """Give what writes down for the next run how all is now; it may be called in another thread."""
         levels, names = [list(level.cells()) for level in self.levels], dict(self.names)  # cells never change
-        return lambda: _save(path, levels, names)
+
+        def save() -> None:
+            columns = [
+                [(cell.at, cell.known_s, cell.pool, cell.speed, list(cell.numbers), list(cell.sizes)) for cell in cells]
+                for cells in levels
+            ]
+            text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
+            new = path.with_suffix(".new")
+            with suppress(OSError):  # it is for people to look at: nothing depends on it or waits for the disk
+                new.touch(mode=0o600)
+                new.write_bytes(text)
+                new.replace(path)
+
+        return save
 
     def load(self, path: Path) -> None:
         """Go on from what a former run wrote; what cannot be read is left out: it is for people to look at."""
@@ -203,14 +223,79 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[int, Named]
 
 
-def _save(path: Path, levels: list[list[HistoryAverages]], names: dict[int, Named]) -> None:
-    columns = [
-        [(cell.at, cell.known_s, cell.pool, cell.speed, list(cell.numbers), list(cell.sizes)) for cell in cells]
-        for cells in levels
-    ]
-    text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
-    new = path.with_suffix(".new")
-    with suppress(OSError):  # it is for people to look at: nothing depends on it or waits for the disk
-        new.touch(mode=0o600)
-        new.write_bytes(text)
-        new.replace(path)
+KEPT: Final = 200
+_LONGEST: Final = 90  # letters of a node set
+_SIZES: Final = 6  # changes of size in one line
+
+
+class FeedChange(NamedTuple):
+    """A task, by its number, went from one size to another."""
+
+    number: int
+    before: int
+    after: int
+
+
+class _Entry(NamedTuple):
+    number: int
+    time_s: float
+    kind: str
+    nodes: tuple[str, ...] = ()
+    pool: int = 0
+    task: int = 0
+    what: str = ""
+    changes: tuple[FeedChange, ...] = ()
+
+
+class EventFeed:
+    """The last things that happened. Taking them in costs nearly nothing; texts are made on request."""
+
+    def __init__(self) -> None:
+        self._entries: deque[_Entry] = deque(maxlen=KEPT)
+        self.last = 0  # the number of the last entry
+        self._folded: dict[int, str] = {}  # number of an entry -> its nodes in words
+
+    def on_event(self, event: Event, pool: int, number_of: Callable[[str], int]) -> None:
+        """Take in an event after which there are ``pool`` nodes."""
+        match event:
+            case NodesJoined() | NodesLeft() if event.nodes:
+                kind = "joined" if isinstance(event, NodesJoined) else "left"
+                self._add(event.time_s, kind, nodes=event.nodes, pool=pool)
+            case TaskSubmitted():
+                self._add(event.time_s, "task", task=number_of(event.spec.name), what="submitted")
+            case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskFailed():
+                what = str(event.__struct_config__.tag).removeprefix("task_")
+                kind = "failed" if isinstance(event, TaskFailed) else "task"
+                self._add(event.time_s, kind, task=number_of(event.task), what=what)
+
+    def resized(self, time_s: float, changes: Sequence[FeedChange]) -> None:
+        """Take in that tasks hold other numbers of nodes."""
+        self._add(time_s, "size", changes=tuple(changes))
+
+    def since(self, number: int, name_of: Callable[[int], str | None]) -> Iterable[Happening]:
+        """Give what came after entry ``number``. Tasks that ``name_of`` has no name for are not spoken of."""
+        for entry in self._entries:
+            if entry.number > number:
+                text = self._words(entry, name_of)
+                if text:
+                    yield Happening(number=entry.number, time_s=entry.time_s, kind=entry.kind, text=text)
+
+    def _add(self, time_s: float, kind: str, **more: Any) -> None:  # noqa: ANN401 - the other fields of an entry
+        self.last += 1
+        self._entries.append(_Entry(self.last, time_s, kind, **more))
+        self._folded.pop(self.last - KEPT, None)
+
+    def _words(self, entry: _Entry, name_of: Callable[[int], str | None]) -> str:
+        if entry.nodes:
+            became = "became idle" if entry.kind == "joined" else "left"
+            pool = f"{entry.pool} node" if entry.pool == 1 else f"{entry.pool} nodes"
+            if entry.number not in self._folded:  # a node set; of many sets only how many nodes
+                text = fold(entry.nodes)
+                self._folded[entry.number] = text if len(text) <= _LONGEST else f"{len(entry.nodes)} nodes"
+            return f"{self._folded[entry.number]} {became}: {pool} ours"
+        if entry.changes:
+            known = [(name, one) for one in entry.changes if (name := name_of(one.number)) is not None]
+            more = f" and {len(known) - _SIZES} other tasks" if len(known) > _SIZES else ""
+            return ", ".join(f"{name} {one.before} → {one.after}" for name, one in known[:_SIZES]) + more
+        name = name_of(entry.task)
+        return "" if name is None else f"{name} {entry.what}"

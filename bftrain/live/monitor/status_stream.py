@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadConfig
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.callers import Caller
-from bftrain.live.model.schemas import NodeView, NotNow, StatusView, state_of
-from bftrain.live.model.stream_schemas import Cell, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
+from bftrain.live.model.schemas import (
+    Cell,
+    HistoryView,
+    NodeChanges,
+    NodeView,
+    NotNow,
+    StatusView,
+    TaskChanges,
+    TaskRow,
+    Update,
+    state_of,
+)
 from bftrain.live.model.task_record import LiveTaskRecord
-from bftrain.live.monitor.event_feed import EventFeed, FeedChange
-from bftrain.live.monitor.history import HistoryAverages, HistorySample, LiveHistory
+from bftrain.live.monitor.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
 from bftrain.values import wire
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
+from bftrain.values.events import NodesJoined, NodesLeft, TaskSubmitted
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
@@ -37,90 +46,69 @@ _AWAY_S: Final = 3600.0  # for which nodes are shown that were ours
 _OVER: Final = 20  # tasks that are over and shown
 
 
-class CallerViews(Protocol):
-    """Gives what a caller may see: the service behind the API."""
-
-    def status(self, caller: Caller | None = None) -> StatusView:
-        """Return how the run stands."""
-        ...
-
-    def nodes(self, caller: Caller) -> tuple[NodeView, ...]:
-        """Return all nodes, with the tasks that the caller may see."""
-        ...
-
-
 class StatusStream:
-    """Looks at the daemon; all of it belongs to the daemon's loop."""
+    """Looks at the daemon, in whose loop it runs. ``status`` and ``nodes`` say what a caller may see."""
 
-    def __init__(self, daemon: LiveDaemon, service: CallerViews) -> None:
+    def __init__(
+        self,
+        daemon: LiveDaemon,
+        status: Callable[[Caller], StatusView],
+        nodes: Callable[[Caller], tuple[NodeView, ...]],
+    ) -> None:
         self._daemon = daemon
-        self._service = service
+        self._status_of = status
+        self._views_of = nodes
         self.feed = EventFeed()
         self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
         self._path = Path(daemon.site.state, "history.json")
         self.history.load(self._path)
-        self._numbers = {kept.name: kept.number for kept in daemon.memory.unfinished}
+        self._numbers = {record.name: record.number for record in daemon.task_store.unfinished}
         self._sizes: dict[int, int] = {}
-        self._resized_at_s = 0.0
         self._watchers: set[_Watcher] = set()
         self._beats = 0
         self._loop = asyncio.get_running_loop()
-        self._left: dict[str, float] = {}  # nodes that are not ours any more, since when
+        # Nodes that are not ours any more, since when: for a while watchers find each at its place
+        self._left: dict[str, float] = {}
         self._saving: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, for as long as they stand
-        for kept in daemon.memory.unfinished:
-            self._know(kept)
+        for record in daemon.task_store.unfinished:
+            self._know(record)
         daemon.observers.append(self._observe)
         self._next_beat = self._loop.call_soon(self._beat)
 
-    # -- looking
-
     def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         """Note what happened; all else waits until what follows from it is ordered."""
-        if what == "events":
-            self._happened(value)
+        for event in value if what == "events" else ():
+            if isinstance(event, TaskSubmitted):
+                self._know(self._daemon.task_store.get(event.spec.name))
+            elif isinstance(event, NodesJoined | NodesLeft):
+                for node in event.nodes:
+                    self._left.pop(node, None)
+                    if isinstance(event, NodesLeft):
+                        self._left[node] = event.time_s
+            self.feed.on_event(event, self._daemon.harvester.pool_size, lambda name: self._numbers.get(name, 0))
         if what != "message" or value["type"] in {"registered", "gone", "vacated"}:
             self._nodes_of.clear()
-            self._look_soon()
+            if self._soon is None:
+                self._soon = self._loop.call_soon(self._look)
 
-    def _happened(self, events: Sequence[Event]) -> None:
-        pool = self._daemon.harvester.pool_size
-        for event in events:
-            if isinstance(event, TaskSubmitted):
-                self._know(self._daemon.memory.get(event.spec.name))
-            self._come_and_gone(event)
-            self.feed.happened(event, pool, lambda name: self._numbers.get(name, 0))
-
-    def _come_and_gone(self, event: Event) -> None:
-        """Remember for a while which nodes were ours, so that watchers find each at its place."""
-        if isinstance(event, NodesJoined | NodesLeft):
-            for node in event.nodes:
-                self._left.pop(node, None)
-                if isinstance(event, NodesLeft):
-                    self._left[node] = event.time_s
-
-    def _know(self, kept: LiveTaskRecord | None) -> None:
-        if kept is not None:
-            self._numbers[kept.name] = kept.number
-            self.history.name(kept.number, kept.name, kept.uid)
-
-    def _look_soon(self) -> None:
-        if self._soon is None:
-            self._soon = self._loop.call_soon(self._look)
+    def _know(self, record: LiveTaskRecord | None) -> None:
+        if record is not None:
+            self._numbers[record.name] = record.number
+            self.history.name(record.number, record.name, record.uid)
 
     def _look(self) -> None:
-        """See how things stand now."""
         self._soon = None
         daemon = self._daemon
-        now = daemon.stepper.now
+        now = daemon.decision_loop.now
         sizes: dict[int, int] = {}
         speed = 0.0
-        for track in daemon.books.tracks:
+        for track in daemon.task_manager.tracks.values():
             if track.held:
-                sizes[track.kept.number] = len(track.held)
+                sizes[track.record.number] = len(track.held)
                 speed += track.speed(now)
-                self._know(track.kept)
+                self._know(track.record)
         self.history.look(now, HistorySample(daemon.harvester.pool_size, speed, sizes))
         if sizes != self._sizes:
             before, self._sizes = self._sizes, sizes
@@ -135,14 +123,14 @@ class StatusStream:
         self._beats += 1
         if self._beats % _NODES_EVERY == 0:
             self._nodes_of.clear()
-            old_s = self._daemon.stepper.now - _AWAY_S
+            old_s = self._daemon.decision_loop.now - _AWAY_S
             while self._left and next(iter(self._left.values())) < old_s:
                 del self._left[next(iter(self._left))]
         self._look()
         if self._beats % _SAVE_EVERY == 0:
             if self._saving is None or self._saving.done():
                 self._saving = self._loop.create_task(run_in_daemon_thread(self.history.saving(self._path)))
-            self._numbers = {kept.name: kept.number for kept in self._daemon.memory.unfinished}
+            self._numbers = {record.name: record.number for record in self._daemon.task_store.unfinished}
 
     def close(self) -> None:
         """Look no more, and write down what was seen, for the next run."""
@@ -154,11 +142,9 @@ class StatusStream:
         else:
             self.history.saving(self._path)()
 
-    # -- telling
-
     def history_of(self, caller: Caller, span_s: float) -> HistoryView:
         """Say how things went."""
-        self.history.look(self._daemon.stepper.now)
+        self.history.look(self._daemon.decision_loop.now)
         return self._history(_Watcher(caller, span_s))
 
     def updates(self, caller: Caller, span_s: float, most: int) -> AsyncGenerator[bytes, None]:
@@ -174,7 +160,16 @@ class StatusStream:
         try:
             while True:
                 watcher.news.clear()
-                yield b"data: " + wire.encode(self._update(watcher)) + b"\n\n"
+                now = self._daemon.decision_loop.now
+                self.history.look(now)
+                update = Update(
+                    status=self._status_of(watcher.caller),
+                    day=time.strftime("%Y-%m-%d", time.localtime(now)),
+                    tasks=self._tasks(watcher),
+                    nodes=self._nodes(watcher),
+                    history=self._history(watcher),
+                )
+                yield b"data: " + wire.encode(update) + b"\n\n"
                 watcher.sent += 1
                 if watcher.sent == most:
                     return
@@ -185,22 +180,12 @@ class StatusStream:
         finally:
             self._watchers.discard(watcher)
 
-    def _update(self, watcher: _Watcher) -> Update:
-        self.history.look(self._daemon.stepper.now)
-        return Update(
-            status=self._service.status(watcher.caller),
-            day=time.strftime("%Y-%m-%d", time.localtime(self._daemon.stepper.now)),
-            tasks=self._tasks(watcher),
-            nodes=self._nodes(watcher),
-            history=self._history(watcher),
-        )
-
     def _tasks(self, watcher: _Watcher) -> TaskChanges | None:
-        memory, may_touch = self._daemon.memory, watcher.caller.may_touch
-        unfinished = [kept for kept in memory.unfinished if may_touch(kept)]
-        unfinished.sort(key=lambda kept: (kept.number not in self._sizes, kept.number))
-        over = [kept for kept in memory.over[-_ROWS:] if may_touch(kept)][-_OVER:]
-        rows = {kept.number: self._row(kept) for kept in (*unfinished[:_ROWS], *over)}
+        task_store, may_touch = self._daemon.task_store, watcher.caller.may_touch
+        unfinished = [record for record in task_store.unfinished if may_touch(record)]
+        unfinished.sort(key=lambda record: (record.number not in self._sizes, record.number))
+        over = [record for record in task_store.over[-_ROWS:] if may_touch(record)][-_OVER:]
+        rows = {record.number: self._row(record) for record in (*unfinished[:_ROWS], *over)}
         before, watcher.tasks = watcher.tasks, rows
         changed = tuple(row for number, row in rows.items() if before.get(number) != row)
         gone = tuple(number for number in before if number not in rows)
@@ -210,26 +195,26 @@ class StatusStream:
         watcher.more = more
         return TaskChanges(changed=changed, gone=gone, more=more)
 
-    def _row(self, kept: LiveTaskRecord) -> TaskRow:
-        now = self._daemon.stepper.now
-        track = self._daemon.books.tracks.get(kept.name) if kept.unfinished else None
-        progress = kept.progress if track is None else track.settle(now)
+    def _row(self, record: LiveTaskRecord) -> TaskRow:
+        now = self._daemon.decision_loop.now
+        track = self._daemon.task_manager.tracks.get(record.name) if record.unfinished else None
+        progress = record.progress if track is None else track.advance_to(now)
         size = 0 if track is None else len(track.held)
         return TaskRow(
-            number=kept.number,
-            name=kept.name,
-            user=kept.user,
-            state=state_of(kept, size),
+            number=record.number,
+            name=record.name,
+            user=record.user,
+            state=state_of(record, size),
             size=size,
-            min_nodes=kept.spec.min_nodes,
-            max_nodes=kept.spec.max_nodes,
+            min_nodes=record.spec.min_nodes,
+            max_nodes=record.spec.max_nodes,
             samples=progress.samples,
-            work_samples=kept.spec.work_samples,
+            work_samples=record.spec.work_samples,
             step=progress.step,
             loss=progress.loss,
             speed=0.0 if track is None else _rounded(track.speed(now)),
-            since_s=kept.submitted_s if progress.started_s is None else progress.started_s,
-            ended_s=kept.ended_s,
+            since_s=record.submitted_s if progress.started_s is None else progress.started_s,
+            ended_s=record.ended_s,
             node_s=round(progress.node_s, 1),
             rescales=progress.rescales,
             preemptions=progress.preemptions,
@@ -239,7 +224,7 @@ class StatusStream:
     def _nodes(self, watcher: _Watcher) -> NodeChanges | None:
         key = -1 if watcher.caller.operator else watcher.caller.uid
         if key not in self._nodes_of:
-            views, number_of = self._service.nodes(watcher.caller), self._numbers.get
+            views, number_of = self._views_of(watcher.caller), self._numbers.get
             known = {view.name: (view.state, number_of(view.task, 0)) for view in views}
             self._nodes_of[key] = {**dict.fromkeys(self._left, _AWAY), **known}
         before, nodes = watcher.nodes, self._nodes_of[key]
@@ -247,7 +232,7 @@ class StatusStream:
         if before is nodes or (before == nodes and watcher.sent):
             return None
         changed = {name: node for name, node in nodes.items() if before.get(name) != node}
-        kinds = {name: kind for name in changed if (kind := self._daemon.yard.kinds.of(name))}
+        kinds = {name: kind for name in changed if (kind := self._daemon.node_manager.kinds.of(name))}
         return NodeChanges(changed=changed, kinds=kinds, gone=tuple(name for name in before if name not in nodes))
 
     def _history(self, watcher: _Watcher) -> HistoryView:
@@ -277,17 +262,15 @@ class StatusStream:
         )
 
     def _name(self, number: int, caller: Caller) -> str | None:
-        """Give a task's name to those who may know it."""
         named = self.history.names.get(number)
         return named.name if named is not None and (caller.operator or caller.uid == named.uid) else None
 
 
 @dataclass(eq=False)
 class _Watcher:
-    """A watcher, and what it knows already."""
-
     caller: Caller
     span_s: float
+    # What it knows already
     news: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
     tasks: dict[int, TaskRow] = field(default_factory=dict)
@@ -310,5 +293,4 @@ def span_of(text: str) -> float:
 
 
 def _rounded(number: float) -> float:
-    """Round to the digits that are shown."""
-    return float(f"{number:.4g}")
+    return float(f"{number:.4g}")  # the digits that are shown

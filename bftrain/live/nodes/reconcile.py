@@ -1,15 +1,11 @@
-"""Reconcile: what we remember against what is. The outside world wins; what follows are events like any others."""
+"""Which nodes are ours to use by what the outside says, and the events after which what we remember is what is so."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator
 
-import msgspec
-
-from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
-from bftrain.live.nodes.usable_nodes import NodesSeen
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -20,30 +16,86 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 
-_ALIKE: Final = NodeKinds()
 
+class NodeTracker:
+    """Keeps what the scheduler, the agents and the operators say of nodes, piece by piece.
 
-class StoredState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal leads to: the pool, the unfinished tasks and which of them are paused; and the tasks kept.
-
-    Tasks ``held_up`` cannot be run now: they hold no nodes until they can. Nodes of the
-    pool that are ``mistaken`` are of another kind by now.
+    ``agents_suffice``: an agent is proof enough that its node is ours.
+    ``agents_used``: without agents a node is ours by the scheduler's word alone.
     """
 
-    pool: frozenset[str]
-    mistaken: frozenset[str] = frozenset()
-    unfinished: tuple[str, ...]
-    paused: frozenset[str] = frozenset()
-    kept: tuple[LiveTaskRecord, ...] = ()
-    held_up: frozenset[str] = frozenset()
+    def __init__(self, *, agents_suffice: bool, agents_used: bool) -> None:
+        self._agents_suffice = agents_suffice
+        self.agents_used = agents_used
+        self.allowed: set[str] = set()  # the scheduler lets us use them
+        self.taken: set[str] = set()  # it has taken them back since
+        self.present: set[str] = set()  # an agent is registered there
+        self.expected: frozenset[str] = frozenset()  # their agents may still come back after a restart
+        self.drained: frozenset[str] = frozenset()  # they must not be used
+        self.noticed: set[str] = set()  # their agents say that they are about to be taken
+        self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
+        self.closed = False  # no node is used any more
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """The nodes to use now. Nodes in doubt are not ours."""
+        found = self.present | self.expected if self.agents_used else self.allowed
+        if not self._agents_suffice:
+            found = found & self.allowed
+        return frozenset(found) - self.taken - self.drained - self.noticed
+
+    @property
+    def ours(self) -> frozenset[str]:
+        """The nodes to use now; none any more once it is closed."""
+        return frozenset() if self.closed else self.usable
+
+    # -- the scheduler
+
+    def allow(self, nodes: Collection[str], until_s: float | None) -> None:
+        """Know that the scheduler lets us use nodes."""
+        self.allowed.update(nodes)
+        self.taken.difference_update(nodes)
+        for node in nodes:
+            if until_s is None:
+                self.until_s.pop(node, None)
+            else:
+                self.until_s[node] = until_s
+
+    def take(self, nodes: Collection[str]) -> None:
+        """Know that the scheduler takes nodes back. With agents that suffice they are ours again with a new agent."""
+        self.allowed.difference_update(nodes)
+        if self._agents_suffice:
+            self.taken.update(self.present.union(self.expected).intersection(nodes))
+            self.expected -= set(nodes)  # their pilots are over, and all that ran in them
+        for node in nodes:
+            self.until_s.pop(node, None)
+
+    def allow_only(self, nodes: Collection[str]) -> None:
+        """Know all nodes that the scheduler lets us use."""
+        self.take(self.allowed.difference(nodes))
+        self.allowed = set(nodes)
+
+    # -- agents and operators
+
+    def came(self, node: str) -> None:
+        """Know that an agent registered."""
+        self.went(node)
+        self.present.add(node)
+
+    def went(self, node: str) -> None:
+        """Know that an agent left, or was lost; what was known of it is forgotten."""
+        self.present.discard(node)
+        self.expected -= {node}
+        self.taken.discard(node)
+        self.noticed.discard(node)
+
+    def expect(self, nodes: Iterable[str]) -> None:
+        """Give agents of these nodes the time to come back; none: no more."""
+        self.expected = frozenset(nodes) - self.present
 
 
-def nodes(
-    pool: Collection[str],
-    ours: Collection[str],
-    time_s: float,
-    kinds: NodeKinds,
-    mistaken: Collection[str] = (),
+def node_events(
+    pool: Collection[str], ours: Collection[str], time_s: float, kinds: NodeKinds, mistaken: Collection[str] = ()
 ) -> Iterator[Event]:
     """Give the events after which the pool is what is ours, each of its kind; departures first.
 
@@ -56,29 +108,28 @@ def nodes(
         yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
 
 
-def tasks(remembered: StoredState, time_s: float) -> Iterator[Event]:
+def task_events(
+    unfinished: Collection[str],
+    paused: Collection[str],
+    records: Iterable[LiveTaskRecord],
+    held_up: Collection[str],
+    time_s: float,
+) -> Iterator[Event]:
     """Give the events after which the decision core has the tasks that are kept, as their owners want them.
 
-    An owner's wish is written down before the event that it leads to; what lies between the two is made up for here.
+    ``unfinished`` and ``paused`` are those that it knows. Tasks ``held_up`` cannot be run now: they hold no nodes until
+    they can. An owner's wish is written down before the event that it leads to; what lies between the two is made up
+    for here.
     """
-    wanted = {kept.name: kept for kept in remembered.kept if kept.unfinished}
-    for name in remembered.unfinished:
+    wanted = {record.name: record for record in records if record.unfinished}
+    for name in unfinished:
         if name not in wanted:
             yield TaskCancelled(time_s=time_s, task=name)  # what to run for it is unknown
-    for name, kept in wanted.items():
-        if name not in remembered.unfinished:
-            yield TaskSubmitted(time_s=time_s, spec=kept.spec)
-        paused = name in remembered.paused
-        waits = kept.state is LiveTaskState.PAUSED or name in remembered.held_up
-        if waits and not paused:
+    for name, record in wanted.items():
+        if name not in unfinished:
+            yield TaskSubmitted(time_s=time_s, spec=record.spec)
+        waits = record.state is LiveTaskState.PAUSED or name in held_up
+        if waits and name not in paused:
             yield TaskPaused(time_s=time_s, task=name)
-        elif paused and not waits:
+        elif name in paused and not waits:
             yield TaskResumed(time_s=time_s, task=name)
-
-
-def reconciled(
-    remembered: StoredState, world: NodesSeen, time_s: float, kinds: NodeKinds = _ALIKE
-) -> tuple[Event, ...]:
-    """Give all that must be taken in before anything else happens."""
-    moved = nodes(remembered.pool, world.ours, time_s, kinds, remembered.mistaken)
-    return (*moved, *tasks(remembered, time_s))

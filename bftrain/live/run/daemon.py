@@ -1,32 +1,31 @@
-"""LiveDaemon: one event loop in which everything of a live run meets.
+"""LiveDaemon: the event loop of a live run.
 
-News of the scheduler, what agents and launchers tell, requests of users and the clock become events; the stepper has
-them decided; orders go to the launchers. Starting is recovering: there is no other way to begin.
+Changes of nodes, messages of agents and launchers, requests of users and timers become events; the decision loop
+decides on them; orders go to the launchers. Every start is a recovery from the journal, the first one included.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from bftrain.errors import BftrainError, Fault
-from bftrain.journal import Statement
+from bftrain.errors import Fault
+from bftrain.journal import JournalStalled, Statement
 from bftrain.launcher_orders import event_of
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.node_kinds import NodeKinds
-from bftrain.live.model.notices import OperatorNotices
-from bftrain.live.model.schemas import LastDecision
+from bftrain.live.model.schemas import LastDecision, Remarked
+from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.model.task_record import LiveTaskState
-from bftrain.live.nodes import reconcile
 from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.nodes.usable_nodes import NodeTracker
+from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
 from bftrain.live.run.startup import LiveResources
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
@@ -39,8 +38,36 @@ _LEAST_S: Final = 1.0
 _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
+_ENDED: Final = "ended in order"  # when, as a fact; "" while a run goes on
+_NOTICES: Final = 50
+_QUIET_S: Final = 600.0  # before the same is said aloud again
 # Receives ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
 Observer = Callable[[str, Any], None]
+
+
+class OperatorNotices:
+    """Keeps what people should know, the latest of it, each once however often it is said.
+
+    ``aloud`` receives each notice when it is new, or has not come for a while.
+    """
+
+    def __init__(self, aloud: Callable[[str], None]) -> None:
+        self._aloud = aloud
+        self._known: OrderedDict[str, Remarked] = OrderedDict()
+
+    def add(self, text: str, time_s: float) -> None:
+        """Take one in."""
+        before = self._known.pop(text, None)
+        self._known[text] = Remarked(time_s=time_s, text=text, times=1 + (before.times if before else 0))
+        while len(self._known) > _NOTICES:
+            self._known.popitem(last=False)
+        if before is None or time_s - before.time_s > _QUIET_S:
+            self._aloud(text)
+
+    @property
+    def latest(self) -> tuple[Remarked, ...]:
+        """Give them, the latest last."""
+        return tuple(self._known.values())
 
 
 class LiveDaemon:
@@ -50,18 +77,21 @@ class LiveDaemon:
         site = opened.site
         self.opened = opened
         self.site = site
-        self.memory = opened.memory
+        self.task_store = opened.task_store
         self.harvester = opened.harvester
         self.remarks = OperatorNotices(say)
-        self.carriers = LauncherPool(self.tell, opened.hub, stall_s=site.times.stall_s)
-        self.stepper = DecisionLoop(
-            opened.harvester, opened.journal, site.deciding, self, clock=time.time, settle_s=site.times.settle_s
+        self.launcher_pool = LauncherPool(self.tell, opened.hub, stall_s=site.times.stall_s)
+        self.decision_loop = DecisionLoop(opened.harvester, opened.journal, site.deciding, self, site.times.settle_s)
+        self.task_manager = TaskManager(
+            opened.task_store, opened.harvester, self.launcher_pool, lambda: self.decision_loop.now, self.remark
         )
-        self.books = TaskManager(opened.memory, opened.harvester, self.carriers, lambda: self.stepper.now, self.remark)
-        ground = NodeTracker(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
-        ground.drain(opened.memory.drained)
+        node_tracker = NodeTracker(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
+        node_tracker.drained = opened.task_store.drained
         kinds = NodeKinds(site.kind_of)
-        self.yard = NodeManager(opened.scheduler, ground, self.carriers, self.stepper, site.times, self.remark, kinds)
+        self.node_manager = NodeManager(
+            opened.scheduler, node_tracker, self.launcher_pool, self.decision_loop, site.times, self.remark, kinds
+        )
+        self.run_before = _run_before(opened.task_store)
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
@@ -79,73 +109,74 @@ class LiveDaemon:
 
     async def begin(self) -> None:
         """Go on where the journal ends: first the outside has its say, then tasks are taken up again."""
-        self.memory.begin(time.time(), self.site.digest, self.site)
-        self.carriers.prepare(self.site.launcher)
+        await self.node_manager.check(self.opened.agent_order, _LOOK_PATIENCE_S)
+        self.task_store.begin(time.time(), self.site.digest, self.site)
+        self.task_store.record_fact(_ENDED, "")
+        self.launcher_pool.launcher(self.site.launcher)  # so that it is known now if it cannot be made
         deadline = time.monotonic() + _TAKE_UP_S
-        for kept in self.memory.unfinished:
-            await self.books.take_up(kept, max(_LEAST_S, deadline - time.monotonic()))
-        self._say_who_is_unfit()
+        for record in self.task_store.unfinished:
+            await self.task_manager.restore(record, max(_LEAST_S, deadline - time.monotonic()))
+        for record in self.task_store.unfinished:  # some were taken in while the site had other kinds of nodes
+            if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
+                self.remark(f"task '{record.name}' was submitted for other kinds of nodes: {unfit}")
         self.want()  # before anything is asked for: no useless pilot is submitted
-        self.yard.run(self.opened.agent_order)
+        self.node_manager.run(self.opened.agent_order)
         await asyncio.sleep(0)  # it listens before it is asked, so no change in between is lost
-        allowed = await self.yard.look(_LOOK_PATIENCE_S)
-        ground, pool = self.yard.ground, self.harvester.pool
+        allowed = await self.node_manager.look(_LOOK_PATIENCE_S)
+        node_tracker, pool = self.node_manager.node_tracker, self.harvester.pool
         if self.site.agents.used:
-            over = pool - allowed if allowed is not None and self.yard.ends_agents else frozenset()
-            ground.expect(pool - over)
-        remembered = reconcile.StoredState(
-            pool=pool,
-            mistaken=frozenset(node for node in pool if self.harvester.kind_of(node) != self.yard.kinds.of(node)),
-            unfinished=self.harvester.unfinished,
-            paused=self.harvester.paused,
-            kept=self.memory.unfinished,
-            held_up=frozenset(self.books.held_up),
+            over = pool - allowed if allowed is not None and self.node_manager.ends_agents else frozenset()
+            node_tracker.expect(pool - over)
+        now, kinds, harvester = self.decision_loop.now, self.node_manager.kinds, self.harvester
+        mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
+        records, held_up = self.task_store.unfinished, self.task_manager.held_up
+        self.decision_loop.on_events(
+            *node_events(pool, node_tracker.usable, now, kinds, mistaken),
+            *task_events(harvester.unfinished, harvester.paused, records, held_up, now),
+            sync=True,
         )
-        events = reconcile.reconciled(remembered, ground.world, self.stepper.now, self.yard.kinds)
-        self.stepper.happened(*events, sync=True)
         self.write()
+        if self.decision_loop.stalled is not None:
+            self.broke(self.decision_loop.stalled)
         if self.state == "broken":
             return  # what is not written down is not done
-        self.books.written()
-        self.carriers.establish(self.harvester.plan)
+        self.task_manager.written()
+        self.launcher_pool.establish(self.harvester.plan)
         if self.opened.hub is not None:
             self.opened.hub.hold_workers()  # until it is certain what still runs of those that were started before
             self.opened.hub.open()
-        self.yard.open()
+        self.node_manager.open()
         self.want()
         self.ready.set()
         self._ticking = asyncio.create_task(self._tick(), name="tick")
         self._ticking.add_done_callback(self._ticked)
         self.state = "reuniting"
-        await self.yard.reunite(self.site.reunion_s)
+        await self.node_manager.reunite(self.site.reunion_s)
         if self.opened.hub is not None:
             self.opened.hub.start_workers()
         if self.state == "reuniting":
             self.state = "running"
-            self.stepper.decide()
-
-    def _say_who_is_unfit(self) -> None:
-        """Name tasks that were taken in while the site had other kinds of nodes."""
-        for kept in self.memory.unfinished:
-            unfit = self.yard.kinds.unfit(kept.spec.min_nodes, kept.spec.curves)
-            if unfit:
-                self.remark(f"task '{kept.name}' was submitted for other kinds of nodes: {unfit}")
+            self.decision_loop.decide()
 
     async def drain(self) -> None:
         """End in order: tasks put themselves in order, and everything of ours at the scheduler ends."""
         began, self.state = self.ready.is_set(), "draining"
-        self.stepper.hold_back()
-        await self.yard.drain(began=began)
-        self._write()
-        await run_in_daemon_thread(self.carriers.close)
+        self.decision_loop.hold_back()
+        await self.node_manager.drain(began=began)
+        self.task_manager.progress()
+        self.task_store.record_fact(_ENDED, f"{time.time():.0f}")
+        self.write(sync=False)
+        await run_in_daemon_thread(self.launcher_pool.close)
+        if self.decision_loop.stalled is not None:  # so it is not said that all is remembered
+            self.broke(self.decision_loop.stalled)
 
     def close(self) -> None:
         """Do nothing any more; agents and workers are left to themselves."""
         for job in (self._ticking, self._trying):
             if job is not None:
                 job.cancel()
-        self.yard.close()
-        self.stepper.close()
+        self.node_manager.close()
+        self.decision_loop.close()
 
     def _ticked(self, ticking: asyncio.Task[None]) -> None:
         """End if the clock stopped: without it nothing is learned or written down any more."""
@@ -157,46 +188,40 @@ class LiveDaemon:
         written = tried = time.monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
-            events = self.books.learned()
-            if events:
-                self.stepper.happened(*events)
+            if self.opened.hub is not None:
+                self.opened.hub.beat()
+            if events := self.task_manager.learned():
+                self.decision_loop.on_events(*events)
             if time.monotonic() - written >= _WRITE_S:
                 written = time.monotonic()
-                self._write()
-            self.yard.rest(self.harvester.pool)
-            self.yard.sweep()
+                self.task_manager.progress()
+                self.write(sync=False)
+            self.node_manager.rest(self.harvester.pool)
+            self.node_manager.sweep()
             if self._trying is not None and not self._trying.done():
                 tried = time.monotonic()
-            elif self.books.held_up and time.monotonic() - tried >= _TRY_AGAIN_S:
+            elif self.task_manager.held_up and time.monotonic() - tried >= _TRY_AGAIN_S:
                 tried = time.monotonic()
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
 
     async def _try_again(self) -> None:
         """Let tasks that were held up compete as soon as they can be run."""
-        for name in tuple(self.books.held_up):
-            kept = self.memory.get(name)
-            if kept is None or name not in self.books.held_up:
+        for name in tuple(self.task_manager.held_up):
+            record = self.task_store.get(name)
+            if record is None or name not in self.task_manager.held_up:
                 continue  # it was cancelled meanwhile
-            await self.books.take_up(kept, _LEAST_S)
-            kept = self.memory.get(name)
-            if kept is None and name in self.harvester.unfinished:
-                self.stepper.happened(TaskCancelled(time_s=self.stepper.now, task=name))  # its job is refused
-            elif kept is not None and kept.state is LiveTaskState.SUBMITTED and name not in self.books.held_up:
+            await self.task_manager.restore(record, _LEAST_S)
+            record, now = self.task_store.get(name), self.decision_loop.now
+            if record is None:
+                if name in self.harvester.unfinished:  # its job is refused
+                    self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
+            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.held_up:
                 self.remark(f"task '{name}' goes on")
-                self.stepper.happened(TaskResumed(time_s=self.stepper.now, task=name))
-
-    def _write(self) -> None:
-        self.books.progress()
-        self.write(sync=False)
+                self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
 
     def write(self, *, sync: bool = True) -> bool:
         """Write down what is due; tell whether it is written."""
-        try:
-            self.memory.write(sync=sync)
-        except BftrainError as error:
-            self.broke(error)
-            return False
-        return True
+        return self.decision_loop.change(self.task_store.due(), sync=sync)
 
     # -- what launchers and agents tell
 
@@ -216,96 +241,83 @@ class LiveDaemon:
             match message["type"]:
                 case "registered" | "gone":
                     if message.get("noticed"):
-                        self.yard.signalled(message["node"])
+                        self.opened.scheduler.noticed(message["node"])
                     agents.append((message["node"], message["type"] == "registered"))
                 case "notice":
-                    self.yard.agents(agents)
+                    self.node_manager.agents(agents)
                     agents.clear()
-                    self.yard.notice(message["node"], float(message["grace_s"]))
+                    self.node_manager.notice(message["node"], float(message["grace_s"]))
+                case "refused":
+                    self.remark(message["reason"])
                 case "warm":
                     pass
                 case _:
                     events += self._heard(message)
             self._observe("message", message)
         if agents:
-            self.yard.agents(agents)
+            self.node_manager.agents(agents)
         if events:
-            self.stepper.happened(*events)
-        self._write_turns()
-
-    def _write_turns(self) -> None:
-        """Write down how far tasks came whose processes change, before others report what they do from there on."""
+            self.decision_loop.on_events(*events)
+        # How far tasks came whose processes change is written before others report what they do from there on
         if self._turned:
-            self.books.progress(self._turned)
+            self.task_manager.progress(self._turned)
             self._turned.clear()
             self.write(sync=False)
 
     def _heard(self, message: dict[str, Any]) -> list[Event]:
         """Take in what a launcher tells of a task; gives the event that follows, if any."""
-        if self.books.heard(message) is None:
+        if self.task_manager.on_message(message) is None:
             return []
         match message["type"]:
             case "vacated":
-                self.yard.vacated(message["task"], message["nodes"])
+                self.node_manager.vacated(message["task"], message["nodes"])
             case "note":
                 self.remark(f"task '{message['task']}': {message['text']}")
-                self.books.trouble(message["task"], message["text"])
-            case "done":
-                self._ended_early(message["task"])
+                self.task_manager.trouble(message["task"], message["text"])
+            case "done" if text := self.task_manager.missing(message["task"]):
+                self.remark(f"task '{message['task']}' {text}")
+                self.task_manager.trouble(message["task"], text)
         if message["type"] in _TURNS:
             self._turned.add(message["task"])
-        event = event_of(message, self.stepper.now)
+        event = event_of(message, self.decision_loop.now)
         return [] if event is None else [event]
 
-    def _ended_early(self, task: str) -> None:
-        """Say of a task that is done if it has not done all the work that it was to do."""
-        text = self.books.missing(task)
-        if text:
-            self.remark(f"task '{task}' {text}")
-            self.books.trouble(task, text)
-
-    # -- what the stepper tells
+    # -- what the decision loop tells
 
     def order(self, actions: Sequence[Action]) -> None:
         """Have actions carried out."""
-        self.carriers.carry_out(actions, gentle=self.yard.gentle)
+        self.launcher_pool.carry_out(actions, gentle=self.node_manager.gentle)
 
     def due(self) -> Sequence[Statement]:
         """Give what is to be written with the next entry."""
-        return self.memory.due()
+        return self.task_store.due()
 
     def asking(self, time_s: float) -> Sequence[Event]:
         """Say how much work is left, for objectives that look at it."""
-        return self.books.work_left(time_s) if self.harvester.uses_work_left else ()
+        return self.task_manager.work_left(time_s) if self.harvester.uses_work_left else ()
 
     def absorbed(self, events: Sequence[Event]) -> None:
         """Know what became of tasks and nodes."""
-        self.books.hold(gone={node for event in events if isinstance(event, NodesLeft) for node in event.nodes})
+        self.task_manager.hold(gone={node for event in events if isinstance(event, NodesLeft) for node in event.nodes})
         for event in events:
-            self.books.happened(event)
+            self.task_manager.on_event(event)
             if isinstance(event, NodesLeft):
-                self.yard.left(event)
+                self.node_manager.left(event)
             elif isinstance(event, NodesJoined):
-                self.yard.joined(event)
+                self.node_manager.joined(event)
         self.want()
         self._observe("events", events)
 
     def written(self, events: Sequence[Event]) -> None:  # noqa: ARG002 - which they are was noted before
         """Let go of what only the unfinished need."""
-        self.books.written()
+        self.task_manager.written()
 
     def decided(self, decision: Decision) -> None:
         """Know who holds what now."""
-        self.books.hold(decided=True)
-        self.books.narrow()
-        self.last_decision = LastDecision(
-            time_s=decision.time_s,
-            number=decision.number,
-            value=decision.value,
-            solver=decision.solver,
-            solve_s=decision.solve_s,
-            fallback=decision.fallback,
-        )
+        self.task_manager.hold(decided=True)
+        self.task_manager.narrow()
+        shown = {name: getattr(decision, name) for name in LastDecision.__struct_fields__}
+        self.last_decision = LastDecision(**shown)
         for note in filter(None, (*decision.notes, decision.fallback)):
             self.remark(note)
         self._observe("decision", decision)
@@ -313,6 +325,13 @@ class LiveDaemon:
     def remark(self, text: str) -> None:
         """Say something odd."""
         self.remarks.add(text, time.time())
+
+    def stalled(self, error: JournalStalled | None) -> None:
+        """Say that the journal cannot be written, or that it can again."""
+        text = "the journal is written again: new tasks are taken, and nodes are given to tasks"
+        if error is not None:
+            text = f"until the journal can be written, no new tasks are taken and tasks get no more nodes: {error}"
+        self.remark(text)
 
     def broke(self, error: BaseException) -> None:
         """End; the next start finds out what happened."""
@@ -328,4 +347,15 @@ class LiveDaemon:
         """Tell the scheduler how many nodes could be used, and which must not be."""
         paused = self.harvester.paused
         willing = [task for task in self.harvester.unfinished if task not in paused][: self.site.deciding.max_tasks]
-        self.yard.want(sum(self.harvester.spec(task).max_nodes for task in willing), self.memory.drained)
+        self.node_manager.want(sum(self.harvester.spec(task).max_nodes for task in willing), self.task_store.drained)
+
+
+def _run_before(task_store: TaskStore) -> str:
+    """Say how the run before ended; "" if there was none."""
+    if not task_store.runs:
+        return ""
+    ended = task_store.fact(_ENDED)
+    how = "did not end in order: it was cut off"
+    if ended.isdecimal():
+        how = f"ended in order on {time.strftime('%Y-%m-%d at %H:%M:%S', time.localtime(int(ended)))}"
+    return f"start {task_store.runs + 1} on this state; the run before {how}"

@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from msgspec.structs import replace
 
-from bftrain import registry
+from bftrain import parts, registry
 from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
-from bftrain.live.tasks.task_store import TaskStore
-from bftrain.parts import admissions
-from bftrain.parts.objectives import from_anywhere
+from bftrain.live.tasks.task_store import TaskStore, last_site
+from bftrain.parts import absolute_name
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.manager.agent_hub import AgentHub, Tell
-from bftrain_elastic.wire.shared_secret import make_secret, read_secret
+from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
+from bftrain_elastic.wire.authenticated_stream import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
 _EPOCH: Final = "epoch"
 
 
-@dataclass(kw_only=True)
+@dataclass
 class LiveResources:
     """What is open. ``hub`` is none where agents are not used."""
 
     site: SiteSettings
     lock: IO[bytes]
     journal: Journal
-    memory: TaskStore
+    task_store: TaskStore
     harvester: Harvester
     scheduler: Scheduler
     hub: AgentHub | None
@@ -50,46 +52,33 @@ class LiveResources:
         self.lock.close()
 
 
-def open_site(site: SiteSettings, tell: Tell) -> LiveResources:
+def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
     """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread."""
     for folder in (Path(site.state), Path(site.folder), site.tasks):
         _make_private(folder)
     deciding = replace(
         site.deciding,
-        objective=from_anywhere(site.deciding.objective),
-        admission=admissions.from_anywhere(site.deciding.admission),
+        objective=absolute_name(site.deciding.objective),
+        admission=parts.absolute_admission(site.deciding.admission),
     )
     site = replace(site, deciding=deciding)
     build_harvester(deciding)  # first, so that a mistake leaves no journal behind
     check_launchers(site)
-    lock = _locked(Path(site.state, "lock"))
-    try:
+    with ExitStack() as opened:
+        lock = opened.enter_context(_locked(Path(site.state, "lock")))
         scheduler = _scheduler(site)
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
-        try:
-            memory = TaskStore(journal)
-            harvester = recover(journal, deciding)
-            hub = _hub(site, memory, tell) if site.agents.used else None
-        except BaseException:
-            journal.close()
-            raise
-    except BaseException:
-        lock.close()
-        raise
-    return LiveResources(
-        site=site,
-        lock=lock,
-        journal=journal,
-        memory=memory,
-        harvester=harvester,
-        scheduler=scheduler,
-        hub=hub,
-        agent_order=_agent_order(site, hub),
-    )
+        opened.callback(journal.close)
+        _insist_on_same_site(site, journal)
+        task_store = TaskStore(journal)
+        harvester = recover(journal, deciding)
+        keep_s = getattr(scheduler, "keep_workers_s", None)
+        hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
+        opened.pop_all()  # nothing is in the way: all of it stays open
+    return LiveResources(site, lock, journal, task_store, harvester, scheduler, hub, _agent_order(site, hub))
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder in which no other user can replace our files."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.stat()
@@ -118,8 +107,10 @@ def _locked(path: Path) -> IO[bytes]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        fix = "end the other one, or give this one a state of its own"
-        raise NotAvailable("another live run uses it", where=str(path.parent), fix=fix) from error
+        what, fix = "another live run uses it", "end the other one, or give this one a state of its own"
+        if not isinstance(error, BlockingIOError):
+            what, fix = f"cannot be locked: {error.strerror}", "put state on a disk of this machine"
+        raise NotAvailable(what, where=str(path.parent), fix=fix) from error
     return file
 
 
@@ -135,41 +126,55 @@ def _scheduler(site: SiteSettings) -> Scheduler:
     return scheduler
 
 
-def _hub(site: SiteSettings, memory: TaskStore, tell: Tell) -> AgentHub:
+def _insist_on_same_site(site: SiteSettings, journal: Journal) -> None:
+    """Refuse a journal of another site or scheduler: its tasks were not meant for the nodes of this one."""
+    before = last_site(journal)
+    scheduler = before.get("scheduler")
+    known = scheduler.get("name") if isinstance(scheduler, dict) else None
+    for what, was, now in (("scheduler", known, site.scheduler["name"]), ("site", before.get("name"), site.name)):
+        if was is not None and was != now:
+            fix = f"start it with settings for that {what}, or give '{now}' a state of its own: state = ..."
+            raise BadConfig(
+                f"belongs to {what} '{was}', and these settings are for '{now}'", where=str(journal.path), fix=fix
+            )
+
+
+def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float | None) -> AgentHub:
     """Wait for agents where they look for us: a restart must not change the port."""
+    _insist_on_host(site.agents.reach)
     try:
         secret = read_secret(site.secret) if site.secret.exists() else make_secret(site.secret)
     except ElasticError as error:
         raise BadInput(error.what, where=error.where, fix=error.fix) from error
-    wanted = site.agents.port or int(memory.fact(_PORT) or 0)
-    epoch = next_epoch(memory)
-
-    def hub_on(port: int) -> AgentHub:
-        settle_s = site.agents.settle_s
-        return AgentHub(tell, secret, bind=site.agents.listen, port=port, closed=True, epoch=epoch, settle_s=settle_s)
-
+    wanted = site.agents.port or int(task_store.fact(_PORT) or 0)
+    # Agents obey no manager with a smaller epoch any more. It rises with every start on the same state, even if the
+    # clock was set back. It is at least the time, so that agents which a manager with another state left behind, but
+    # with the same secret, obey this one too
+    epoch = max(int(task_store.fact(_EPOCH) or 0) + 1, int(time.time()))
+    task_store.record_fact(_EPOCH, str(epoch))
+    task_store.write()
+    settings: dict[str, Any] = {"epoch": epoch, "settle_s": site.agents.settle_s, "keep_s": keep_s}
+    make = partial(AgentHub, tell, secret, bind=site.agents.listen, closed=True, **settings)
     try:
-        hub = hub_on(wanted)
+        hub = make(port=wanted)
     except OSError as error:
         if site.agents.port or not wanted:
             what = f"cannot listen on {site.agents.listen}:{wanted}: {error.strerror}"
             raise NotAvailable(what, where="[agents]", fix="choose another listen or port") from error
-        hub = hub_on(0)  # agents of before are lost, and end
-    memory.know(_PORT, str(hub.address[1]))
-    memory.write()
+        hub = make(port=0)  # agents of before are lost, and end
+    task_store.record_fact(_PORT, str(hub.address[1]))
+    task_store.write()
     return hub
 
 
-def next_epoch(memory: TaskStore) -> int:
-    """Return the number of this start, and write it down: agents obey no manager with a smaller one any more.
-
-    It rises with every start on the same state, even if the clock was set back. It is at least the time, so that agents
-    which a manager with another state left behind, but with the same secret, obey this one too.
-    """
-    epoch = max(int(memory.fact(_EPOCH) or 0) + 1, int(time.time()))
-    memory.know(_EPOCH, str(epoch))
-    memory.write()
-    return epoch
+def _insist_on_host(name: str) -> None:
+    """Refuse a host for agents to reach that does not exist."""
+    try:
+        socket.getaddrinfo(name or None, 0)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_NONAME:
+            fix = "name this machine as its nodes know it, or its address"
+            raise NotAvailable(f"no host is called '{name}'", where="[agents] reach", fix=fix) from error
 
 
 def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:

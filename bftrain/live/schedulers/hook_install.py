@@ -1,4 +1,4 @@
-"""Putting hooks where a scheduler finds them, and making the folder into which they write."""
+"""Installing hooks: the script or PBS hook, its spool folder, and what people have to add to their settings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ Kind = Literal["slurm", "pbs"]
 
 _FILES: Final = {"slurm": "slurm.sh", "pbs": "pbs_hook.py"}
 _OURS: Final = "Tells bftrain that a job of"
+_SLURM: Final = "PrologSlurmctld={hook}\nEpilogSlurmctld={hook}"
 _PBS: Final = """\
 qmgr -c 'create hook bftrain'
 qmgr -c 'set hook bftrain event = "execjob_begin,execjob_epilogue,execjob_end"'
@@ -49,13 +50,22 @@ def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str
     text = hook_text(kind, spool)
     reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
     _make_spool(spool, reader, author)
-    _write_hook(hook, text)
+    if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
+        raise NotAvailable("is there, and not from us", where=str(hook), fix="choose another name, or move it away")
+    hook.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside its place and moved there, so that no scheduler ever runs half of one
+    beside = hook.with_name(f".{hook.name}.{os.getpid()}")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    with os.fdopen(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+        os.fchmod(opened.fileno(), 0o755)
+    beside.replace(hook)
     path = str(hook.absolute())
     believed = "" if author.pw_uid in {0, reader.pw_uid} else f'\nspool_writers = ["{writer}"]'
     return InstalledHooks(
         hook=path,
         spool=str(spool.absolute()),
-        for_scheduler=f"EpilogSlurmctld={path}" if kind == "slurm" else _PBS.format(hook=shlex.quote(path)),
+        for_scheduler=_SLURM.format(hook=path) if kind == "slurm" else _PBS.format(hook=shlex.quote(path)),
         for_site=f'spool = "{spool.absolute()}"{believed}',
     )
 
@@ -79,23 +89,7 @@ def _make_spool(spool: Path, reader: pwd.struct_passwd, author: pwd.struct_passw
             os.chown(spool, reader.pw_uid, author.pw_gid if shared else reader.pw_gid)
         spool.chmod(0o730 if shared else 0o700)
     except PermissionError as error:
-        raise NotAvailable(
-            f"cannot be given to {reader.pw_name} and {author.pw_name}: {error.strerror}",
-            where=str(spool),
-            fix="run this as root",
-        ) from error
+        what = f"cannot be given to {reader.pw_name} and {author.pw_name}: {error.strerror}"
+        raise NotAvailable(what, where=str(spool), fix="run this as root") from error
     if reader.pw_uid == os.geteuid():
         check_folder(spool)
-
-
-def _write_hook(hook: Path, text: str) -> None:
-    """Write the hook beside its place and move it there, so that no scheduler ever runs half of one."""
-    if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
-        raise NotAvailable("is there, and not from us", where=str(hook), fix="choose another name, or move it away")
-    hook.parent.mkdir(parents=True, exist_ok=True)
-    beside = hook.with_name(f".{hook.name}.{os.getpid()}")
-    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
-    with os.fdopen(file, "w", encoding="utf-8") as opened:
-        opened.write(text)
-        os.fchmod(opened.fileno(), 0o755)
-    beside.replace(hook)

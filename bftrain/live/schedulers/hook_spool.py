@@ -15,7 +15,7 @@ import re
 import stat
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,13 +32,16 @@ READER: Final = ".reader"  # while it is there, hooks write
 _EVERY_S: Final = 0.02
 _SURE_S: Final = 1.0  # look into the folder so often though its time says nothing is new
 _RECENT_NS: Final = 100_000_000  # a file may come within the same tick of the clock in which we looked
-_PARTIAL_S: Final = 10.0
+_PARTIAL_S: Final = 3.0  # in which a hook finishes its file
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
 _MOST: Final = 5_000  # files in one look
 _REMEMBERED: Final = 20_000
-_WHATS: Final[Mapping[str, Literal["start", "ending", "end"]]] = {"start": "start", "ending": "ending", "end": "end"}
+_SILENT_S: Final = 5.0  # in which a hook reports what a look at the scheduler has found
+_IN_A_ROW: Final = 3  # such finds, with hooks that reported before
+What = Literal["start", "ending", "end", "check", "lost"]
+_WHATS: Final[Mapping[str, What]] = {"start": "start", "ending": "ending", "end": "end", "check": "check"}
 _LINE: Final = re.compile(
-    r"bftrain1 (?P<what>start|ending|end) (?P<job>[\w.\[\]-]{1,64}) (?P<restart>\d{1,9}) (?P<nodes>[\w.,+\[\]-]+)"
+    r"bftrain1 (?P<what>start|ending|end|check) (?P<job>[\w.\[\]-]{1,64}) (?P<restart>\d{1,9}) (?P<nodes>[\w.,+\[\]-]+)"
     r" (?P<partition>\S*) (?P<uid>\d*) \.",
     re.ASCII,
 )
@@ -47,10 +50,11 @@ _LINE: Final = re.compile(
 class HookNews(msgspec.Struct, frozen=True, kw_only=True):
     """A job started or ended on these nodes, for the ``restart``-th time; ``at_s`` is on the clock of the files.
 
-    ``ending``: its processes have ended, and the scheduler still has to tidy up.
+    ``ending``: its processes have ended, and the scheduler still has to tidy up. ``check``: a test message without a
+    job. ``lost``: a message cannot be read, so only the scheduler knows what happened.
     """
 
-    what: Literal["start", "ending", "end"]
+    what: What
     job: str
     nodes: tuple[str, ...]
     restart: int = 0
@@ -69,6 +73,7 @@ class HookSpool:
         self._partial: dict[str, float] = {}  # name -> when it was first seen
         self._stuck: set[str] = set()  # what cannot be removed
         self.odd = ""  # what was last found that should not be there, for people
+        self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:
         """Begin to read: what is there already is old. NotAvailable if others could write there."""
@@ -76,13 +81,15 @@ class HookSpool:
         try:
             for name in os.listdir(self._folder):  # noqa: PTH208 - names are all that is wanted
                 self._remove(name)
-            marker = os.open(self._folder / READER, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            os.fchmod(marker, 0o644)  # hooks of other users look for it
-            os.close(marker)
+            self._mark()
         except OSError as error:
-            raise NotAvailable(
-                f"cannot be used as a spool: {error.strerror}", where=str(self._folder), fix=_FIX
-            ) from error
+            what = f"cannot be used as a spool: {error.strerror}"
+            raise NotAvailable(what, where=str(self._folder), fix=_FIX) from error
+
+    def _mark(self) -> None:
+        marker = os.open(self._folder / READER, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        os.fchmod(marker, 0o644)  # hooks of other users look for it
+        os.close(marker)
 
     def close(self) -> None:
         """Show hooks that no run reads any more."""
@@ -91,50 +98,59 @@ class HookSpool:
 
     def look(self, now_s: float) -> list[HookNews]:
         """Give what is new; ``now_s`` is on a clock that does not go back."""
+        self.lost = False
         changed_ns = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - fifty times a second
         old = changed_ns == self._seen_ns and time.time_ns() - changed_ns > _RECENT_NS
         if old and now_s < self._sure_at and not self._partial:
             return []
+        if now_s >= self._sure_at:
+            self._mark()  # the folder may be another one by now
         self._seen_ns, self._sure_at = changed_ns, now_s + _SURE_S
         found: list[tuple[int, str, HookNews]] = []
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry, _ in zip(entries, range(_MOST), strict=False)]
         for name in names:
             if not name.startswith(".") and name not in self._stuck:
-                found += self._read(name, now_s)
+                read = self._read(name, now_s)
+                if isinstance(read, str):
+                    self.odd, self.lost = f"{self._folder / name}: {read}", True
+                if read is not None:
+                    self._remove(name)
+                    found += [] if isinstance(read, str) else [read]
         self._partial = {name: since for name, since in self._partial.items() if name in names}
-        return [heard for _, _, heard in sorted(found, key=lambda one: one[:2]) if self._is_new(heard)]
+        fresh = []
+        for _, _, heard in sorted(found, key=lambda one: one[:2]):
+            key = (heard.what, heard.job, heard.restart)
+            if key not in self._known:
+                fresh.append(heard)
+                self._known[key] = None
+                if len(self._known) > _REMEMBERED:
+                    self._known.popitem(last=False)
+        return fresh
 
-    # -- inside
-
-    def _read(self, name: str, now_s: float) -> Iterator[tuple[int, str, HookNews]]:
+    def _read(self, name: str, now_s: float) -> tuple[int, str, HookNews] | str | None:
+        """Read a file; gives what is wrong with it, or nothing if it is gone or not finished."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
-            return
+            self.lost = True
+            return None
         except OSError as error:
-            self._refuse(name, f"cannot be read: {error.strerror}")
-            return
+            return f"cannot be read: {error.strerror}"
         try:
             about = os.fstat(file)
             if wrong := self._wrong(about):
-                self._refuse(name, wrong)
-                return
+                return wrong
             text = os.read(file, _LARGEST).decode("ascii", "replace")
         finally:
             os.close(file)
         if not text.endswith(".\n"):
-            if now_s - self._partial.setdefault(name, now_s) < _PARTIAL_S:
-                return  # it is still being written
-            self._refuse(name, "was never finished")
-            return
+            self.lost |= name not in self._partial
+            late = now_s - self._partial.setdefault(name, now_s) >= _PARTIAL_S
+            return "was never finished: is the disk full?" if late else None  # it is still being written
         heard = read_line(text.removesuffix("\n"), about.st_mtime)
-        if heard is None:
-            self._refuse(name, "says what no hook of ours says")
-            return
-        self._remove(name)
-        yield about.st_mtime_ns, name, heard
+        return "says what no hook of ours says" if heard is None else (about.st_mtime_ns, name, heard)
 
     def _wrong(self, about: os.stat_result) -> str:
         if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
@@ -145,10 +161,6 @@ class HookSpool:
             return "can be written by others than its owner"
         return "" if about.st_size <= _LARGEST else "is too large"
 
-    def _refuse(self, name: str, why: str) -> None:
-        self.odd = f"{self._folder / name}: {why}"
-        self._remove(name)
-
     def _remove(self, name: str) -> None:
         self._partial.pop(name, None)
         try:
@@ -158,15 +170,6 @@ class HookSpool:
         except OSError:
             if len(self._stuck) < _MOST:
                 self._stuck.add(name)
-
-    def _is_new(self, heard: HookNews) -> bool:
-        key = (heard.what, heard.job, heard.restart)
-        if key in self._known:
-            return False
-        self._known[key] = None
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return True
 
 
 class HookListener:
@@ -179,11 +182,13 @@ class HookListener:
         self._tell = tell
         self._note = note
         self._end = threading.Event()
+        self._opened = False
+        self._message = ""
         self._thread = threading.Thread(target=self._listen, name="bftrain-spool", daemon=True)
 
     def start(self) -> None:
-        """Begin; NotAvailable if the folder cannot be trusted."""
-        self._spool.open()
+        """Begin; a folder that cannot be used is reported, and tried again."""
+        self._open()
         self._thread.start()
 
     def stop(self) -> None:
@@ -191,20 +196,90 @@ class HookListener:
         self._end.set()
         self._spool.close()
 
+    def _open(self) -> None:
+        try:
+            self._spool.open()
+        except NotAvailable as error:
+            self._say(f"hooks are not heard until the spool can be used: {error}")
+        else:
+            self._opened, self._message = True, ""
+
+    def _say(self, message: str) -> None:
+        if message != self._message:
+            self._message = message
+            self._note(message)
+
     def _listen(self) -> None:
-        message = ""
-        wait_s = _EVERY_S
+        wait_s = _EVERY_S if self._opened else _SURE_S
         while not self._end.wait(wait_s):
-            wait_s = _EVERY_S
+            wait_s = _EVERY_S if self._opened else _SURE_S
+            if not self._opened:
+                self._open()
+                continue
             try:
                 heard = self._spool.look(time.monotonic())
             except OSError as error:  # it may come back
                 self._spool.odd, heard, wait_s = f"the spool cannot be read: {error}", [], _SURE_S
+            if self._spool.lost:
+                heard.append(HookNews(what="lost", job="", nodes=()))
             if heard:
                 self._tell(heard)
-            if self._spool.odd != message:
-                message = self._spool.odd
-                self._note(message)
+            if self._spool.odd:
+                self._say(self._spool.odd)
+        self._spool.close()  # once more: a look may have been under way
+
+
+class HookTally:
+    """Counts what hooks report, and notices when jobs come or go without a report.
+
+    Hooks report each of ``expected`` of every job. If a look at the scheduler finds what they do not report within a
+    while, as the first of these, they do not run, or not all of them.
+    """
+
+    def __init__(self, spool: str, *expected: What) -> None:
+        self.spool = spool
+        self._expected = expected
+        self._awaited = expected[0]
+        self._silent: dict[str, float] = {}  # node -> when it was found that its job came or went
+        self._in_a_row = 0
+        self._remarked = False
+        self.counts: Counter[What] = Counter()
+        self.last_s: float | None = None  # seconds since 1970
+
+    @property
+    def silent(self) -> tuple[What, ...]:
+        """What no hook has reported yet."""
+        return tuple(what for what in self._expected if not self.counts[what])
+
+    def on_messages(self, heard: Sequence[HookNews]) -> None:
+        """Count what hooks reported."""
+        for one in heard:
+            if one.what != "lost":
+                self.counts[one.what] += 1
+                self.last_s = time.time()
+            if one.what == self._awaited:
+                self._in_a_row, self._remarked = 0, False
+                self._silent = {node: at for node, at in self._silent.items() if node not in one.nodes}
+
+    def on_found(self, nodes: Collection[str], now_s: float) -> None:
+        """Know of nodes on which a look found another state, by a clock that does not go back."""
+        if self.spool:
+            self._silent |= dict.fromkeys(nodes, now_s)
+
+    def unreported(self, now_s: float) -> str:
+        """Return a remark if hooks have been silent for too long."""
+        late = sorted(node for node, at_s in self._silent.items() if now_s - at_s > _SILENT_S)
+        for node in late:
+            del self._silent[node]
+        self._in_a_row += len(late)
+        if not late or self._remarked or (self.counts[self._awaited] and self._in_a_row < _IN_A_ROW):
+            return ""
+        self._remarked = True
+        about = "left without a job's start" if self._awaited == "start" else "was lost without a job's end"
+        return (
+            f"node {late[0]} {about} being reported by a hook, so hooks do not run (or the node was drained): see"
+            " bftrain hooks check; Slurm runs hooks only after slurmctld was restarted"
+        )
 
 
 @contextmanager
@@ -221,7 +296,12 @@ def listening(
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(function, *given)
 
-    spool = HookSpool(Path(folder), writers=users(writers))
+    try:
+        spool = HookSpool(Path(folder), writers=users(writers))
+    except BadConfig as error:  # nodes are still asked for
+        post(Remark(text=f"hooks are not heard: {error}"))
+        yield
+        return
     listener = HookListener(spool, lambda heard: soon(hear, heard), lambda text: soon(post, Remark(text=text)))
     listener.start()
     try:
@@ -230,24 +310,38 @@ def listening(
         listener.stop()
 
 
+def send_check(folder: Path) -> None:
+    """Write a test message as a hook does."""
+    name = f"check.{os.getpid()}"
+    try:
+        hidden = folder / f".{name}"
+        hidden.write_text(f"bftrain1 check {time.time_ns()} 0 check none {os.geteuid()} .\n", encoding="ascii")
+        hidden.chmod(0o644)
+        hidden.rename(folder / name)
+    except OSError as error:
+        fix = "run this as the user who runs the hook or the live run, where the spool is"
+        raise NotAvailable(f"cannot be written to: {error.strerror}", where=str(folder), fix=fix) from error
+
+
 def check_folder(folder: Path) -> None:
     """Hold a spool to being a folder of ours in which no stranger can write, nor above it; NotAvailable if not."""
+    where = str(folder)
     try:
         about = os.lstat(folder)
     except OSError as error:
-        raise NotAvailable(f"cannot be used as a spool: {error.strerror}", where=str(folder), fix=_FIX) from error
+        raise NotAvailable(f"cannot be used as a spool: {error.strerror}", where=where, fix=_FIX) from error
     if not stat.S_ISDIR(about.st_mode):
-        raise NotAvailable("is no folder", where=str(folder), fix=_FIX)
+        raise NotAvailable("is no folder", where=where, fix=_FIX)
     if about.st_uid != os.geteuid():
-        raise NotAvailable("belongs to another user", where=str(folder), fix=_FIX)
+        raise NotAvailable("belongs to another user", where=where, fix=_FIX)
     if about.st_mode & stat.S_IRWXO:
-        raise NotAvailable("is open to all users", where=str(folder), fix=f"chmod o= {folder}")
+        raise NotAvailable("is open to all users", where=where, fix=f"chmod o= {folder}")
     for above in folder.resolve().parents:
         found = above.stat()
         strange = found.st_uid not in {0, os.geteuid()}
         writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
         if strange or writable:
-            raise NotAvailable(f"others could replace it: {above} is not ours alone", where=str(folder), fix=_FIX)
+            raise NotAvailable(f"others could replace it: {above} is not ours alone", where=where, fix=_FIX)
 
 
 def users(names: Collection[str]) -> frozenset[int]:

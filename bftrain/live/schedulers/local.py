@@ -7,13 +7,14 @@ grace, a slot is taken when its agent has ended, and that is killed when the gra
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ from bftrain.values import checks
 _LOOK_S: Final = 0.2
 _RESTART_S: Final = 2.0  # before an agent that ended by itself is started again
 _ENDING_S: Final = 5.0
+# An agent is written down by its own process before it begins: a daemon that is killed here finds it when it comes back
+_WRITTEN_DOWN: Final = 'cat "/proc/$$/stat" >"$0" && exec "$@"'
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +45,6 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     loop_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.integer(self, "nodes", at_least=1)
         checks.number(self, "loop_s", at_least=0.0)
         times = [at_s for at_s, _ in self.changes]
@@ -69,35 +71,25 @@ class SlotTimetable:
     """Which slots are idle at a time, seconds from the begin."""
 
     def __init__(self, settings: LocalSettings) -> None:
-        self._settings = settings
         self._busy = [f"slot{number}" for number in range(1, settings.nodes + 1)]
         self._idle: list[str] = []
-        self._changes = self._all_changes()
+        turns = itertools.count() if settings.loop_s else (0,)
+        self._changes = ((turn * settings.loop_s + at_s, count) for turn in turns for at_s, count in settings.changes)
         self._next: tuple[float, int] | None = next(self._changes)
 
     def idle_at(self, at_s: float) -> frozenset[str]:
         """Give the idle slots at ``at_s``, which must not fall."""
         while self._next is not None and self._next[0] <= at_s:
             count = self._next[1]
-            while len(self._idle) > count:
-                self._busy.append(self._idle.pop(0))
-            while len(self._idle) < count:
-                self._idle.append(self._busy.pop(0))
+            while len(self._idle) != count:
+                source, target = (self._idle, self._busy) if len(self._idle) > count else (self._busy, self._idle)
+                target.append(source.pop(0))
             self._next = next(self._changes, None)
         return frozenset(self._idle)
 
     def next_change(self) -> float:
         """Say when that changes next."""
         return float("inf") if self._next is None else self._next[0]
-
-    def _all_changes(self) -> Iterator[tuple[float, int]]:
-        turn = 0
-        while True:
-            for at_s, count in self._settings.changes:
-                yield turn * self._settings.loop_s + at_s, count
-            turn += 1
-            if not self._settings.loop_s:
-                return
 
 
 class LocalScheduler:
@@ -161,27 +153,23 @@ class LocalScheduler:
         self._find_agents()
         idle = SlotTimetable(self._settings).idle_at(self._elapsed())
         used = idle | self._allowed  # of these the loop takes care
-        await self._until_ended(self._end_agents(self._agents.keys() - used), self._grace_s + _ENDING_S)
+        await self._until_ended(self._agents.keys() - used)
         return idle
 
     async def give_back(self, nodes: Collection[str]) -> None:
         """End the agents of slots."""
         self._given_back.update(nodes)
-        for node in nodes:
-            if node in self._agents:
-                self._agents[node].terminate()
+        self._end_agents(nodes)
 
     async def leave(self) -> None:
         """End all agents."""
         self._leaving = True
         self._find_agents()
-        await self._until_ended(self._end_agents(self._agents.keys()), self._grace_s + _ENDING_S)
+        await self._until_ended(self._agents.keys())
         for node in self._agents:
             (self._folder / node).unlink(missing_ok=True)
         self._begun_file.unlink(missing_ok=True)
         self._began = None
-
-    # -- slots
 
     def hold(self) -> None:
         """Stop the timetable where it begins, until it goes on; for who wants to see all of it."""
@@ -209,38 +197,32 @@ class LocalScheduler:
         return now
 
     def _follow(self, idle: frozenset[str], post: Post) -> None:
-        taken = tuple(sorted(self._allowed - idle - self._with_grace(self._allowed - idle)))
-        if taken:
+        wanted_back = self._allowed - idle
+        still_used = set()
+        for agent in self._end_agents(wanted_back) if self._grace_s else ():
+            if time.monotonic() - agent.ending_since > self._grace_s:
+                agent.kill()
+            if agent.alive:
+                still_used.add(agent.node)
+        if taken := tuple(sorted(wanted_back - still_used)):
             post(Taken(nodes=taken))
             self._end_agents(taken)
-        fresh = tuple(sorted(idle - self._allowed))
-        if fresh:
+        if fresh := tuple(sorted(idle - self._allowed)):
             self._given_back.difference_update(fresh)
             post(Allowed(nodes=fresh))
         self._allowed, self._idle = self._allowed.difference(taken) | idle, idle
 
     # -- agents
 
-    def _with_grace(self, wanted_back: frozenset[str]) -> set[str]:
-        """Tell agents that their slots are wanted back; gives those slots that they still use."""
-        if not self._grace_s:
-            return set()
-        found = self._end_agents(wanted_back)
-        for agent in found:
-            if time.monotonic() - agent.ending_since > self._grace_s:
-                agent.kill()
-        return {node for node in wanted_back if node in self._agents and self._agents[node].alive}
-
     def _end_agents(self, nodes: Collection[str]) -> list[_Agent]:
-        """Send SIGTERM to the agents of slots, once; gives them."""
         found = [self._agents[node] for node in nodes if node in self._agents]
         for agent in found:
             agent.terminate()
         return found
 
-    async def _until_ended(self, agents: Collection[_Agent], patience_s: float) -> None:
-        """Wait for agents to end; those that take too long are killed."""
-        deadline = time.monotonic() + patience_s
+    async def _until_ended(self, nodes: Collection[str]) -> None:
+        """End agents; those that take too long are killed."""
+        agents, deadline = self._end_agents(nodes), time.monotonic() + self._grace_s + _ENDING_S
         while any(agent.alive for agent in agents):
             if time.monotonic() > deadline:
                 for agent in agents:
@@ -263,12 +245,9 @@ class LocalScheduler:
                 self._agents[node] = _Agent.start(self._folder, node, list(filled(order, node)))
 
     def _find_agents(self) -> None:
-        """Know the agents that were started before us and live on."""
         for file in self._folder.glob("slot*"):
-            if file.suffix != ".log" and file.name not in self._agents:
-                found = _Agent.found(file)
-                if found is not None:
-                    self._agents[file.name] = found
+            if file.suffix != ".log" and file.name not in self._agents and (found := _Agent.found(file)):
+                self._agents[file.name] = found
 
 
 class _Agent:
@@ -276,6 +255,7 @@ class _Agent:
 
     def __init__(self, note: Path, pid: int, begun: str, child: subprocess.Popen[bytes] | None) -> None:
         self.pid = pid
+        self.node = note.name
         self._note = note
         self._begun = begun
         self._child = child
@@ -286,17 +266,17 @@ class _Agent:
     @classmethod
     def start(cls, folder: Path, node: str, command: list[str]) -> _Agent:
         with (folder / f"{node}.log").open("ab") as log:
-            child = subprocess.Popen(  # noqa: S603 - the agent's command, no shell
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            words = ["/bin/sh", "-c", _WRITTEN_DOWN, str(folder / node), *command]
+            child = subprocess.Popen(  # noqa: S603 - the agent's command, as words that no shell reads
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        agent = cls(folder / node, child.pid, _begun_at(child.pid), child)
-        agent.write_down()
-        return agent
+        return cls(folder / node, child.pid, _begun_at(child.pid), child)
 
     @classmethod
     def found(cls, file: Path) -> _Agent | None:
         try:
-            known = json.loads(file.read_text())
+            text = file.read_text()
+            known = json.loads(text) if text.startswith("{") else _process(text)
             agent = cls(file, int(known["pid"]), str(known["begun"]), None)
             if "ending_s" in known:  # it has had SIGTERM, and a second one would cut its grace short
                 agent.ended_by_us = True
@@ -306,7 +286,6 @@ class _Agent:
         return agent if agent.alive else None
 
     def write_down(self) -> None:
-        """Note what the next daemon has to know of it."""
         ending = {"ending_s": time.time()} if self.ended_by_us else {}
         self._note.write_text(json.dumps({"pid": self.pid, "begun": self._begun, **ending}))
 
@@ -330,13 +309,23 @@ class _Agent:
                 os.kill(self.pid, signal.SIGKILL)
 
 
+_BEGUN: Final = 19  # the field behind the name of a process that says when it began
+
+
 def _begun_at(pid: int) -> str:
     """When a process began, in ticks since the machine did; "" if it is gone or a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return _process(Path(f"/proc/{pid}/stat").read_text())["begun"]
     except OSError:
         return ""
-    return "" if fields[0] == "Z" else fields[19]
+
+
+def _process(stat: str) -> dict[str, str]:
+    """Read what the kernel says of a process in ``/proc/PID/stat``; ``ValueError`` if it is cut off."""
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) <= _BEGUN:
+        raise ValueError("no state of a process")
+    return {"pid": stat.partition(" ")[0], "begun": "" if fields[0] == "Z" else fields[_BEGUN]}
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:

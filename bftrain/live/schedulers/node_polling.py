@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 
-from bftrain.live.schedulers.command_runner import CommandRunner
-from bftrain.live.schedulers.hook_spool import HookNews, listening
-from bftrain.live.schedulers.pilot_backend import CommandFailed, Run
+from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
+from bftrain.live.schedulers.pilot_backend import CommandFailed, CommandRunner, Run
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Taken
 from bftrain.ports import Availability
 from bftrain.values import checks
@@ -39,7 +38,6 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files are believed
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.number(self, "poll_s", above=0.0)
         checks.number(self, "command_timeout_s", above=0.0)
         checks.texts(self, "spool_writers")
@@ -49,6 +47,7 @@ class NodeWatch:
     """A scheduler whose idle nodes are ours by its word. Agents run on all of them already."""
 
     agents_suffice = False
+    keep_workers_s = 0.0  # without us nothing ends workers where a job starts, so agents end them at once
 
     def __init__(
         self, name: str, ask: Ask, settings: WatchSettings, run: CommandRunner, available: Callable[[], Availability]
@@ -64,6 +63,7 @@ class NodeWatch:
         self._hinted = asyncio.Event()
         self._post: Post = lambda _: None
         self._away = ""
+        self.hooks = HookTally(settings.spool, "start", "end")
 
     # -- the port
 
@@ -77,6 +77,8 @@ class NodeWatch:
                 self._starting.clear()
                 try:
                     self._found(await self._ask(self._run))
+                    if text := self.hooks.unreported(time.monotonic()):
+                        post(Remark(text=text))
                     failures = 0
                     self._away = ""
                     wait_s = min(self._settings.poll_s, self._until_tidy_s())
@@ -115,8 +117,6 @@ class NodeWatch:
     async def leave(self) -> None:
         """Agents were not started by us."""
 
-    # -- inside
-
     def _until_tidy_s(self) -> float:
         """Say when to look again because hooks reported an end before the node is idle: soon, then ever less often."""
         now = time.monotonic()
@@ -129,12 +129,14 @@ class NodeWatch:
         idle -= self._starting  # a job started there while we asked, and the answer may be older
         before, self._allowed = self._allowed, idle
         if gone := before - idle:
+            self.hooks.on_found(gone, time.monotonic())
             self._post(Taken(nodes=tuple(sorted(gone))))
         if came := idle - before:
             self._post(Allowed(nodes=tuple(sorted(came))))
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
         """Give nodes back on which a job starts; look at once where one ended, for another may have begun."""
+        self.hooks.on_messages(heard)
         self._starting.update(node for one in heard if one.what == "start" for node in one.nodes)
         if taken := self._allowed & self._starting:
             self._allowed -= taken

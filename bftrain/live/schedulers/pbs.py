@@ -1,36 +1,39 @@
-"""PBS Professional and OpenPBS, as an ordinary user: pilots in a queue whose jobs are preempted.
+"""PBS Professional and OpenPBS: as an ordinary user with pilots in a queue whose jobs are preempted, or as an operator.
 
-Built of command builders, parsers and a table of states, like Slurm's. A site lets jobs of that queue be deleted, or
-put back into the queue, when others want their nodes (preempt_order D or R); suspended ones would stay in the way.
+Consists of command builders, parsers and a table of states, like Slurm's. The site must delete or requeue jobs of that
+queue when others want their nodes (preempt_order D or R); suspended jobs would remain on their nodes.
 """
 
 from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
 
 from bftrain.config import from_mapping
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers import pbs_read
-from bftrain.live.schedulers.command_runner import CommandRunner, in_pieces
-from bftrain.live.schedulers.executables import found_all
-from bftrain.live.schedulers.pbs_read import Attributes, read
+from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import (
     Command,
+    CommandBackend,
     CommandFailed,
+    CommandRunner,
     Pilot,
     PilotLimits,
     PilotOrder,
     PilotState,
     Run,
     Trouble,
+    found_all,
+    in_pieces,
+    pilot_script,
 )
 from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
-from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.ports import Availability
 from bftrain.values import checks
 
 PROGRAMS: Final = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
@@ -52,7 +55,7 @@ STATES: Final[Mapping[str, PilotState]] = {
     "F": PilotState.LEFT,  # unless one of the next two tables says more
 }
 SUBSTATES: Final[Mapping[str, PilotState]] = {"91": PilotState.TAKEN, "93": PilotState.FAILED}
-SIGNALLED: Final = frozenset({"143", "137", "271", "265"})  # exit codes of who was killed by SIGTERM or SIGKILL
+SIGNALLED: Final = frozenset({"143", "137", "271", "265"})  # exit codes of jobs killed by SIGTERM or SIGKILL
 
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Unknown Job Id|Job has finished|[Ii]nvalid for (the )?state", Trouble.GONE),
@@ -65,7 +68,7 @@ _FEW: Final = 200  # jobs whose estimated start is asked for
 
 
 class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What pilots are in PBS."""
+    """Settings of pilots in PBS."""
 
     queue: str
     select: str = "1:ncpus=1"  # together with place=exclhost: one whole host
@@ -73,7 +76,6 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
     options: tuple[str, ...] = ()  # more words for qsub
 
     def __post_init__(self) -> None:
-        """Check every field."""
         super().__post_init__()
         checks.text(self, "queue")
         checks.text(self, "select")
@@ -86,10 +88,14 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
     return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
 
 
-class Pbs:
+class Pbs(CommandBackend):
     """PBS's commands, and what they print."""
 
     name = "pbs"
+    programs = PROGRAMS
+    remedy = REMEDY
+    cancels = "qdel"
+    troubles = TROUBLES
     avoids = False  # a job can ask for nodes, but not for all except some
 
     def __init__(self, settings: PbsSettings) -> None:
@@ -97,16 +103,12 @@ class Pbs:
         self._history: tuple[str, ...] = ("-x",)  # whether the server remembers jobs that are over
         self._json: tuple[str, ...] = ("-F", "json")
 
-    def available(self) -> Availability:
-        """Say whether PBS's commands are here."""
-        return found_all(PROGRAMS, REMEDY)
-
     def script(self, order: AgentOrder, site: Site) -> str:
         """Write the job: the node has the name of its host."""
         return pilot_script(order, site, 'read -r node <"$PBS_NODEFILE"; node=${node%%.*}')
 
     async def limits(self, run: Run) -> PilotLimits:
-        """Ask what the queue allows. Whether its jobs are preempted, and how, PBS tells operators only."""
+        """Ask for the limits of the queue. How its jobs are preempted PBS shows to operators only."""
         name = self._settings.queue
         try:
             found = await self._read(run, "Queue", "qstat", "-Q", "-f", *self._json, name)
@@ -115,22 +117,17 @@ class Pbs:
                 raise
             raise NotAvailable("PBS has no such queue", where=f"queue '{name}'", fix="see qstat -Q") from error
         queue = next(iter(found.values()), {})
-        remarks = [
-            text
-            for text, holds in (
-                (f"queue '{name}' starts no jobs now", str(queue.get("started", "True")) != "True"),
-                (f"queue '{name}' takes no jobs now", str(queue.get("enabled", "True")) != "True"),
-                (f"jobs of queue '{name}' preempt others'", int(queue.get("Priority") or 0) >= _HIGH),
-            )
-            if holds
-        ]
-        user = getpass.getuser()
-        longest = pbs_read.length(queue.get("resources_max.walltime"))
+        remarks = {
+            f"queue '{name}' starts no jobs now": str(queue.get("started", "True")) != "True",
+            f"queue '{name}' takes no jobs now": str(queue.get("enabled", "True")) != "True",
+            f"jobs of queue '{name}' preempt others'": int(queue.get("Priority") or 0) >= _HIGH,
+        }
+        user, longest = getpass.getuser(), length(queue.get("resources_max.walltime"))
         return PilotLimits(
-            running=pbs_read.limit(queue.get("max_run"), user),
-            submitted=pbs_read.limit(queue.get("max_queued"), user),
+            running=limit(queue.get("max_run"), user),
+            submitted=limit(queue.get("max_queued"), user),
             longest_s=float("inf") if longest is None else longest,
-            remarks=tuple(remarks),
+            remarks=tuple(text for text, holds in remarks.items() if holds),
         )
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
@@ -162,28 +159,15 @@ class Pbs:
             jobs |= await self._read(run, "Jobs", "qstat", "-f", *self._history, *self._json, *piece)
         return list(read_pilots(jobs))
 
-    async def cancel(self, run: Run, ids: Collection[str]) -> None:
-        """Delete jobs."""
-        for piece in in_pieces(tuple(ids)):
-            try:
-                await run(Command(argv=("qdel", *piece)))
-            except CommandFailed as error:
-                if self.trouble(error) is not Trouble.GONE:
-                    raise
-
     async def idle(self, run: Run) -> frozenset[str]:
         """Name the nodes that are free and have no job."""
         return read_idle(await self._read(run, "nodes", "pbsnodes", "-a", *self._json))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
-        """Say for which nodes PBS has estimated a start of others' jobs, and when."""
+        """Return for which nodes PBS has estimated a start of other jobs, and when."""
         ids = (await run(Command(argv=("qselect", "-s", "Q")))).split()[:_FEW]
         jobs = await self._read(run, "Jobs", "qstat", "-f", *self._json, *ids) if ids else {}
         return read_plans(jobs, name)
-
-    def trouble(self, failed: CommandFailed) -> Trouble:
-        """Say what follows from what a command said."""
-        return next((kind for words, kind in TROUBLES if re.search(words, failed.said)), Trouble.AWAY)
 
     async def _read(self, run: Run, kind: str, *argv: str) -> dict[str, Attributes]:
         """Run a command and read what it prints; jobs that have gone meanwhile are left out."""
@@ -199,27 +183,27 @@ class Pbs:
         except ValueError as error:
             if not self._json:
                 raise CommandFailed(argv, 0, "what it printed cannot be read") from error
-        self._json = ()  # a version that knows no JSON, or not well enough
+        self._json = ()  # a version that writes no JSON, or a faulty one
         return await self._read(run, kind, *(word for word in argv if word not in {"-F", "json"}))
 
 
 def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
     """Read jobs."""
     for id_, job in jobs.items():
-        start_s = pbs_read.moment(job.get("stime")) or 0.0
-        length_s = pbs_read.length(job.get("Resource_List.walltime"))
+        start_s = moment(job.get("stime")) or 0.0
+        length_s = length(job.get("Resource_List.walltime"))
         state = STATES.get(str(job.get("job_state")), PilotState.ENDING)
         end_s = start_s + length_s if start_s and length_s else None
         if state is PilotState.LEFT:
             state = SUBSTATES.get(str(job.get("substate")), state)
             state = PilotState.TAKEN if str(job.get("Exit_status")) in SIGNALLED else state
-            end_s = pbs_read.moment(job.get("mtime"))
+            end_s = moment(job.get("mtime"))
         held = state is not PilotState.WAITING
         yield Pilot(
             id=id_,
             state=state,
-            node=pbs_read.host(job) if held else "",
-            mark=pbs_read.variable(job, MARK),
+            node=host(job) if held else "",
+            mark=variable(job, MARK),
             start_s=start_s if held else 0.0,
             end_s=end_s if held else None,
             why=str(job.get("comment", "")),
@@ -235,9 +219,128 @@ def read_plans(jobs: Mapping[str, Attributes], name: str) -> dict[str, float]:
     """Read when nodes are planned for others: the earliest time of each."""
     plans: dict[str, float] = {}
     for job in jobs.values():
-        start_s = pbs_read.moment(job.get("estimated.start_time"))
+        start_s = moment(job.get("estimated.start_time"))
         if start_s is None or job.get("Job_Name") == name:
             continue
-        for node in pbs_read.vnodes(str(job.get("estimated.exec_vnode", ""))):
+        for node in vnodes(str(job.get("estimated.exec_vnode", ""))):
             plans[node] = min(start_s, plans.get(node, start_s))
     return plans
+
+
+Attributes = Mapping[str, Any]
+
+_HEAD: Final = re.compile(r"Job Id: (\S+)|Queue: (\S+)|(\S+)")
+_CLOCK: Final = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
+_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
+_TIME: Final = re.compile(r"\w{3} (\w{3}) +(\d+) (\d+):(\d+):(\d+) (\d{4})")
+
+
+# -- what commands print: JSON where the version has it, else lines of `name = value`
+
+
+def read(said: str, kind: str) -> dict[str, Attributes]:
+    """Read jobs (``kind`` Jobs), queues (Queue) or nodes (nodes) by their names, with their attributes.
+
+    Nested attributes are named as in lines, such as ``Resource_List.walltime``. Raise ``ValueError`` if it cannot be
+    read: some versions print variables of jobs in a way that is no JSON.
+    """
+    if not said.lstrip().startswith("{"):
+        return dict(_lines(said))
+    found = msgspec.json.decode(said, type=dict[str, Any]).get(kind, {})
+    return {name: dict(_flat(given)) for name, given in msgspec.convert(found, dict[str, dict[str, Any]]).items()}
+
+
+def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield before + name, value
+
+
+def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
+    name, attributes, last = "", dict[str, Any](), ""
+    for line in said.splitlines():
+        if line.startswith("\t"):  # the value goes on
+            attributes[last] = attributes.get(last, "") + line[1:]
+        elif line[:1].isspace():
+            last, _, value = line.strip().partition(" = ")
+            attributes[last] = value
+        elif line and (head := _HEAD.match(line)):
+            if name:
+                yield name, attributes
+            name, attributes, last = next(filter(None, head.groups())), {}, ""
+    if name:
+        yield name, attributes
+
+
+def variable(job: Attributes, name: str) -> str:
+    """Give a variable of a job's environment."""
+    if f"Variable_List.{name}" in job:
+        return str(job[f"Variable_List.{name}"])
+    found = re.search(rf"(?:^|,){re.escape(name)}=([^,]*)", str(job.get("Variable_List", "")))
+    return found[1] if found else ""
+
+
+def host(job: Attributes) -> str:
+    """Give the host of a job on one node: ``node7`` of ``node7/0*4``, without a domain."""
+    return str(job.get("exec_host", "")).partition("/")[0].partition(".")[0]
+
+
+def vnodes(text: str) -> tuple[str, ...]:
+    """Give the names in ``(node7:ncpus=4)+(node8:ncpus=4)``."""
+    return tuple(dict.fromkeys(part.strip("()").partition(":")[0] for part in text.split("+") if part.strip("()")))
+
+
+def moment(text: object) -> float | None:
+    """Read a time such as ``Sat Nov 21 10:10:12 2026``, which is local, or seconds since 1970."""
+    if isinstance(text, int | float) or str(text).isdecimal():
+        return float(str(text))
+    found = _TIME.match(str(text))
+    if found is None or found[1] not in _MONTHS:
+        return None
+    month = _MONTHS.index(found[1]) // 3 + 1
+    day, hour, minute, second, year = map(int, found.groups()[1:])
+    try:
+        return datetime(year, month, day, hour, minute, second).astimezone().timestamp()
+    except ValueError:
+        return None
+
+
+def length(text: object) -> float | None:
+    """Read a length such as ``24:00:00``, in seconds."""
+    if str(text).isdecimal():
+        return float(str(text))
+    found = _CLOCK.fullmatch(str(text))
+    if found is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 3600.0 * hours + 60 * minutes + seconds
+
+
+def limit(text: object, user: str) -> float:
+    """Read a limit such as ``[u:PBS_GENERIC=10], [u:jane=20], [o:PBS_ALL=100]``: what holds for one user."""
+    rules = dict(re.findall(r"([ougp]:[^=\]\s]+)=(\d+)", str(text or "")))
+    own = rules.get(f"u:{user}", rules.get("u:PBS_GENERIC"))
+    return min((float(number) for number in (own, rules.get("o:PBS_ALL")) if number), default=float("inf"))
+
+
+# -- as an operator: agents wait on every node, and nodes that PBS calls free are ours while no job is on them
+
+
+class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How PBS is asked for its nodes; ``json`` is for versions that know it."""
+
+    json: bool = True
+
+
+def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
+    """Make the scheduler out of the settings of a site."""
+    settings = from_mapping(table, PbsNodesSettings, where="scheduler")
+    command = Command(argv=("pbsnodes", "-a", "-F", "json") if settings.json else ("pbsnodes", "-a"))
+
+    async def ask(run: Run) -> frozenset[str]:
+        return read_idle(read(await run(command), "nodes"))
+
+    run = CommandRunner(timeout_s=settings.command_timeout_s)
+    return NodeWatch("pbs-nodes", ask, settings, run, lambda: found_all(("pbsnodes",), REMEDY))

@@ -2,12 +2,21 @@
 
 A *pilot* is a job of ours on one whole node, in a partition or queue whose jobs are taken away whenever others want the
 node. All it does is run an agent. The part that submits, lists and cancels such jobs under one scheduler is a
-:class:`Batch`; the rest is the same for all and stands in :mod:`bftrain.live.schedulers.pilot_manager`.
+:class:`PilotBackend`; the rest is the same for all and stands in :mod:`bftrain.live.schedulers.pilot_manager`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
@@ -115,39 +124,30 @@ class PilotBackend(Protocol):
 
     def available(self) -> Availability:
         """Say whether its commands are here, without talking to it."""
-        ...
 
     def script(self, order: AgentOrder, site: Site) -> str:
         """Write the job: what runs on the node."""
-        ...
 
     async def limits(self, run: Run) -> PilotLimits:
         """Ask what the site allows; NotAvailable if pilots would stand in the way of others' jobs."""
-        ...
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
         """Submit pilots; gives how many, which may be fewer."""
-        ...
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
         """List our jobs of this name, those that ended lately too if the scheduler remembers them."""
-        ...
 
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
         """Cancel pilots; those that are gone already are no error."""
-        ...
 
     async def idle(self, run: Run) -> frozenset[str]:
         """Return the idle nodes that pilots could get."""
-        ...
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Say when nodes are planned for jobs that wait and are not of this name: seconds since 1970 by node."""
-        ...
 
     def trouble(self, failed: CommandFailed) -> Trouble:
         """Say what follows from a failed command."""
-        ...
 
 
 def check_site(site: Site) -> None:
@@ -166,3 +166,143 @@ def job_name(site: Site) -> str:
 def log_folder(site: Site) -> Path:
     """Give the folder of the pilots' logs, one a node."""
     return site.folder / "pilots"
+
+
+_NOT_RUN: Final = 127
+_TOO_SLOW: Final = 124
+_BUFFERED: Final = 1 << 16  # bytes of what a command prints, before it must wait for us
+_SAID_LETTERS: Final = 500  # of an error, for people
+# Options in the environment would change what commands print and do; we may run in a job; and BFTRAIN_ is ours
+_OPTIONS: Final = (
+    "SLURM_",
+    "SBATCH_",
+    "SQUEUE_",
+    "SINFO_",
+    "SCANCEL_",
+    "SCONTROL_",
+    "SACCTMGR_",
+    "PBS_",
+    "QSUB_",
+    "BFTRAIN_",
+)
+_KEPT: Final = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC"})
+
+
+class CommandRunner:
+    """Runs commands, each for at most ``timeout_s``. ``more`` is added to their environment."""
+
+    def __init__(self, *, timeout_s: float = 20.0, more: Mapping[str, str] | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._env = {**environment(os.environ), **(more or {})}
+
+    async def __call__(self, command: Command) -> str:
+        """Run a command and give what it printed; CommandFailed if it fails or takes too long."""
+        argv, loop = command.argv, asyncio.get_running_loop()
+        try:
+            # As ``create_subprocess_exec`` does, which keeps its transport to itself
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=_BUFFERED, loop=loop),
+                *argv,
+                stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._env,
+                umask=0o077,  # jobs inherit it
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CommandFailed(argv, _NOT_RUN, f"cannot be run: {error.strerror}") from error
+        process = Process(transport, protocol, loop)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                out, err = await process.communicate(command.stdin.encode() or None)
+        except TimeoutError as error:
+            raise CommandFailed(argv, _TOO_SLOW, f"did not answer within {self._timeout_s:g} s") from error
+        finally:
+            await _ended(transport, process)
+        code = process.returncode
+        if code:
+            said = (err or out).decode(errors="replace").strip()
+            raise CommandFailed(argv, code, said[-_SAID_LETTERS:], out.decode(errors="replace"))
+        return out.decode(errors="replace")
+
+
+async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    # What it started in a session of its own may hold its pipes for long, and the wait is for their end too
+    for number in range(3):
+        pipe = transport.get_pipe_transport(number)
+        if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
+            pipe.abort()  # it would close only after all is written
+        elif pipe is not None:
+            pipe.close()
+    await process.wait()
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Give what of an environment commands, and so jobs, may see: no options for them, nothing of a job we run in."""
+    return {name: value for name, value in given.items() if name in _KEPT or not name.startswith(_OPTIONS)}
+
+
+def found_all(programs: Sequence[str], remedy: str) -> Availability:
+    """Say whether all ``programs`` are on PATH, without running any."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if not missing:
+        return Availability(ok=True)
+    return Availability(ok=False, reason=f"no command {', '.join(missing)} here", fix=remedy)
+
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# A pilot of bftrain: it holds one idle node until the scheduler wants it back.
+umask 077
+{find_node}
+case $node in ''|*/*) exit 64 ;; esac
+exec >>{folder}/"$node".log 2>&1 </dev/null
+exec {start}{command}
+"""
+
+
+def pilot_script(order: AgentOrder, site: Site, find_node: str, start: str = "") -> str:
+    """Write the job; ``find_node`` is a line of sh that sets ``$node`` to the name of the node it runs on.
+
+    ``start`` is a command of the scheduler that starts the agent, if it must not be started by the job itself.
+    """
+    # Words are quoted for sh, with the node's name in place of ``{node}``
+    words = ('"$node"'.join(shlex.quote(part) if part else "" for part in word.split("{node}")) for word in order.argv)
+    command = " ".join(word or "''" for word in words)
+    folder = shlex.quote(str(log_folder(site)))
+    return _SCRIPT.format(find_node=find_node, folder=folder, start=start and f"{start} ", command=command)
+
+
+def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:
+    """Cut many words into pieces that fit on a command line."""
+    return [words[begin : begin + most] for begin in range(0, len(words), most)]
+
+
+class CommandBackend:
+    """What backends have in common that are commands: which they are, and what follows from what they say."""
+
+    programs: ClassVar[tuple[str, ...]]
+    remedy: ClassVar[str]  # where they are missing
+    cancels: ClassVar[str]  # the one that cancels the jobs that it is given
+    troubles: ClassVar[Sequence[tuple[str, Trouble]]]  # what a command says -> what follows; the first that fits
+
+    def available(self) -> Availability:
+        """Say whether the commands are here."""
+        return found_all(self.programs, self.remedy)
+
+    async def cancel(self, run: Run, ids: Collection[str]) -> None:
+        """Cancel jobs."""
+        for piece in in_pieces(tuple(ids)):
+            try:
+                await run(Command(argv=(self.cancels, *piece)))
+            except CommandFailed as error:
+                if self.trouble(error) is not Trouble.GONE:
+                    raise
+
+    def trouble(self, failed: CommandFailed) -> Trouble:
+        """Say what follows from what a command said."""
+        return next((kind for words, kind in self.troubles if re.search(words, failed.said)), Trouble.AWAY)

@@ -12,17 +12,18 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.command_runner import CommandRunner
-from bftrain.live.schedulers.hook_spool import HookNews, listening
+from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     LATER,
     CommandFailed,
+    CommandRunner,
     Pilot,
     PilotBackend,
     PilotOrder,
@@ -32,9 +33,8 @@ from bftrain.live.schedulers.pilot_backend import (
     job_name,
     log_folder,
 )
-from bftrain.live.schedulers.pilot_policy import PilotPolicy, PilotPolicySettings, alive_ids
+from bftrain.live.schedulers.pilot_policy import PilotPolicy, PilotPolicySettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
-from bftrain.ports import Availability
 from bftrain.values import checks
 
 _BETWEEN_S: Final = 0.3  # looks at the least
@@ -58,7 +58,6 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed
 
     def __post_init__(self) -> None:
-        """Check every field."""
         super().__post_init__()
         if min(checks.numbers(self, "lengths_s"), default=0.0) < _SHORTEST_S:
             checks.reject(self, "lengths_s", f"must be one or more lengths of at least {_SHORTEST_S:g} s")
@@ -76,6 +75,7 @@ class PilotJobs:
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
         check_site(site)
         self.name = batch.name
+        self.available = batch.available
         self._batch = batch
         self._settings = settings
         self._site = site
@@ -94,12 +94,9 @@ class PilotJobs:
         self._plans_at = self._limits_at = -float("inf")
         self._longest_s = LATER
         self._leaving = False
+        self.hooks = HookTally(settings.spool, "end")
 
     # -- the port
-
-    def available(self) -> Availability:
-        """Say whether the scheduler's commands are here."""
-        return self._batch.available()
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Hold no more pilots than ``nodes``, and get none on those of ``without``."""
@@ -121,32 +118,40 @@ class PilotJobs:
         found = Counter(str(pilot.state) for pilot in self._known.values())
         return {str(state): found[str(state)] for state in PilotState if state in ALIVE}
 
+    async def check(self, agent: AgentOrder) -> None:
+        """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be away for now."""
+        with suppress(CommandFailed):
+            async with self._busy:
+                await self._learn_limits(time.monotonic())
+            if (refused := getattr(self._batch, "refused", None)) is not None:
+                (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
+                if why := await refused(self._run, order):
+                    fix = "see the settings in [scheduler]"
+                    raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
+
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Keep the stock, and post what becomes of the pilots."""
         self._post = post
         log_folder(self._site).mkdir(mode=0o700, parents=True, exist_ok=True)
         with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
-            await self._keep(self._batch.script(agent, self._site))
-
-    async def _keep(self, script: str) -> None:
-        away = 0
-        while True:
-            self._hinted.clear()
-            try:
-                async with self._busy:
-                    again_s = await self._round(script)
-                away = 0
-                self._remark("controller", "")
-            except CommandFailed as error:
-                self._remark("controller", f"{self.name} does not answer: {error}")
-                again_s = min(_MOST_AWAY_S, 2.0**away)
-                away = min(away + 1, 10)
-            await self._pause(again_s, listen=not away)
+            script, away = self._batch.script(agent, self._site), 0
+            while True:
+                self._hinted.clear()
+                try:
+                    async with self._busy:
+                        again_s = await self._round(script)
+                    away = 0
+                    self._remark("controller", "")
+                except CommandFailed as error:
+                    self._remark("controller", f"{self.name} does not answer: {error}")
+                    again_s = min(_MOST_AWAY_S, 2.0**away)
+                    away = min(away + 1, 10)
+                await self._pause(again_s, listen=not away)
 
     async def look(self) -> frozenset[str] | None:
         """Name the nodes on which pilots run."""
         try:
-            return frozenset(_held(await self._batch.pilots(self._run, job_name(self._site))))
+            return frozenset(_held(await self._ask()))
         except CommandFailed:
             return None
 
@@ -157,7 +162,7 @@ class PilotJobs:
         """
         async with self._busy:
             try:
-                pilots = await self._batch.pilots(self._run, job_name(self._site))
+                pilots = await self._ask()
                 here = [one.id for one in pilots if one.node in nodes and one.state in ALIVE]
                 waiting = [one.id for one in pilots if one.state is PilotState.WAITING]
                 for ids in (waiting, here) if here else ():
@@ -174,19 +179,24 @@ class PilotJobs:
         async with self._busy:
             while True:
                 try:
-                    ids = alive_ids(await self._batch.pilots(self._run, job_name(self._site)))
-                    if not ids:
+                    if not await self._cancel_all():
                         return
-                    await self._batch.cancel(self._run, ids)
                 except CommandFailed as error:
                     self._remark("cancel", f"pilots are not cancelled yet: {error}")
                 if time.monotonic() > deadline:
-                    raise NotAvailable(
-                        "some pilots are still there",
-                        where=self.name,
-                        fix=f"cancel the jobs named {job_name(self._site)}",
-                    )
+                    fix = f"cancel the jobs named {job_name(self._site)}"
+                    raise NotAvailable("some pilots are still there", where=self.name, fix=fix)
                 await asyncio.sleep(_BETWEEN_S)
+
+    async def _ask(self) -> Sequence[Pilot]:
+        return await self._batch.pilots(self._run, job_name(self._site))
+
+    async def _cancel_all(self) -> bool:
+        """Cancel all pilots; tells whether there were any."""
+        ids = [pilot.id for pilot in await self._ask() if pilot.state in ALIVE]
+        if ids:
+            await self._batch.cancel(self._run, ids)
+        return bool(ids)
 
     # -- one round
 
@@ -195,8 +205,13 @@ class PilotJobs:
         now = time.monotonic()
         await self._learn_limits(now)
         pilots = await self._listed()
-        await self._look_ahead(now)
+        if self._settings.plan_poll_s and now - self._plans_at >= self._settings.plan_poll_s:
+            self._plans_at, self._plans = now, {}
+            with suppress(CommandFailed):  # not to know when nodes are planned for others does no harm
+                self._plans = await self._batch.plans(self._run, job_name(self._site))
         self._tell(pilots)
+        if text := self.hooks.unreported(now):
+            self._post(Remark(text=text))
         if self._leaving:
             return self._settings.poll_s
         idle = len(await self._batch.idle(self._run)) if self._settings.reserve else None
@@ -206,14 +221,19 @@ class PilotJobs:
         if moves.cancel:
             await self._batch.cancel(self._run, moves.cancel)
         await self._submit(orders, moves.submit, pilots)
-        self._remark("failing", self._failures(pilots) if self._stock.failing else "")
+        failures = ""
+        if self._stock.failing:
+            nodes = sorted({one.node for one in pilots if one.state in _ENDED_ITSELF and one.node})
+            where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
+            failures = f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
+        self._remark("failing", failures)
         if any(moves.submit):
             return min(1.0, self._settings.poll_s)
         return min(moves.again_s, self._settings.poll_s)
 
     async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:
         """Submit pilots; where no more of one length are taken, shorter ones may be."""
-        alive = len(alive_ids(pilots))
+        alive = sum(pilot.state in ALIVE for pilot in pilots)
         marks = {pilot.mark for pilot in pilots if pilot.state in ALIVE}
         limit: CommandFailed | None = None
         longest: PilotOrder | None = orders[0] if orders else None  # that may be allowed, as far as lengths matter
@@ -262,25 +282,20 @@ class PilotJobs:
 
     async def _listed(self) -> Sequence[Pilot]:
         """List our pilots, those too that are gone without the scheduler saying how they ended."""
-        pilots = list(await self._batch.pilots(self._run, job_name(self._site)))
+        pilots = list(await self._ask())
         listed = {pilot.id: pilot for pilot in pilots}
         now = time.time()
         for id_, pilot in self._known.items():
             if id_ not in listed and pilot.state in ALIVE and pilot.node:
                 pilots.append(msgspec.structs.replace(pilot, state=PilotState.LEFT, end_s=now))
-        pilots = [self._as_taken(pilot) for pilot in pilots]
+        for place, pilot in enumerate(pilots):
+            # One that ended after a notice is taken, though the scheduler knows only that the job ended by itself: its
+            # agent left in time, as it is to do
+            if pilot.state in _ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
+                pilots[place] = msgspec.structs.replace(pilot, state=PilotState.TAKEN)
         self._known = listed
         self._nodes = self._nodes.union(pilot.node for pilot in pilots if pilot.node)
         return pilots
-
-    def _as_taken(self, pilot: Pilot) -> Pilot:
-        """Return the pilot as taken if it ended after a notice: its agent left in time, as it is to do.
-
-        The scheduler knows only that the job ended by itself.
-        """
-        if pilot.state not in _ENDED_ITSELF or pilot.start_s > self._noticed.get(pilot.node, -math.inf):
-            return pilot
-        return msgspec.structs.replace(pilot, state=PilotState.TAKEN)
 
     async def _learn_limits(self, now: float) -> None:
         if now - self._limits_at < _LIMITS_S:
@@ -289,36 +304,20 @@ class PilotJobs:
             limits = await self._batch.limits(self._run)
         except CommandFailed:
             raise
-        except NotAvailable:
-            await self._clear_out()
+        except NotAvailable:  # pilots would be in others' way
+            try:
+                await self._cancel_all()
+            except CommandFailed as error:
+                self._remark("cancel", f"pilots are in others' way and not cancelled yet: {error}")
+            else:
+                self._known = {}
+                self._tell(())
             raise
         self._limits_at = now
         self._stock.limit(limits)
         self._longest_s = limits.longest_s
         self._nodes = self._nodes.union(limits.nodes)
         self._remark("limits", "; ".join(limits.remarks))
-
-    async def _clear_out(self) -> None:
-        """Cancel all pilots, for they would be in others' way."""
-        try:
-            ids = alive_ids(await self._batch.pilots(self._run, job_name(self._site)))
-            if ids:
-                await self._batch.cancel(self._run, ids)
-        except CommandFailed as error:
-            self._remark("cancel", f"pilots are in others' way and not cancelled yet: {error}")
-            return
-        self._known = {}
-        self._tell(())
-
-    async def _look_ahead(self, now: float) -> None:
-        """Ask when nodes are planned for others; not to know does no harm."""
-        if not self._settings.plan_poll_s or now - self._plans_at < self._settings.plan_poll_s:
-            return
-        self._plans_at = now
-        try:
-            self._plans = await self._batch.plans(self._run, job_name(self._site))
-        except CommandFailed:
-            self._plans = {}
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
         """Build what to submit, the longest first. A mark tells the site, and a digest of all that makes an order."""
@@ -334,24 +333,24 @@ class PilotJobs:
             orders.append(PilotOrder(name=name, mark=mark, script=script, seconds=seconds, rank=rank, avoid=avoid))
         return orders
 
-    # -- telling
-
     def _hear(self, heard: Sequence[HookNews]) -> None:
         """Take in what hooks say: a pilot that ended has lost its node, and any other end may have left one idle."""
+        self.hooks.on_messages(heard)
         numbers = {pilot.number or pilot.id: pilot.node for pilot in _held(self._known.values()).values()}
-        over = {numbers[one.job] for one in heard if one.what != "start" and one.job in numbers}
+        over = {numbers[one.job] for one in heard if one.what in {"ending", "end"} and one.job in numbers}
         gone = tuple(sorted(over.intersection(self._announced)))
         for node in gone:
             del self._announced[node]
         if gone:
             self._post(Taken(nodes=gone))
-        if any(one.what == "end" for one in heard):
+        if any(one.what in {"end", "check", "lost"} for one in heard):
             self.hint()
 
     def _tell(self, pilots: Sequence[Pilot]) -> None:
         """Post what is new: nodes that came, nodes that went, and until when they are ours."""
         held = _held(pilots)
         gone = tuple(sorted(node for node in self._announced if node not in held))
+        self.hooks.on_found(gone, time.monotonic())
         if gone:
             self._post(Taken(nodes=gone))
         groups: dict[float | None, list[str]] = {}
@@ -377,24 +376,13 @@ class PilotJobs:
             if text:
                 self._post(Remark(text=text))
 
-    def _failures(self, pilots: Sequence[Pilot]) -> str:
-        nodes = sorted({one.node for one in pilots if one.state in {PilotState.FAILED, PilotState.LEFT} and one.node})
-        where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
-        return f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
-
     async def _pause(self, seconds: float, *, listen: bool) -> None:
         """Wait, but look earlier if something happens; never without a breath between two looks."""
         await asyncio.sleep(min(_BETWEEN_S, seconds))
-        if not listen:
-            await asyncio.sleep(max(0.0, seconds - _BETWEEN_S))
-            return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds - _BETWEEN_S)):
-                await self._hinted.wait()
-        except TimeoutError:
-            pass
+                await (self._hinted.wait() if listen else asyncio.sleep(seconds))
 
 
 def _held(pilots: Collection[Pilot]) -> dict[str, Pilot]:
-    """Give the nodes on which pilots run."""
     return {pilot.node: pilot for pilot in pilots if pilot.state is PilotState.RUNNING and pilot.node}

@@ -9,7 +9,7 @@ site allows, what the tasks could use, and a rate; errors make it slower, never 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -47,7 +47,6 @@ class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     submits_per_min: float = 300.0
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.integer(self, "pending", at_least=1)
         checks.integer(self, "reserve", at_least=0)
         checks.integer(self, "max_nodes", at_least=0)
@@ -63,8 +62,6 @@ class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Seen(msgspec.Struct, kw_only=True):
-    """The pilots that are not over, sorted."""
-
     alive: int
     waiting: dict[str, list[Pilot]]  # by mark
     stale: list[Pilot]  # they wait with an order that holds no more
@@ -87,9 +84,8 @@ class PilotPolicy:
         self._held: frozenset[str] | None = None  # ids of those that held nodes when we looked last
         self._tokens = float(_BURST)
         self._tokens_at: float | None = None
-        self._ceiling = (
-            LATER  # pilots in the queue when the scheduler said that is enough, and until when we believe it
-        )
+        # Pilots in the queue when the scheduler said that is enough, and until when we believe it
+        self._ceiling = LATER
         self._ceiling_until = -math.inf
         self._troubles = 0
         self._resume_at = -math.inf
@@ -99,8 +95,6 @@ class PilotPolicy:
         self._failed_at_s = -math.inf  # on the scheduler's clock
         self._strikes: dict[str, int] = {}
         self._bad: dict[str, float] = {}  # node -> until when it is avoided
-
-    # -- updates
 
     def want(self, nodes: float) -> None:
         """Hold no more pilots than this."""
@@ -124,8 +118,6 @@ class PilotPolicy:
             self._ceiling, self._ceiling_until = alive, until
         else:
             self._resume_at = until
-
-    # -- what follows
 
     def avoided(self, now_s: float) -> tuple[str, ...]:
         """Name the nodes on which pilots fail though they work on others."""
@@ -151,18 +143,21 @@ class PilotPolicy:
         budget = self._budget(seen, idle)
         targets = self._shared_out(budget, marks)
         submit = self._submits(now_s, seen, budget, targets)
-        let_go = seen.stale + seen.stopped + self._surplus(seen, budget, targets, marks)
-        let_go += _youngest(seen.holding)[: self._excess(seen, idle)]
+        let_go = seen.stale + seen.stopped
+        for mark, target in zip(marks, targets, strict=True):  # some too many are better than submitting them again
+            most = target if budget <= sum(targets) else 2 * self._aims[mark]
+            let_go += _youngest(seen.waiting[mark])[: max(0, len(seen.waiting[mark]) - most)]
+        excess = max(0, len(seen.holding) - (self._settings.max_nodes or LATER))
+        if self._settings.reserve and idle is not None:
+            excess = max(excess, self._settings.reserve - idle - seen.leaving)
+        let_go += _youngest(seen.holding)[: int(min(excess, len(seen.holding)))]
         self._cancelled |= {pilot.id: now_s for pilot in let_go}
         lacking = sum(targets) > sum(map(len, seen.waiting.values())) + sum(submit)
         return PilotMoves(
             submit=submit, cancel=tuple(one.id for one in let_go), again_s=self._again(now_s, lacking=lacking)
         )
 
-    # -- inside
-
     def _learn(self, now_s: float, wall_s: float, pilots: Iterable[Pilot]) -> None:
-        """Take in how pilots ended, and which of them work."""
         over = {pilot.id: pilot for pilot in pilots if pilot.state not in ALIVE}
         fresh = [] if self._over is None else [pilot for id_, pilot in over.items() if id_ not in self._over]
         self._over = set(over)  # what was over when we came is no news
@@ -171,7 +166,12 @@ class PilotPolicy:
             self._strikes.pop(pilot.node, None)
             if pilot.start_s > self._failed_at_s:
                 self._failing = 0
-        bad = [pilot for pilot in fresh if _in_vain(pilot)]
+        bad = [pilot for pilot in fresh if pilot.state is PilotState.FAILED]
+        bad += [
+            pilot
+            for pilot in fresh
+            if pilot.state is PilotState.LEFT and pilot.end_s is not None and pilot.end_s - pilot.start_s < _YOUNG_S
+        ]
         if not bad:
             return
         for node in {pilot.node for pilot in bad if pilot.node}:
@@ -227,7 +227,6 @@ class PilotPolicy:
         self._adapted_s = {mark: self._adapted_s.get(mark, now_s) for mark in aims}
 
     def _budget(self, seen: _Seen, idle: int | None) -> int:
-        """How many pilots may wait altogether."""
         most = min(self._settings.max_nodes or LATER, self._wanted, self._limits.running)
         # Those that are stopped count as submitted, too
         most = min(most, self._limits.submitted - len(seen.stopped))
@@ -254,9 +253,11 @@ class PilotPolicy:
         return tuple(targets)
 
     def _submits(self, now_s: float, seen: _Seen, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
-        """How many of each length to submit now: what lacks, as far as back-off, limits and rate let it."""
         waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
-        left = min(self._allowance(now_s), _whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
+        if self._tokens_at is not None:
+            self._tokens += max(0.0, now_s - self._tokens_at) * self._settings.submits_per_min / 60
+        self._tokens, self._tokens_at = min(self._tokens, float(_BURST)), now_s
+        left = min(_whole(self._tokens), _whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
         if now_s < self._resume_at or (now_s < self._ceiling_until and seen.alive >= self._ceiling):
             left = 0
         submit = []
@@ -266,48 +267,13 @@ class PilotPolicy:
             left -= count
         return tuple(submit)
 
-    def _surplus(self, seen: _Seen, budget: int, targets: Sequence[int], marks: Sequence[str]) -> list[Pilot]:
-        """Who should not wait any more; some too many are better than submitting them again."""
-        tight = budget <= sum(targets)
-        found: list[Pilot] = []
-        for mark, target in zip(marks, targets, strict=True):
-            most = target if tight else 2 * self._aims[mark]
-            found += _youngest(seen.waiting[mark])[: max(0, len(seen.waiting[mark]) - most)]
-        return found
-
-    def _excess(self, seen: _Seen, idle: int | None) -> int:
-        """How many should not hold nodes any more."""
-        excess = max(0, len(seen.holding) - (self._settings.max_nodes or LATER))
-        if self._settings.reserve and idle is not None:
-            excess = max(excess, self._settings.reserve - idle - seen.leaving)
-        return int(min(excess, len(seen.holding)))
-
-    def _allowance(self, now_s: float) -> int:
-        """How many pilots the rate lets through now."""
-        if self._tokens_at is not None:
-            self._tokens += max(0.0, now_s - self._tokens_at) * self._settings.submits_per_min / 60
-        self._tokens, self._tokens_at = min(self._tokens, float(_BURST)), now_s
-        return _whole(self._tokens)
-
     def _again(self, now_s: float, *, lacking: bool) -> float:
-        """When to look again though nothing happens."""
         until = max(self._resume_at, self._ceiling_until)
         if lacking and now_s < until:
             return max(until - now_s, _SOONEST_S)
         if lacking and self._tokens < 1:
             return max(60 * (1 - self._tokens) / self._settings.submits_per_min, _SOONEST_S)
         return _SOON_S if self._cancelled else LATER
-
-
-def alive_ids(pilots: Collection[Pilot]) -> list[str]:
-    """Give the ids of all pilots that are not over."""
-    return [pilot.id for pilot in pilots if pilot.state in ALIVE]
-
-
-def _in_vain(pilot: Pilot) -> bool:
-    if pilot.state is PilotState.LEFT:
-        return pilot.end_s is not None and pilot.end_s - pilot.start_s < _YOUNG_S
-    return pilot.state is PilotState.FAILED
 
 
 def _youngest(pilots: Iterable[Pilot]) -> list[Pilot]:

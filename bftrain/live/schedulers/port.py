@@ -70,41 +70,33 @@ class Scheduler(Protocol):
 
     def available(self) -> Availability:
         """Say whether its commands are here, without talking to it."""
-        ...
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Post news until cancelled, and keep agents on idle nodes; survives the scheduler's own restarts.
 
         When cancelled it leaves running agents alone: a daemon that comes back finds them again.
         """
-        ...
 
     async def look(self) -> frozenset[str] | None:
         """Give the nodes that are ours to use by the scheduler's word now; ``None`` if it cannot be asked."""
-        ...
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Say how many nodes could be used now, and which must not be (drained); said again whenever it changes.
 
         Until it is said, as many as there are. It takes nothing back: ``give_back`` does.
         """
-        ...
 
     def hint(self) -> None:
         """Say that an agent came or went: now would be a good time to look."""
-        ...
 
     def noticed(self, node: str) -> None:
         """Note that the scheduler announced to the agent of a node that it takes the node."""
-        ...
 
     async def give_back(self, nodes: Collection[str]) -> None:
         """Let go of nodes that are not needed, or are to be drained; their agents end. Say ``want`` first."""
-        ...
 
     async def leave(self) -> None:
         """End everything of ours at the scheduler: running agents and those that wait. For a drain."""
-        ...
 
 
 # Given the settings of the site for it (a table of TOML without ``name``), and the site; BadConfig says what is wrong

@@ -1,34 +1,36 @@
-"""Slurm, as an ordinary user: pilots in a partition or under a QOS whose jobs are preempted.
+"""Slurm: as an ordinary user with pilots in a partition or under a QOS whose jobs are preempted, or as an operator.
 
 Built of command builders, parsers and a table of states. Times are asked for in seconds since 1970.
 """
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from bftrain.config import from_mapping
-from bftrain.live.schedulers import slurm_limits
-from bftrain.live.schedulers.command_runner import CommandRunner, in_pieces
-from bftrain.live.schedulers.executables import found_all
+from bftrain.errors import NotAvailable
+from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import (
     Command,
+    CommandBackend,
     CommandFailed,
+    CommandRunner,
     Pilot,
     PilotLimits,
     PilotOrder,
     PilotState,
     Run,
     Trouble,
+    found_all,
+    pilot_script,
 )
 from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
-from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 from bftrain.nodesets import expand, fold
-from bftrain.ports import Availability
 from bftrain.values import checks
 
 PROGRAMS: Final = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
@@ -75,6 +77,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"[Ii]nvalid|not permitted|[Pp]ermission|denied|not available|cannot be run|unrecognized", Trouble.REFUSED),
 )
 
+_NEVER: Final = re.compile(r"[Ii]nvalid (partition|qos|account)", re.IGNORECASE)
 _NICE: Final = 10_000  # by which longer pilots come before shorter ones
 _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
@@ -90,7 +93,6 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
     arrays: bool = True  # submit many pilots as one job array
 
     def __post_init__(self) -> None:
-        """Check every field."""
         super().__post_init__()
         for name in ("partition", "qos", "account"):
             if getattr(self, name):
@@ -110,19 +112,19 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
     )
 
 
-class Slurm:
+class Slurm(CommandBackend):
     """Slurm's commands, and what they print."""
 
     name = "slurm"
+    programs = PROGRAMS
+    remedy = REMEDY
+    cancels = "scancel"
+    troubles = TROUBLES
     avoids = True
 
     def __init__(self, settings: SlurmSettings, grace_s: float = 0.0) -> None:
         self._settings = settings
         self._grace_s = grace_s
-
-    def available(self) -> Availability:
-        """Say whether Slurm's commands are here."""
-        return found_all(PROGRAMS, REMEDY)
 
     def script(self, order: AgentOrder, site: Site) -> str:
         """Write the job: the node has the name by which Slurm knows it.
@@ -134,15 +136,22 @@ class Slurm:
 
     async def limits(self, run: Run) -> PilotLimits:
         """Ask what is allowed; NotAvailable if pilots would not be preempted."""
-        known = self._settings
-        chosen = slurm_limits.Chosen(known.partition, known.qos, known.account, self._grace_s)
-        return await slurm_limits.ask(run, chosen)
+        return await ask_limits(run, self._settings, self._grace_s)
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
         """Submit pilots, together if that is wanted."""
         together = count if self._settings.arrays else 1
         await run(self.sbatch(order, together))
         return together
+
+    async def refused(self, run: Run, order: PilotOrder) -> str:
+        """Say why Slurm can never take such a pilot, as it has no such account or QOS; "" if it may."""
+        command = self.sbatch(order, 1)
+        try:
+            await run(Command(argv=(*command.argv, "--test-only"), stdin=command.stdin))
+        except CommandFailed as error:
+            return error.said if _NEVER.search(error.said) else ""
+        return ""
 
     def sbatch(self, order: PilotOrder, count: int) -> Command:
         """Build the command that submits pilots; the script comes by stdin, so no file is left."""
@@ -163,15 +172,6 @@ class Slurm:
         except ValueError as error:  # not to be taken for no pilots at all
             raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
 
-    async def cancel(self, run: Run, ids: Collection[str]) -> None:
-        """Cancel jobs."""
-        for piece in in_pieces(tuple(ids)):
-            try:
-                await run(Command(argv=("scancel", *piece)))
-            except CommandFailed as error:
-                if self.trouble(error) is not Trouble.GONE:
-                    raise
-
     async def idle(self, run: Run) -> frozenset[str]:
         """Name the idle nodes of the partition."""
         return read_idle(await run(sinfo(self._settings.partition)))
@@ -179,10 +179,6 @@ class Slurm:
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Say for which nodes Slurm has planned jobs, and from when on."""
         return read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
-
-    def trouble(self, failed: CommandFailed) -> Trouble:
-        """Say what follows from what a command said."""
-        return next((kind for words, kind in TROUBLES if re.search(words, failed.said)), Trouble.AWAY)
 
 
 def sinfo(partition: str) -> Command:
@@ -193,8 +189,8 @@ def sinfo(partition: str) -> Command:
 
 def squeue(name: str) -> Command:
     """Build the command that lists our jobs of one name, each task of an array on a line of its own."""
-    argv = ("squeue", "--noheader", "--array", "--me", f"--name={name}", "--states=all", f"--format={_LIST}")
-    return Command(argv=argv)
+    options = ("--noheader", "--array", "--me", f"--name={name}", "--states=all", f"--format={_LIST}")
+    return Command(argv=("squeue", *options))
 
 
 def read_pilots(said: str) -> Iterator[Pilot]:
@@ -238,3 +234,160 @@ def read_plans(said: str, name: str) -> dict[str, float]:
 
 def _seconds(text: str) -> float | None:
     return float(text) if text.isdecimal() and text.isascii() else None
+
+
+# -- limits
+
+_ASSOCIATION: Final = "GrpJobs,GrpSubmit,GrpTRES,MaxJobs,MaxSubmit,MaxWall"
+_QOS: Final = (
+    "Name,Preempt,PreemptMode,GraceTime,GrpJobs,GrpSubmit,GrpTRES,MaxJobsPU,MaxSubmitPU,MaxTRESPU,MaxJobsPA,MaxSubmitPA,"
+    "MaxWall"
+)
+_RUNNING_LIMITS: Final = frozenset({"GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA"})
+_SUBMITTED_LIMITS: Final = frozenset({"GrpSubmit", "MaxSubmit", "MaxSubmitPU", "MaxSubmitPA"})
+_NODE_LIMITS: Final = frozenset({"GrpTRES", "MaxTRESPU"})
+_PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
+_LENGTH: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
+_SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
+
+
+async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float) -> PilotLimits:
+    """Ask Slurm what it allows pilots, and whether it takes their nodes away at once: read from its own configuration.
+
+    A pilot that is not preempted would make others wait, so that is NotAvailable. What only makes things slower is
+    remarked.
+    """
+    config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
+    partition = await _partition(run, chosen.partition) if chosen.partition else {}
+    accounting = config.get("AccountingStorageType", "").strip() == "accounting_storage/slurmdbd"
+    rows = await _accounted(run, chosen, partition) if accounting else []
+    if "PreemptType" not in config:  # not to be taken for a Slurm without preemption
+        raise CommandFailed(("scontrol", "show", "config"), 0, "printed what cannot be read")
+    # Limits on nodes stand in texts such as ``cpu=400,node=10``
+    pairs = [pair.partition("=") for row in rows for name in _NODE_LIMITS for pair in row.get(name, "").split(",")]
+    nodes_at_once = [_number(number) for kind, _, number in pairs if kind == "node"]
+    walls = [row.get("MaxWall", "") for row in rows]
+    remarks = list(_preemption(config, partition, rows, chosen, grace_s))
+    if partition.get("State", "UP") != "UP":
+        remarks.append(f"partition '{partition.get('PartitionName')}' is {partition['State']}, so pilots only wait")
+    try:
+        nodes = frozenset(expand(partition["Nodes"]))
+    except (KeyError, ValueError):  # none, or (null)
+        nodes = frozenset()
+    return PilotLimits(
+        running=min([_least(rows, _RUNNING_LIMITS), *nodes_at_once]),
+        submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
+        longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
+        nodes=nodes,
+        remarks=tuple(remarks),
+    )
+
+
+async def _partition(run: Run, name: str) -> Mapping[str, str]:
+    try:
+        said = await run(Command(argv=("scontrol", "show", "partition", name, "--oneliner")))
+    except CommandFailed as error:
+        if "not found" not in error.said:
+            raise
+        raise NotAvailable("Slurm has no such partition", where=f"partition '{name}'", fix="see sinfo") from error
+    return dict(_PAIR.findall(said))
+
+
+async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """Ask the accounting for the limits of our associations, of the QOS, and of the partition's QOS."""
+    names = [name for name in (chosen.qos, partition.get("QoS", "N/A")) if name and name != "N/A"]
+    account = (f"account={chosen.account}",) if chosen.account else ()
+    asked = [("assoc", "where", f"user={getpass.getuser()}", *account, f"format={_ASSOCIATION}")]
+    asked += [("qos", "where", f"name={name}", f"format={_QOS}") for name in names]
+    rows: list[Mapping[str, str]] = []
+    for words in asked:
+        try:
+            rows += read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", *words))))
+        except CommandFailed:
+            continue  # not all users may ask; sbatch's answer will show it
+    return rows
+
+
+def read_table(said: str) -> list[Mapping[str, str]]:
+    """Read what sacctmgr prints with ``--parsable2``: a line of names, and lines of values."""
+    head, *lines = said.splitlines() or [""]
+    names = head.split("|")
+    return [dict(zip(names, line.split("|"), strict=False)) for line in lines]
+
+
+def _preemption(
+    config: Mapping[str, str],
+    partition: Mapping[str, str],
+    rows: Iterable[Mapping[str, str]],
+    chosen: SlurmSettings,
+    used_s: float,
+) -> Iterator[str]:
+    """Refuse what is never preempted; remark what is preempted slowly."""
+    kind = config.get("PreemptType", "").strip()
+    qos = next((row for row in rows if chosen.qos and row.get("Name") == chosen.qos), {})
+    mode = partition.get("PreemptMode", "") if kind == "preempt/partition_prio" else qos.get("PreemptMode", "")
+    if not mode or mode == "cluster":
+        mode = config.get("PreemptMode", "").strip()
+    mode = mode.upper()
+    if kind not in {"preempt/partition_prio", "preempt/qos"} or mode in {"", "OFF"}:
+        where = f"partition '{chosen.partition}'" if kind != "preempt/qos" else f"QOS '{chosen.qos}'"
+        raise NotAvailable(
+            f"Slurm never preempts pilots there, so others would wait: PreemptType={kind}, PreemptMode={mode}",
+            where=where,
+            fix="have a partition with PreemptMode=CANCEL, GraceTime=0 and a low PriorityTier, see the tutorial",
+        )
+    if "CANCEL" not in mode:
+        yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
+    grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
+    grace_s = _length_s(grace) if ":" in grace else _number(grace or "0")
+    if grace_s and not used_s:
+        yield f"GraceTime is {grace}, and others' jobs may wait so long for pilots' nodes; better 0"
+    elif grace_s and used_s > grace_s:
+        yield f"GraceTime is {grace}, and agents would use {used_s:g} s; make [agents] grace_s smaller"
+    exempt = config.get("PreemptExemptTime", "").strip()
+    if exempt not in {"", "00:00:00", "NONE"}:
+        yield f"PreemptExemptTime is {exempt}, and others' jobs may wait so long for pilots' nodes; better 0"
+
+
+def _least(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> float:
+    return min((_number(row.get(name, "")) for row in rows for name in names), default=math.inf)
+
+
+def _number(text: str) -> float:
+    text = text.strip()
+    return float(text) if text.isdecimal() else math.inf
+
+
+def _length_s(text: str) -> float:
+    """Read a length such as ``1-12:00:00``."""
+    found = _LENGTH.fullmatch(text)
+    if found is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 86_400.0 * days + 3_600 * hours + 60 * minutes + seconds
+
+
+# -- as an operator: agents wait on every node, and nodes that Slurm calls idle are ours
+
+
+class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which nodes are looked at; "" means all."""
+
+    partition: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.partition:
+            checks.text(self, "partition")
+
+
+def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
+    """Make the scheduler out of the settings of a site."""
+    settings = from_mapping(table, SlurmNodesSettings, where="scheduler")
+    command = sinfo(settings.partition)
+
+    async def ask(run: Run) -> frozenset[str]:
+        return read_idle(await run(command))
+
+    run = CommandRunner(timeout_s=settings.command_timeout_s)
+    return NodeWatch("slurm-nodes", ask, settings, run, lambda: found_all(("sinfo",), REMEDY))

@@ -12,8 +12,7 @@ from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.launcher_orders import orders
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.ports import Launcher
-from bftrain.values.actions import Action, Release
-from bftrain.values.plan import Plan
+from bftrain.values.actions import Action, Plan, Release
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub
 
@@ -40,21 +39,17 @@ class LauncherPool:
 
     # -- tasks
 
-    def prepare(self, launcher: str) -> None:
-        """Make a launcher now, so that it is known from the beginning if that cannot be done."""
-        self._launcher(launcher)
-
-    def add(self, kept: LiveTaskRecord) -> None:
+    def add(self, record: LiveTaskRecord) -> None:
         """Let its launcher know what to run for a task. May take a moment: a folder is made. From any thread."""
-        where = f"task '{kept.name}'"
-        launcher = self._launcher(kept.launcher)
+        where = f"task '{record.name}'"
+        launcher = self.launcher(record.launcher)
         try:
-            launcher.add(kept.name, _job(kept, self._stall_s))
+            launcher.add(record.name, _job(record, self._stall_s))
         except ElasticError as error:
             raise BadInput(error.what, where=error.where or where, fix=error.fix) from error
         except OSError as error:
             raise BadInput(f"its folder cannot be made: {error}", where=where) from error
-        self._of[kept.name] = launcher
+        self._of[record.name] = launcher
 
     def drop(self, task: str) -> None:
         """Forget a task that is over."""
@@ -68,24 +63,22 @@ class LauncherPool:
         if narrow is not None:
             narrow(task, size)
 
-    def can_narrow(self, task: str) -> bool:
-        """Say whether a task can be let run on some of its nodes only."""
-        return hasattr(self._of.get(task), "narrow")
-
     # -- orders
 
     def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:
         """Have actions carried out; returns at once. ``gentle`` nodes are given up as in a planned change."""
-        actions = list(actions)
-        if gentle:
-            actions = [one for one in (_without(action, gentle) for action in actions) if one is not None]
-        message = orders(actions)
-        if gentle:
-            now = time.monotonic()
-            for order in message:
-                if set(order["nodes"]) & set(gentle):
-                    order["cause"] = _GENTLY
-                    self._lingering.update(dict.fromkeys(set(order["nodes"]) & set(gentle), (order["task"], now)))
+        hurried: list[Action] = []
+        for action in actions:
+            if gentle and isinstance(action, Release):
+                nodes = tuple(node for node in action.nodes if node not in gentle)
+                hurried += [Release(nodes=nodes)] if nodes else []
+            else:
+                hurried.append(action)
+        message, now = orders(hurried), time.monotonic()
+        for order in message if gentle else ():
+            if slow := set(order["nodes"]).intersection(gentle):
+                order["cause"] = _GENTLY
+                self._lingering.update(dict.fromkeys(slow, (order["task"], now)))
         for launcher in tuple(self._launchers.values()):
             mine = [order for order in message if self._of.get(order.get("task", ""), launcher) is launcher]
             if mine:
@@ -93,15 +86,13 @@ class LauncherPool:
 
     def establish(self, plan: Plan) -> None:
         """Tell launchers once of each task which nodes it holds since before: there it goes on, elsewhere it ends."""
-        waiting = {task: () for task in self._of if task not in plan.holdings}
-        holdings = [*waiting.items(), *((task, held) for task, held in plan.holdings.items() if task in self._of)]
+        tasks = [task for task in self._of if task not in plan.holdings]
+        tasks += [task for task in plan.holdings if task in self._of]
+        held = {task: list(plan.holdings.get(task, ())) for task in tasks}
         for launcher in tuple(self._launchers.values()):
+            mine = {task: nodes for task, nodes in held.items() if self._of[task] is launcher}
             launcher.apply(
-                [
-                    {"action": "start" if nodes else "stop", "task": task, "nodes": list(nodes)}
-                    for task, nodes in holdings
-                    if self._of[task] is launcher
-                ]
+                [{"action": "start" if nodes else "stop", "task": task, "nodes": nodes} for task, nodes in mine.items()]
             )
 
     def keep(self, nodes: Iterable[str]) -> None:
@@ -141,7 +132,8 @@ class LauncherPool:
             with suppress(Exception):  # the others have to be ended all the same
                 launcher.close()
 
-    def _launcher(self, name: str) -> Launcher:
+    def launcher(self, name: str) -> Launcher:
+        """Give the launcher of this name; it is made when it is asked for the first time."""
         found = self._launchers.get(name)
         if found is None:
             where = f"launcher '{name}'"
@@ -156,24 +148,14 @@ class LauncherPool:
         return found
 
 
-def _job(kept: LiveTaskRecord, stall_s: float) -> dict[str, Any]:
+def _job(record: LiveTaskRecord, stall_s: float) -> dict[str, Any]:
     """Return the job as a launcher takes it; what says nothing is left out, for launchers that do not know it."""
-    job = {name: getattr(kept.run, name) for name in _ALWAYS}
-    if kept.run.finish_code is not None:
-        job["finish_code"] = kept.run.finish_code
-    if kept.run.finish_file:
-        job["finish_file"] = kept.run.finish_file
-    if kept.spec.work_samples is not None:
-        job["work_samples"] = kept.spec.work_samples
-    limit_s = stall_s if kept.run.stall_limit_s is None else kept.run.stall_limit_s
-    if limit_s != _USUAL_STALL_LIMIT_S:
-        job["stall_limit_s"] = limit_s
-    return job
-
-
-def _without(action: Action, gentle: Collection[str]) -> Action | None:
-    """Leave gentle nodes out of a release."""
-    if not isinstance(action, Release):
-        return action
-    nodes = tuple(node for node in action.nodes if node not in gentle)
-    return Release(nodes=nodes) if nodes else None
+    job = {name: getattr(record.run, name) for name in _ALWAYS}
+    limit_s = stall_s if record.run.stall_limit_s is None else record.run.stall_limit_s
+    optional = {
+        "finish_code": record.run.finish_code,
+        "finish_file": record.run.finish_file or None,
+        "work_samples": record.spec.work_samples,
+        "stall_limit_s": None if limit_s == _USUAL_STALL_LIMIT_S else limit_s,
+    }
+    return job | {name: value for name, value in optional.items() if value is not None}

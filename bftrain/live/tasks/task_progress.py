@@ -1,8 +1,15 @@
-"""Tracking: how far tasks come and how fast, by what launchers tell; and what the decisions should learn of it."""
+"""Tracking: how far tasks come and how fast, by what launchers tell; and what the decisions should learn of it.
+
+Samples are counted exactly to the step, also when lines of reports were lost. A worker reports with each step the
+running sum ``total`` of its samples since step ``since``. Lines get lost when a socket is full, when the daemon is
+dead, or when a node goes. Two lines with the same ``since`` say by the difference of their sums what was done between
+them, whether the lines between arrived or not. A script with a State keeps the sum in the state: its ``since`` is 0,
+and the sum counts from the beginning of the training.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
@@ -11,23 +18,22 @@ from msgspec.structs import replace
 
 from bftrain import speed_estimates
 from bftrain.live.model.task_record import LiveTaskRecord, Progress
-from bftrain.live.tasks.sample_count import counted
-from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import TaskMeasured
 from bftrain.values.task import TaskSpec
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 _LEARN_EVERY_S: Final = 5.0  # between two measurements of one task that the decisions hear of
-_FRESH_S: Final = 60.0  # for which the last measured speed is shown
+_FRESH_S: Final = 5.0  # for which the last measured speed is shown, or for as long as so many steps take
+_FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision
 _COST_NEWS_S: Final = 0.1
 
 
 @dataclass(eq=False)
 class TaskProgressTrack:
-    """One unfinished task. ``progress`` is brought up to date by ``settle``."""
+    """One unfinished task. ``progress`` is brought up to date by ``advance_to``."""
 
-    kept: LiveTaskRecord
+    record: LiveTaskRecord
     progress: Progress
     measuring: SpeedMeasurement = field(default_factory=SpeedMeasurement)
     held: tuple[str, ...] = ()
@@ -40,60 +46,53 @@ class TaskProgressTrack:
     news: bool = False  # a speed or a cost is known better than the decisions know
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
+    _step_s: float = 0.0  # what the last step took
     _began_at_step: int | None = None  # where it went on when it ran for the first time
 
-    def hear(self, message: Mapping[str, Any]) -> None:
+    def on_message(self, message: Mapping[str, Any]) -> None:
         """Take in a message of the task."""
         match message["type"]:
             case "starting" if self.skip_start:
                 self.skip_start = False
                 return
             case "confirmed":
-                self._confirmed(int(message["size"]), int(message.get("step", 0)))
+                step = int(message.get("step", 0))
+                self.running, self._line = int(message["size"]), None
+                if self._began_at_step is None and not self.progress.step:
+                    self._began_at_step = step
+                left = min(self.progress.in_memory_step, step) if self.running > 1 else 0  # of the state, on others
+                self.progress = replace(self.progress, in_memory_step=left)
             case "paused":
                 self.running, self.rate = 0, 0.0
-                self._in_memory(0)  # no process of it is left
+                self.progress = replace(self.progress, in_memory_step=0)  # no process of it is left
             case "in_memory":
-                self._in_memory(int(message["step"]))
+                self.progress = replace(self.progress, in_memory_step=int(message["step"]))
             case "on_disk":
                 committed = max(self.progress.committed_step, int(message["step"]))
                 self.progress = replace(self.progress, committed_step=committed)
             case "report":
                 self._report(message)
-            case "done" if message.get("total") is not None:
-                self._done(int(message["step"]), float(message["total"]))
-        self.news |= self.measuring.hear(dict(message))
+            case "done" if message.get("total") is not None:  # what was done since the last report that arrived
+                samples = max(self.progress.samples, float(message["total"]))
+                step = max(self.progress.step, int(message["step"]))
+                self.progress = replace(self.progress, samples=samples, step=step)
+        self.news |= self.measuring.on_message(dict(message))
 
     def _report(self, message: Mapping[str, Any]) -> None:
         step, samples, t = int(message["step"]), int(message["samples"]), float(message["t"])
         if self._line is not None and step == self._line[1] + 1 and t > self._line[0]:
-            rate = samples / (t - self._line[0])
+            self._step_s = t - self._line[0]
+            rate = samples / self._step_s
             rate = rate if isfinite(rate) else self.rate
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
-        self._line, self.reported_s = (t, step), float(message.get("heard", t))
+        self._line, self.reported_s = (t, step), float(message.get("received_at", t))
         self.progress = counted(self.progress, message, began_at_step=self._began_at_step)
-
-    def _confirmed(self, size: int, step: int) -> None:
-        """Know on how many nodes it runs, and what is left in the memory of several of them."""
-        self.running, self._line = size, None
-        if self._began_at_step is None and not self.progress.step:
-            self._began_at_step = step
-        self._in_memory(min(self.progress.in_memory_step, step) if size > 1 else 0)
-
-    def _done(self, step: int, total: float) -> None:
-        """Count what was done since the last report that arrived."""
-        samples = max(self.progress.samples, total)
-        self.progress = replace(self.progress, samples=samples, step=max(self.progress.step, step))
-
-    def _in_memory(self, step: int) -> None:
-        if step != self.progress.in_memory_step:
-            self.progress = replace(self.progress, in_memory_step=step)
 
     def hold(self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
         """Know which nodes it holds now: by a decision, because nodes are ``gone``, or because it is over or waits."""
         if nodes == self.held:
             return
-        self.settle(time_s)
+        self.advance_to(time_s)
         changes: dict[str, Any] = {}
         if self.progress.started_s is None:
             changes["started_s"] = time_s
@@ -104,7 +103,7 @@ class TaskProgressTrack:
         self.progress = replace(self.progress, **changes)
         self.held = nodes
 
-    def settle(self, time_s: float) -> Progress:
+    def advance_to(self, time_s: float) -> Progress:
         """Bring the progress up to date."""
         if self.held and time_s > self.held_since_s:
             used = self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
@@ -114,9 +113,8 @@ class TaskProgressTrack:
 
     def speed(self, time_s: float) -> float:
         """Samples/s now, as far as it is known."""
-        return self.rate if self.held and time_s - self.reported_s < _FRESH_S else 0.0
-
-    # -- learning
+        fresh_s = max(_FRESH_S, _FRESH_STEPS * self._step_s)
+        return self.rate if self.held and time_s - self.reported_s < fresh_s else 0.0
 
     @property
     def speeds(self) -> dict[int, float]:
@@ -133,71 +131,82 @@ class TaskProgressTrack:
         if not self.news or time_s - self.learned_s < _LEARN_EVERY_S:
             return None
         self.news, self.learned_s = False, time_s
-        costs: dict[str, float] = dict(self.progress.costs)
-        costs.update({str(change): cost for change, cost in self.measuring.costs().items()})
+        costs = {**self.progress.costs, **{str(change): cost for change, cost in self.measuring.costs().items()}}
         self.progress = replace(self.progress, speeds=self.speeds, settled=tuple(sorted(self.settled)), costs=costs)
-        stated = None if self.kept.guessed else self.kept.spec.curve
+        stated = None if self.record.guessed else self.record.spec.curve
         curve = speed_estimates.curve(self.speeds, stated, spec.max_nodes)
         if curve is not None and not speed_estimates.is_news(spec.curve, curve, spec.max_nodes):
             curve = None
-        changed = {
-            name: cost
-            for name in ("grow", "shrink", "start")
-            if (cost := costs.get(name)) is not None and _is_news(getattr(spec, f"{name}_cost_s"), cost)
-        }
+        changed: dict[str, Any] = {}
+        for name in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
+            before, after = getattr(spec, name), costs.get(name.removesuffix("_cost_s"))
+            if after is not None and abs(after - before) > max(_COST_NEWS_S, _COST_NEWS * max(before, after)):
+                changed[name] = after
         if curve is None and not changed:
             return None
-        return TaskMeasured(
-            time_s=time_s,
-            task=self.kept.name,
-            curve=curve,
-            grow_cost_s=changed.get("grow"),
-            shrink_cost_s=changed.get("shrink"),
-            start_cost_s=changed.get("start"),
-        )
+        return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
     def size_to_run(self) -> int | None:
         """Give on how many of its nodes it should run so that all speeds become known; nothing: on all."""
-        if not self.kept.guessed or not self.held:
+        if not self.record.guessed or not self.held:
             return None
-        size = speed_estimates.size_to_measure(len(self.held), self.kept.spec.min_nodes, self.settled)
+        size = speed_estimates.size_to_measure(len(self.held), self.record.spec.min_nodes, self.settled)
         return None if size == len(self.held) else size
 
 
-def _is_news(before: float, after: float) -> bool:
-    return abs(after - before) > max(_COST_NEWS_S, _COST_NEWS * max(before, after))
+def counted(progress: Progress, message: Mapping[str, Any], *, began_at_step: int | None = None) -> Progress:
+    """Return the progress of a task after a report; the sum of its samples never falls.
+
+    ``began_at_step`` is the step from which the task went on when its processes ran for the first time, if known.
+    """
+    step, samples, total = int(message["step"]), int(message["samples"]), message.get("total")
+    since = int(message.get("since") or 0)
+    from_the_beginning = total is not None and since == 0
+    if total is None:
+        after = replace(progress, samples=progress.samples + samples, counted_since=None)
+    elif from_the_beginning:
+        after = replace(progress, samples=max(progress.samples, float(total)), counted_since=None)
+    else:
+        after = _with_difference(progress, step, since, float(total))
+    if step <= progress.step:  # done before: only the sum is remembered, for the next line to be compared with
+        return replace(after, samples=progress.samples)
+    if progress.earlier_samples is None:
+        earlier = _earlier(progress, after, step, samples, began_at_step) if from_the_beginning else 0.0
+        after = replace(after, earlier_samples=earlier)
+    loss = message.get("loss")
+    return replace(after, step=step, loss=progress.loss if loss is None else float(loss))
 
 
-class TaskProgressTracks:
-    """The tracks of all unfinished tasks."""
+def _with_difference(progress: Progress, step: int, since: int, total: float) -> Progress:
+    """Add what was done since the last line with the same ``since``, or since ``since``.
 
-    def __init__(self) -> None:
-        self._tracks: dict[str, TaskProgressTrack] = {}
-
-    def __iter__(self) -> Iterator[TaskProgressTrack]:
-        return iter(self._tracks.values())
-
-    def get(self, task: str) -> TaskProgressTrack | None:
-        """Give the track of a task."""
-        return self._tracks.get(task)
-
-    def begin(self, kept: LiveTaskRecord) -> TaskProgressTrack:
-        """Follow a task from now on."""
-        track = self._tracks[kept.name] = TaskProgressTrack(kept, kept.progress)
-        return track
-
-    def end(self, task: str) -> TaskProgressTrack | None:
-        """Follow a task no longer."""
-        return self._tracks.pop(task, None)
-
-    def hold(
-        self, holdings: Mapping[str, tuple[str, ...]], time_s: float, *, decided: bool, gone: Collection[str]
-    ) -> None:
-        """Know who holds what now."""
-        for name, track in self._tracks.items():
-            track.hold(holdings.get(name, ()), time_s, decided=decided, gone=gone)
+    If steps of that were counted before, such as those done again after a restart, only the rest of it is added. Steps
+    between the last one that is known and ``since`` are those of a process whose last lines were not written down: they
+    are taken to be as large as the others.
+    """
+    first, before, stride = since, 0.0, progress.report_stride
+    if since == progress.counted_since and progress.counted_step < step:
+        first, before = progress.counted_step, progress.counted_total
+        stride = min(stride or step - first, step - first)
+    done, steps = max(0.0, total - before), step - first
+    if first < progress.step < step:
+        done *= (step - progress.step) / steps
+    elif first == since and 0 < progress.step < step:  # a script that reports each tenth step is ahead by nine
+        ahead = max(1, stride) - 1
+        done += done / (steps + ahead) * max(0, since - progress.step - ahead)
+    return replace(
+        progress,
+        samples=progress.samples + done,
+        counted_since=since,
+        counted_step=step,
+        counted_total=total,
+        report_stride=stride,
+    )
 
 
-def guess(spec_of_others: Collection[SpeedCurve], largest: int) -> SpeedCurve:
-    """Give the curve of a task of which nothing is said."""
-    return speed_estimates.first_curve(largest, spec_of_others)
+def _earlier(before: Progress, after: Progress, step: int, samples: int, began_at_step: int | None) -> float:
+    """Return the samples of a sum from the beginning that were done before this task, in the folder it goes on from."""
+    if before.samples or before.step or step <= 1:
+        return 0.0
+    others = max(0.0, after.samples - samples)  # all but those of this step
+    return others if began_at_step is None else others * min(1.0, max(0, began_at_step) / (step - 1))

@@ -5,14 +5,16 @@ What is changed here is only due until it is written: the code that journals an 
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain.journal import Journal, Statement
+from bftrain.journal import Journal, Statement, repair_of
 from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
 from bftrain.values import wire
 
@@ -44,11 +46,11 @@ class TaskStore:
         self._journal = journal
         journal.change(*((text, ()) for text in _SCHEMA))
         self._due: list[Statement] = []
-        self._tasks = {kept.name: kept for kept in self._select("WHERE state IN ('submitted', 'paused')")}
+        self._tasks = {record.name: record for record in self._select("WHERE state IN ('submitted', 'paused')")}
         self._over: OrderedDict[int, LiveTaskRecord] = OrderedDict(
-            (kept.number, kept) for kept in self._select(_OVER, _REMEMBERED)[::-1]
+            (record.number, record) for record in self._select(_OVER, _REMEMBERED)[::-1]
         )
-        self._next = int(journal.rows("SELECT coalesce(max(number), 0) + 1 FROM task")[0][0])
+        self.next_number = int(journal.rows("SELECT coalesce(max(number), 0) + 1 FROM task")[0][0])
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
 
@@ -64,11 +66,6 @@ class TaskStore:
         """Give the latest tasks that are over, the oldest first."""
         return tuple(self._over.values())
 
-    @property
-    def next_number(self) -> int:
-        """The number of the next task."""
-        return self._next
-
     def get(self, name: str) -> LiveTaskRecord | None:
         """Give the unfinished task called ``name``."""
         return self._tasks.get(name)
@@ -79,49 +76,43 @@ class TaskStore:
             return self._tasks[name]
         if name.startswith("#") and name[1:].isdecimal() and len(name) <= _LONGEST_NUMBER:
             number = int(name[1:])
-            among = next((kept for kept in self._tasks.values() if kept.number == number), self._over.get(number))
-            return among or self._one("WHERE number = ?", number)
-        return self._one("WHERE name = ? ORDER BY number DESC LIMIT 1", name)
+            among = next((record for record in self._tasks.values() if record.number == number), self._over.get(number))
+            return among or next(iter(self._select("WHERE number = ?", number)), None)
+        return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
 
     def free_name(self, stem: str) -> str:
         """Give a name that begins with ``stem`` and that no unfinished task has."""
-        number = 1
-        name = stem
-        while name in self._tasks:
-            number += 1
-            name = f"{stem}-{number}"
-        return name
+        names = itertools.chain((stem,), (f"{stem}-{number}" for number in itertools.count(2)))
+        return next(name for name in names if name not in self._tasks)
 
-    def add(self, kept: LiveTaskRecord) -> None:
+    def add(self, record: LiveTaskRecord) -> None:
         """Remember a new task."""
-        if kept.name in self._tasks:
-            raise BadInput(f"a task '{kept.name}' is there already", where="name", fix="give it another name")
-        self._next = max(self._next, kept.number + 1)
-        self._tasks[kept.name] = kept
-        body, state, progress = _texts(kept)
-        row = (kept.number, kept.name, state, body, progress)
+        if record.name in self._tasks:
+            raise BadInput(f"a task '{record.name}' is there already", where="name", fix="give it another name")
+        self.next_number = max(self.next_number, record.number + 1)
+        self._tasks[record.name] = record
+        row = (record.number, record.name, *_texts(record))
         self._due.append(("INSERT INTO task (number, name, state, body, progress) VALUES (?, ?, ?, ?, ?)", row))
 
-    def change(self, kept: LiveTaskRecord) -> None:
+    def change(self, record: LiveTaskRecord) -> None:
         """Remember that a task is other than it was; if it is over it leaves the unfinished ones."""
-        if kept.state in UNFINISHED:
-            self._tasks[kept.name] = kept
+        if record.state in UNFINISHED:
+            self._tasks[record.name] = record
         else:
-            self._tasks.pop(kept.name, None)
-            self._over[kept.number] = kept
+            self._tasks.pop(record.name, None)
+            self._over[record.number] = record
             while len(self._over) > _REMEMBERED:
                 self._over.popitem(last=False)
-        body, state, progress = _texts(kept)
-        values = (state, body, progress, kept.number)
+        values = (*_texts(record), record.number)
         self._due.append(("UPDATE task SET state = ?, body = ?, progress = ? WHERE number = ?", values))
 
     def progressed(self, name: str, progress: Progress) -> None:
         """Remember how far a task came; it is written with the next thing that is, or by :meth:`write`."""
-        kept = self._tasks.get(name)
-        if kept is not None and kept.progress != progress:
-            self._tasks[name] = msgspec.structs.replace(kept, progress=progress)
+        record = self._tasks.get(name)
+        if record is not None and record.progress != progress:
+            self._tasks[name] = msgspec.structs.replace(record, progress=progress)
             text = wire.encode(progress).decode()
-            self._due.append(("UPDATE task SET progress = ? WHERE number = ?", (text, kept.number)))
+            self._due.append(("UPDATE task SET progress = ? WHERE number = ?", (text, record.number)))
 
     # -- nodes and facts
 
@@ -146,11 +137,16 @@ class TaskStore:
         """Give what is remembered under ``key``; "" for nothing."""
         return self._facts.get(key, "")
 
-    def know(self, key: str, value: str) -> None:
+    def record_fact(self, key: str, value: str) -> None:
         """Remember a fact."""
         if self._facts.get(key) != value:
             self._facts[key] = value
             self._due.append(("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value)))
+
+    @property
+    def runs(self) -> int:
+        """How many live runs began on this journal before."""
+        return int(self._journal.rows("SELECT count(*) FROM begun")[0][0])
 
     def begin(self, time_s: float, digest: str, site: object) -> None:
         """Write down that a run begins, and with which settings."""
@@ -169,32 +165,43 @@ class TaskStore:
         if self._due:
             self._journal.change(*self.due(), sync=sync)
 
-    def _one(self, where: str, value: object) -> LiveTaskRecord | None:
-        return next(iter(self._select(where, value)), None)
-
     def _select(self, where: str, *values: object) -> list[LiveTaskRecord]:
-        return _kept(self._journal, where, *values)
+        return _records(self._journal, where, *values)
+
+
+def last_site(journal: Journal) -> Mapping[str, object]:
+    """Return the settings of the live run that began last on a journal, as they were written; empty if none did."""
+    if not journal.has_table("begun"):
+        return {}
+    rows = journal.rows("SELECT site FROM begun ORDER BY number DESC LIMIT 1")
+    return wire.decode(rows[0][0], dict[str, object], where=f"{journal.path}: begun") if rows else {}
 
 
 def all_kept(journal: Journal) -> tuple[LiveTaskRecord, ...]:
     """Give all tasks that a journal ever knew, in the order of their numbers; none if no live run wrote it."""
-    there = journal.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'task'")
-    return tuple(_kept(journal, "ORDER BY number")) if there else ()
+    return tuple(_records(journal, "ORDER BY number")) if journal.has_table("task") else ()
 
 
-def _kept(journal: Journal, where: str, *values: object) -> list[LiveTaskRecord]:
-    source = f"{journal.path}: task"
+def _records(journal: Journal, where: str, *values: object) -> list[LiveTaskRecord]:
     return [
-        msgspec.structs.replace(
-            wire.decode(body, LiveTaskRecord, where=source),
-            state=LiveTaskState(state),
-            progress=wire.decode(progress, Progress, where=source),
-        )
+        read_record(body, state, progress, journal.path)
         for body, state, progress in journal.rows(f"{_SELECT} {where}", values)
     ]
 
 
-def _texts(kept: LiveTaskRecord) -> tuple[str, str, str]:
-    """Give body, state and progress; the body holds neither of the others."""
-    plain = msgspec.structs.replace(kept, state=LiveTaskState.SUBMITTED, progress=Progress())
-    return wire.encode(plain).decode(), str(kept.state), wire.encode(kept.progress).decode()
+def read_record(body: object, state: object, progress: object, path: Path) -> LiveTaskRecord:
+    """Read a task from the columns of its row."""
+    source, fix = f"{path}: task", repair_of(path)
+    if not isinstance(body, str) or not isinstance(progress, str) or state not in set(LiveTaskState):
+        raise BadInput("is damaged: a task has no text or no state", where=source, fix=fix)
+    return msgspec.structs.replace(
+        wire.decode(body, LiveTaskRecord, where=source, fix=fix),
+        state=LiveTaskState(str(state)),
+        progress=wire.decode(progress, Progress, where=source, fix=fix),
+    )
+
+
+def _texts(record: LiveTaskRecord) -> tuple[str, str, str]:
+    """Give state, body and progress; the body holds neither of the others."""
+    plain = msgspec.structs.replace(record, state=LiveTaskState.SUBMITTED, progress=Progress())
+    return str(record.state), wire.encode(plain).decode(), wire.encode(record.progress).decode()

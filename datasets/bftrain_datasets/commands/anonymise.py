@@ -13,7 +13,7 @@ from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_out
 
 @click.command(cls=DocumentedCommand, example="bftrain anonymise log.npz -o public.npz --shift-times")
 @log_argument
-@log_output
+@log_output()
 @click.option(
     "--key",
     "key_file",
@@ -28,6 +28,7 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
     What stays is when how many nodes, and which together, were idle. Without --key a key is drawn and thrown away:
     the old names can never be found, and the next log gets other ones.
     """
+    from bftrain.node_units import in_words_of
     from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, others_may_read
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 
@@ -53,4 +54,5 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
         "times_shifted": shift_times,
     }
     times = "begins at 0" if shift_times else "keeps its times (--shift-times moves them)"
-    out.result(figures, lambda: f"{path}: {len(hidden.node_names):,} nodes with new names; the log {times}")
+    nodes = in_words_of(hidden.unit, f"{len(hidden.node_names):,} nodes")
+    out.result(figures, lambda: f"{path}: {nodes} with new names; the log {times}")

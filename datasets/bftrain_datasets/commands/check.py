@@ -9,16 +9,8 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
-from bftrain_datasets.commands.records import (
-    books,
-    findings_data,
-    options_of,
-    read_records,
-    reads_records,
-    records_argument,
-    refusal,
-    report,
-)
+from bftrain.node_units import NODE
+from bftrain_datasets.commands import records
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=DocumentedCommand, example="bftrain check sacct.txt --strict")
-@records_argument
-@reads_records
+@records.records_argument
+@records.reads_records
 @prints_results
 def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
     """List what is doubtful in FILES: one log, or what a scheduler wrote. Nothing is written.
@@ -37,17 +29,17 @@ def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output,
     For a log this is what was found when it was imported, and what looks wrong in it now. With --strict a doubt ends
     the command with exit code 3.
     """
-    options = options_of(given, counts=counts)
+    options = records.options_of(given, counts=counts)
     from bftrain_datasets.importing.pipeline import NoUsableRecords
 
     try:
-        checked = _checked_log(files, options) or read_records(files, options, out)
+        checked = _checked_log(files, options) or records.read_records(files, options, out)
     except NoUsableRecords as without:
         _tell(without, out)
         raise
     _tell(checked, out)
     if strict and checked.doubts:
-        raise refusal(checked)
+        raise records.refusal(checked)
 
 
 def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | None:
@@ -64,7 +56,7 @@ def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | 
 
 
 def _tell(checked: Imported | NoUsableRecords, out: Output) -> None:
-    data = {"format": checked.format, "rows": checked.rows, "findings": findings_data(checked.findings)}
+    data = {"format": checked.format, "rows": checked.rows, "findings": records.findings_data(checked.findings)}
     out.result(data, lambda: _words(checked))
 
 
@@ -74,5 +66,6 @@ def _words(checked: Imported | NoUsableRecords) -> RenderableType:
     from bftrain_datasets.importing.pipeline import NoUsableRecords
 
     failed = isinstance(checked, NoUsableRecords)
-    tables = [report(checked.findings)] if checked.findings or not failed else []
-    return Group(*tables, *([books(checked)] if checked.rows.read or failed else []))
+    unit = NODE if isinstance(checked, NoUsableRecords) else checked.log.unit
+    tables = [records.report(checked.findings, unit)] if checked.findings or not failed else []
+    return Group(*tables, *([records.books(checked)] if checked.rows.read or failed else []))

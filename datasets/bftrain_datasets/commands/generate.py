@@ -17,7 +17,7 @@ def command() -> None:
 
 
 @command.command("log", cls=DocumentedCommand, example="bftrain generate log -o log.npz --nodes 512 --days 3")
-@log_output
+@log_output()
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."
 )

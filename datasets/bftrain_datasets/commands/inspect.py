@@ -14,11 +14,12 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain_datasets.commands.logfiles import log_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from rich.console import Group
+    from rich.console import Group, RenderableType
 
     from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_datasets.log.idle_doubts import IdleDoubts
     from bftrain_datasets.log.measures import LogSummary
     from bftrain_datasets.log.provenance import LogProvenance
 
@@ -30,19 +31,22 @@ _MOST_SOURCES: Final = 5
 @prints_results
 def command(log: Path, out: Output) -> None:
     """Describe LOG: how much node-time is idle, in pieces of what length, and how nodes leave the pool."""
+    from bftrain.values import wire
+    from bftrain_datasets.log.idle_doubts import doubts_of
     from bftrain_datasets.log.log_files import load_log
     from bftrain_datasets.log.measures import summarise
 
     found = load_log(log)
-    summary = summarise(found)
-    out.result(summary, lambda: _tables(log, found, summary))
+    summary, doubts = summarise(found), doubts_of(found)
+    out.result({**wire.plain(summary), "doubtful": doubts.to_dict()}, lambda: _tables(log, found, summary, doubts))
 
 
-def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
+def _tables(file: Path, log: EventLog, summary: LogSummary, doubts: IdleDoubts) -> Group:
     from rich.console import Group
 
     from bftrain import text_formats
     from bftrain.cli.plot import StepPlot
+    from bftrain.node_units import words_of
     from bftrain_datasets.log.measures import CHANCE_WITHIN_S
 
     pool, lengths = summary.pool.percentiles, summary.fragments.percentiles_s
@@ -78,19 +82,25 @@ def _tables(file: Path, log: EventLog, summary: LogSummary) -> Group:
         )
         for kind, each in summary.kinds.items()
     )
-    of_kinds = table("", ("kind", "nodes", "idle", "idle node-hours", "idle at most"), kinds)
+    words = words_of(summary.provenance.unit)
+
+    def headed(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> RenderableType:
+        return table("", tuple(map(words, columns)), rows)
+
+    of_kinds = headed(("kind", "nodes", "idle", "idle node-hours", "idle at most"), kinds)
+    figures = ((words(name), words(text)) for name, text in _main_figures(summary, doubts))
     return Group(
-        table(str(file), ("", ""), _main_figures(summary), left=(0, 1)),
-        StepPlot("idle nodes", log.times, log.pool_sizes(), log.end_s),
+        table(str(file), ("", ""), figures, left=(0, 1)),
+        StepPlot(words("idle nodes"), log.times, log.pool_sizes(), log.end_s),
         *((of_kinds,) if summary.kinds else ()),
-        table("", ("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave at once (nodes)"), percentiles),
+        headed(("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave at once (nodes)"), percentiles),
         table("", ("idle fragments", "of all fragments", "of the idle time"), shares),
         table("", ("idle for", f"chance to leave within {text_formats.duration(CHANCE_WITHIN_S)}"), chances),
         table("", ("", ""), _story(summary.provenance), left=(0, 1)),
     )
 
 
-def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
+def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str, str]]:
     from bftrain import text_formats
     from bftrain_datasets.log.measures import LARGE_DEPARTURE_NODES
 
@@ -99,6 +109,7 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
     begin, end = text_formats.moment(summary.start_s), text_formats.moment(summary.end_s)
     yield "span", f"{text_formats.duration(summary.span_s)}, from {begin} to {end}"
     yield "idle", f"{100 * summary.idle_share:.2f} % of the node-time, {summary.idle_node_hours:,.0f} node-hours"
+    yield "doubtful", doubts.in_words
     if summary.down_share:
         share = text_formats.percent(summary.down_share)
         yield "down", f"{share} of the node-time, {summary.down_node_hours:,.0f} node-hours"
@@ -120,7 +131,6 @@ def _main_figures(summary: LogSummary) -> Iterator[tuple[str, str]]:
 
 
 def _story(provenance: LogProvenance) -> Iterator[tuple[str, str]]:
-    """Say where the log came from, and what was done to it."""
     from bftrain_datasets.commands.records import done_about
 
     yield "made by", f"{provenance.made_by}, bftrain {provenance.version}"

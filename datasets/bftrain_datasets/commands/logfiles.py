@@ -1,27 +1,38 @@
-"""What the commands about logs have in common: the log they are given, the one they write, its figures."""
+"""What the commands about logs and about task files have in common: their files, options and figures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.value_completion import LOG_FILES
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
 
-log_argument = click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+P = ParamSpec("P")
+R = TypeVar("R")
 
-log_output = click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The log to write; its name ends in .npz, .csv or .parquet.",
+log_argument = click.argument(
+    "log", type=click.Path(path_type=Path, exists=True, dir_okay=False), shell_complete=LOG_FILES
 )
+
+
+def log_output(*, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Give a command the option for the log that it writes."""
+    return click.option(
+        "-o",
+        "--output",
+        "path",
+        type=click.Path(path_type=Path, dir_okay=False),
+        required=required,
+        help="The log to write; its name ends in .npz, .csv or .parquet.",
+    )
+
 
 kinds_option = click.option(
     "--kinds",
@@ -46,10 +57,10 @@ def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
     }
 
 
-def node_list(text: str, file: Path | None = None) -> tuple[str, ...]:
-    """Names that ``--nodes`` asks for: a node set, or a file of node sets with ``#`` comments."""
+def node_list(text: str, file: Path | None = None, where: str = "--nodes") -> tuple[str, ...]:
+    """Names that an option such as ``--nodes`` asks for: a node set, or a file of node sets with ``#`` comments."""
     if file is None:
-        return _listed(text, "--nodes")
+        return _listed(text, where)
     from bftrain.files import text_lines
 
     names: list[str] = []
@@ -69,3 +80,23 @@ def _listed(text: str, where: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(expand(text)))
     except ValueError as error:
         raise BadInput(f"no node set: {error}", where=where, fix=REMEDY) from error
+
+
+FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+task_output = click.option(
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write; its name ends in .toml or .csv.",
+)
+
+
+def kinds_of(text: str | None) -> tuple[str, ...]:
+    """Read the names of kinds of nodes in ``v100,p100,k80``; none if nothing is given."""
+    names = tuple(part.strip() for part in text.split(",")) if text is not None else ()
+    if "" in names:
+        raise click.UsageError(f"--kinds: {text!r} names no kind; write v100,p100,k80")
+    return names

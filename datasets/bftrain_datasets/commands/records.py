@@ -10,6 +10,10 @@ import click
 
 from bftrain.cli.command_help import heading
 from bftrain.cli.output import Output, table
+from bftrain.cli.settings import DurationType
+from bftrain.cli.value_completion import of_parts
+from bftrain.errors import BadInput
+from bftrain.node_units import CORE, GPU, NODE, UNITS, words_of
 from bftrain_datasets.commands.logfiles import node_list
 
 if TYPE_CHECKING:
@@ -23,6 +27,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SUSPECTED: Final = "suspected"
+_MOST_DIGITS: Final = 6  # of a number of GPUs or cores
+_OF_THE_LOG: Final = frozenset(
+    {"censored_end", "suspected_downtime", "always_idle", "over_capacity", "which_unknown", "shared", "held_twice"}
+)
 ROOM_FOR_TABLE: Final = 100  # columns of a terminal
 
 records_argument = click.argument(
@@ -31,16 +39,61 @@ records_argument = click.argument(
 
 _READING: Final = (
     click.option(
-        "--format", "format", default=None, help="The format, if it is not recognised; bftrain doctor lists them."
+        "--format",
+        "format",
+        default=None,
+        help="The format, if it is not recognised; bftrain doctor lists them.",
+        shell_complete=of_parts("reader"),
     ),
-    click.option("--columns", default=None, metavar="NAME,..", help="Columns of an sacct file without header."),
+    click.option(
+        "--cluster",
+        default=None,
+        metavar="NAME",
+        help="Which to read where records are of several; all or '*' takes all for one.",
+    ),
+    click.option(
+        "--columns",
+        default=None,
+        metavar="NAME,..",
+        help="Columns of a file without header: sacct, sinfo or a table.",
+    ),
+    click.option(
+        "--map",
+        "map",
+        default=None,
+        metavar="WHAT=COL,..",
+        help="What columns of a table of jobs mean, with a unit if need be: start=began:ms,elapsed=run:min,count=n.",
+    ),
+    click.option(
+        "--preset", default=None, metavar="NAME", help="The table is of this public set: pm100, alcf, helios ..."
+    ),
     click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
     click.option(
         "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."
     ),
+    click.option(
+        "--sharing",
+        type=click.Choice(("none", "cores")),
+        default="none",
+        help="With --counts: none: each job has whole nodes; cores: jobs share nodes [none].",
+    ),
     click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
 )
 _COUNTING: Final = (
+    click.option(
+        "--unit",
+        type=click.Choice(UNITS),
+        default=NODE,
+        help="What is idle or busy: whole nodes, or their GPUs or cores, also of half-used nodes [node].",
+    ),
+    click.option(
+        "--node-gpus",
+        default=None,
+        metavar="N|FILE",
+        help='With --unit gpu: how many each node has, or a file: 8 = "node set" in a .toml, or columns nodes and gpus '
+        "in a .csv [as many as were in use].",
+    ),
+    click.option("--node-cores", default=None, metavar="N|FILE", help="The same with --unit core."),
     click.option(
         "--nodes",
         default=None,
@@ -56,13 +109,13 @@ _COUNTING: Final = (
     click.option(
         "--down",
         multiple=True,
-        metavar="A..B",
-        help="The whole machine was down then; may be repeated. 'suspected': whenever it is suspected.",
+        metavar="[NODES@]A..B",
+        help="These nodes, or the whole machine, were down then; may be repeated. 'suspected': when it is suspected.",
     ),
     click.option(
         "--downtime-after",
         "downtime_after_s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=DurationType(min=0, min_open=True),
         default=3600.0,
         show_default=True,
         help="Suspect downtime when all nodes are idle for longer than these seconds.",
@@ -76,15 +129,13 @@ _COUNTING: Final = (
     click.option(
         "--min-gap",
         "min_gap_s",
-        type=click.FloatRange(min=0),
+        type=DurationType(min=0),
         default=0.0,
         show_default=True,
         help="Shorter idle gaps (s) count as busy.",
     ),
     click.option(
-        "--keep-end",
-        is_flag=True,
-        help="Keep the end of a dump of ended jobs, where nothing starts any more.",
+        "--keep-end", is_flag=True, help="Keep the end of a dump of ended jobs, where nothing starts any more."
     ),
 )
 
@@ -106,15 +157,17 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
     from datetime import UTC
     from functools import partial
 
-    from bftrain_datasets.importing.import_options import ImportOptions
+    from bftrain_datasets.importing.import_options import ImportOptions, listed
     from bftrain_datasets.log import time_formats
 
     downs = given.pop("down")
-    nodes, node_count = _nodes(given.pop("nodes"), counts=counts)
-    for name in ("preemptible", "columns"):
+    table = given["format"] == "jobs" or given["map"] or given["preset"]
+    nodes, node_count = _nodes(given.pop("nodes"), counts=counts or bool(table))
+    for name in ("preemptible", "columns", "map"):
         text = given.pop(name)
         if text is not None:
-            given[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+            given[name] = listed(text)
+    node_units = _node_units(given["unit"], {GPU: given.pop("node_gpus"), CORE: given.pop("node_cores")})
     wanted = given.pop("window")
     zone = time_formats.zone(given["timezone"]) if given["timezone"] else UTC
     window = partial(time_formats.window, zone=zone)
@@ -122,15 +175,44 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
         nodes=nodes,
         node_count=node_count,
         window=window(wanted) if wanted is not None else (None, None),
-        down=tuple(window(text, where="--down") for text in downs if text != SUSPECTED),
+        down=tuple(window(text, where="--down") for text in downs if text != SUSPECTED and "@" not in text),
+        down_nodes=tuple(
+            (node_list(nodes, where="--down"), *window(text, where="--down"))
+            for nodes, at, text in (each.partition("@") for each in downs)
+            if at
+        ),
         down_suspected=SUSPECTED in downs,
         counts=counts,
+        **node_units,
         **given,
     )
 
 
+def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
+    """Make sense of how many GPUs or cores nodes have: a number, or a file that says it of node sets."""
+    from bftrain_datasets.log.kind_files import named_sets
+
+    other = next((each for each, text in given.items() if text is not None and each != unit), None)
+    if other is not None:
+        raise click.UsageError(f"--node-{other}s goes with --unit {other}")
+    text = given.get(unit)
+    if text is None:
+        return {}
+    if text.isdecimal() and text.strip("0"):
+        return {"node_units": int(text[:_MOST_DIGITS])}
+    if not Path(text).is_file():
+        raise click.UsageError(f"--node-{unit}s {text}: neither a number from 1 on nor a file")
+    remedy = f'write 8 = "n[001-036]" in a .toml, or the columns nodes and {unit}s in a .csv'
+    found = []
+    for count, nodes, where in named_sets(Path(text), f"{unit}s", remedy):
+        if not count.isdecimal() or len(count) > _MOST_DIGITS:
+            raise BadInput(f"{count!r:.40} is no number of {unit}s", where=where, fix=remedy)
+        node_list(nodes, where=where)
+        found.append((nodes, int(count)))
+    return {"node_units_of": tuple(found)}
+
+
 def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, int | None]:
-    """Names of the nodes, or only how many there are."""
     if text is None:
         return None, None
     if Path(text).is_file():
@@ -173,43 +255,45 @@ def refusal(made: Imported) -> Exception:
 class FindingsTable:
     """What was found, what was done about it, and what would change that: a table, or a list where there is no room."""
 
-    def __init__(self, title: str, findings: Sequence[LogFinding]) -> None:
+    def __init__(self, title: str, findings: Sequence[LogFinding], unit: str = NODE) -> None:
         self._title = title
         self._findings = findings
+        self._words = words_of(unit)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Print it; the first line is the same in both forms."""
         if options.max_width >= ROOM_FOR_TABLE:
             columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
-            rows = ((each.name, f"{each.count:,}", _hours(each), _finding_text(each)) for each in self._findings)
-            yield table(self._title, columns, rows, left=(0, 3))
+            rows = ((each.name, f"{each.count:,}", _hours(each), self._text(each)) for each in self._findings)
+            yield table(self._title, tuple(map(self._words, columns)), rows, left=(0, 3))
             return
         from rich.padding import Padding
         from rich.text import Text
 
         yield Text(f"{self._title}\n")
         for each in self._findings:
-            hours = f" ({_hours(each)} node-hours)" if each.node_s else ""
+            hours = self._words(f" ({_hours(each)} node-hours)") if each.node_s else ""
             yield Text(f"{each.name}: {each.count:,}{hours}")
-            yield Padding(Text(_finding_text(each), overflow="fold"), (0, 0, 0, 2), expand=False)
+            yield Padding(Text(self._text(each), overflow="fold"), (0, 0, 0, 2), expand=False)
         yield ""
+
+    def _text(self, each: LogFinding) -> str:
+        from bftrain_datasets.importing.findings import HAZARDS
+
+        known = HAZARDS.get(each.name)
+        idle = each.name in _OF_THE_LOG  # said of what the log has; all others of nodes in the records
+        lines = (known.says if known else each.name, done_about(each))
+        return "\n".join(
+            line for line in (*(self._words(each) if idle else each for each in lines), each.first) if line
+        )
 
 
 def _hours(each: LogFinding) -> str:
     return f"{each.node_s / 3600:,.1f}" if each.node_s else ""
 
 
-def _finding_text(each: LogFinding) -> str:
-    from bftrain_datasets.importing.hazard_kinds import HAZARDS
-
-    known = HAZARDS.get(each.name)
-    lines = (known.says if known else each.name, done_about(each), each.first)
-    return "\n".join(line for line in lines if line)
-
-
 def done_about(each: LogFinding) -> str:
     """Say what was done about a finding, and which option changes that."""
-    from bftrain_datasets.importing.hazard_kinds import option_for
+    from bftrain_datasets.importing.findings import option_for
 
     option = option_for(each.name)
     return f"{each.done}; change it with {option}" if option else each.done
@@ -218,22 +302,18 @@ def done_about(each: LogFinding) -> str:
 def findings_data(findings: Sequence[LogFinding]) -> list[dict[str, Any]]:
     """Give findings for programs, each with the option that changes what is done about it."""
     from bftrain.values import wire
-    from bftrain_datasets.importing.hazard_kinds import option_for
+    from bftrain_datasets.importing.findings import option_for
 
     return [{**wire.plain(each), "option": option_for(each.name) or None} for each in findings]
 
 
-def report(findings: Sequence[LogFinding]) -> RenderableType:
-    """All findings: doubts apart from what is ordinary."""
+def report(findings: Sequence[LogFinding], unit: str = NODE) -> RenderableType:
+    """All findings: doubts apart from what is ordinary, with idle time in hours of this unit."""
     from rich.console import Group
 
     from bftrain_datasets.importing.findings import is_doubt
 
-    doubts = [each for each in findings if is_doubt(each)]
-    others = [each for each in findings if not is_doubt(each)]
-    parts: list[RenderableType] = []
-    if doubts:
-        parts.append(FindingsTable("Doubtful: look at these", doubts))
-    if others:
-        parts.append(FindingsTable("Ordinary: counted, and nothing to worry about", others))
+    titles = {True: "Doubtful: look at these", False: "Ordinary: counted, and nothing to worry about"}
+    groups = {title: [each for each in findings if is_doubt(each) is doubt] for doubt, title in titles.items()}
+    parts = [FindingsTable(title, found, unit) for title, found in groups.items() if found]
     return Group(*parts) if parts else "Nothing was found that is doubtful."

@@ -1,16 +1,204 @@
-"""``bftrain tasks``: task files."""
+"""``bftrain tasks``: task files, and ``bftrain tasks generate``: tasks to try things on."""
 
 from __future__ import annotations
 
-import click
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from bftrain_datasets.commands import tasks_generate, tasks_import
+import click
+from click.core import ParameterSource
+
+from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.output import Output, prints_results
+from bftrain.cli.settings import DurationType
+from bftrain_datasets.commands import tasks_import, tasks_profiles
+from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.workloads.generator import MeasuredModel
+    from bftrain_datasets.workloads.speed_table import SpeedTable
+    from bftrain_datasets.workloads.task_generators import TaskArrivals
+
+CLUSTER: Final = "cluster"
+_KINDS: Final = ("mix", "trials", CLUSTER)
+# options that belong to one kind of tasks, or to two
+_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "model": ("trials",),
+    **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
+    **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
+    **dict.fromkeys(("burst_size", "users", "elastic", "speeds", "kinds"), (CLUSTER,)),
+    **dict.fromkeys(("gpus_per_node", "local_batch"), ("mix", "trials")),
+}
+_READING: Final = ("node_kind", "gpus_per_node", "local_batch")  # how files of profiles are read
+_SHARE: Final = click.FloatRange(0, 1)
+_GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 
 
 @click.group()
 def command() -> None:
-    """Make task files: generated ones, or jobs of other systems."""
+    """Make task files: generated ones, or jobs of other systems; list models that were measured."""
 
 
-command.add_command(tasks_generate.command, "generate")
+@command.command(
+    "generate",
+    cls=DocumentedCommand,
+    example="bftrain tasks generate -o tasks.toml --kind mix --count 50\n"
+    "bftrain tasks generate -o tasks.toml --kind trials --profile vgg16",
+    epilog="A cluster's jobs are drawn as Gavel draws them: the options from --gangs on are for these. Each property "
+    "has a random stream of its own: changing one option leaves the rest as it was. See docs/workloads.md.",
+)
+@heading("Tasks")
+@task_output
+@click.option(
+    "--kind",
+    type=click.Choice(_KINDS),
+    default="mix",
+    show_default=True,
+    help="A mix of seven models, as in architecture search; identical trials of one; or a shared cluster's jobs.",
+)
+@click.option("--count", type=click.IntRange(min=1), default=100, show_default=True, help="How many tasks.")
+@click.option("--profile", "model", default=None, help="The model of the trials [shufflenet, or the only one].")
+@click.option(
+    "--profiles",
+    "files",
+    type=FILE,
+    multiple=True,
+    help="Take models of this file, as bftrain tasks profiles reads it [the seven bundled]. May be repeated.",
+)
+@click.option("--work", "work_samples", type=float, help="Samples a task [1.3e8].")
+@click.option("--endless", is_flag=True, help="Tasks that never end: a workload that cannot run out.")
+@click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest that were measured].")
+@click.option("--max-nodes", type=int, help="Most nodes of a task [the most that were measured].")
+@click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [as measured, else 18].")
+@click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals; else all come at once.")
+@click.option(
+    "--start",
+    "start_s",
+    type=DurationType(min=0),
+    default=0.0,
+    show_default=True,
+    help="Seconds into the log to begin at.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one file of many.")
+@heading("Jobs of a cluster (--kind cluster)")
+@click.option("--gangs", default=_GANGS, show_default=True, metavar="N:SHARE,..", help="Nodes that jobs want at once.")
+@click.option("--long-share", type=_SHARE, default=0.2, show_default=True, help="Jobs of 17 h to a week; others less.")
+@click.option("--high-share", type=_SHARE, default=0.0, show_default=True, help="Jobs with the high weight.")
+@click.option("--high-weight", type=click.FloatRange(min=0), default=5.0, show_default=True, help="The high weight.")
+@click.option(
+    "--deadlines", default=None, metavar="X,..", help="Multiples of the ideal duration, equally likely [none]."
+)
+@click.option("--burst-share", type=_SHARE, default=0.0, show_default=True, help="Arrivals that bring a whole burst.")
+@click.option("--burst-size", type=click.IntRange(min=1), default=10, show_default=True, help="Jobs of a burst.")
+@click.option("--users", type=click.IntRange(min=0), default=0, show_default=True, help="How many people hand in jobs.")
+@click.option("--elastic", is_flag=True, help="Any size that a model was measured on, not only the gang.")
+@heading("Speeds")
+@click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table [the seven bundled models].")
+@click.option("--kinds", default=None, metavar="KIND,..", help="Kinds of nodes in the table to give speeds on [all].")
+@tasks_profiles.reading_options
+@prints_results
+def generate(
+    *,
+    path: Path,
+    kind: str,
+    count: int,
+    start_s: float,
+    arrivals_per_hour: float | None,
+    seed: int,
+    out: Output,
+    **given: Any,  # noqa: ANN401 - options of one kind or another
+) -> None:
+    """Generate tasks with measured speeds.
+
+    Without --speeds they are those of arXiv:2106.12091, on 1 to 64 nodes. The same options give the same file.
+    """
+    from bftrain.taskfiles.files import MADE_BY, check_task_name, save_tasks
+    from bftrain_datasets.workloads.task_generators import TaskArrivals
+
+    check_task_name(path)
+    # Refuse an option that was given and means nothing for this kind
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        kinds = _ONLY.get(parameter.name or "", _KINDS)
+        if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
+            reason = ": a mix takes all models" if parameter.name == "model" and kind == "mix" else ""
+            raise click.UsageError(f"{parameter.opts[0]} goes with --kind {' or '.join(kinds)}{reason}")
+    arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
+    make = _cluster if kind == CLUSTER else _mix_or_trials
+    made = make(kind, count, seed, arrivals, given)
+    save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, {MADE_BY} tasks generate")
+    last_s = max(task.submit_s for task in made)
+    figures = {"file": str(path), "tasks": count, "kind": kind, "last_submit_s": last_s}
+    arriving = f", the last at {last_s:,.0f} s" if arrivals_per_hour else ""
+    out.result(figures, lambda: f"{path}: {count:,} tasks{arriving}")
+
+
+def _mix_or_trials(
+    kind: str, count: int, seed: int, arrivals: TaskArrivals, given: Mapping[str, Any]
+) -> tuple[TaskSpec, ...]:
+    from bftrain_datasets.workloads import catalogue
+    from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
+
+    if given["endless"] and given["work_samples"] is not None:
+        raise click.UsageError("--endless and --work contradict each other")
+    work = {"work_samples": given["work_samples"]} if given["work_samples"] is not None else {}
+    work = {"work_samples": None} if given["endless"] else work
+    shape = TaskShape(**work, **{name: given[name] for name in ("min_nodes", "max_nodes", "start_cost_s")})
+    options = catalogue.CatalogueOptions(**{name: given[name] for name in _READING})
+    known = catalogue.catalogue(given["files"], options)
+    if kind == "mix":
+        return generate_mix(count, seed, models=known.values(), arrivals=arrivals, shape=shape)
+    name = given["model"] or (next(iter(known)) if len(known) == 1 else "shufflenet")
+    return generate_trials(count, catalogue.chosen(known, name), seed=seed, arrivals=arrivals, shape=shape)
+
+
+def _cluster(
+    kind: str, count: int, seed: int, arrivals: TaskArrivals, given: Mapping[str, Any]
+) -> tuple[TaskSpec, ...]:
+    del kind
+    from bftrain_datasets.workloads import generator
+    from bftrain_datasets.workloads.speed_table import load_speed_table
+
+    names = (
+        *("long_share", "high_share", "high_weight", "burst_share", "burst_size", "users", "elastic", "start_cost_s"),
+    )
+    text = given["gangs"]
+    try:
+        parts = [part.split(":") for part in text.split(",")]
+        found = {int(gang): float(share) for gang, share in parts}
+    except ValueError as error:
+        raise click.UsageError(f"--gangs: {text!r} is no list of gangs; write {_GANGS}") from error
+    if len(found) < len(parts):
+        raise click.UsageError(f"--gangs: {text!r} has a gang twice")
+    settings = {name: given[name] for name in names if given[name] is not None}
+    shape = generator.ClusterShape(gangs=found, deadlines=_multiples(given["deadlines"]), **settings)
+    models, kinds = None, kinds_of(given["kinds"])
+    if given["speeds"] is not None:
+        models = _models(load_speed_table(given["speeds"]), given["node_kind"], kinds)
+    elif given["node_kind"] is not None or kinds:
+        option = "--kinds" if kinds else "--node-kind"
+        raise click.UsageError(f"{option} goes with --speeds: the bundled models were measured on one kind")
+    return generator.generate_cluster(count, seed, models=models, arrivals=arrivals, shape=shape)
+
+
+def _models(table: SpeedTable, one: str | None, kinds: tuple[str, ...]) -> Sequence[MeasuredModel]:
+    from bftrain_datasets.workloads import generator
+
+    if one is not None and kinds:
+        raise click.UsageError("--kinds and --node-kind contradict each other")
+    chosen = table.all_kinds(kinds) if one is None else (table.kind(one),)
+    return generator.models_on(table, chosen) if len(chosen) > 1 else generator.models_of(table, chosen[0])
+
+
+def _multiples(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",")) if text is not None else ()
+    except ValueError as error:
+        raise click.UsageError(f"--deadlines: {text!r} is no list of multiples; write 1.2,2,10") from error
+
+
 command.add_command(tasks_import.command, "import")
+command.add_command(tasks_profiles.command, "profiles")

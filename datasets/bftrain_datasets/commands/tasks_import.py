@@ -9,8 +9,8 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
 from bftrain_datasets.commands.records import findings_data
-from bftrain_datasets.commands.taskfiles import FILE, kinds_of, task_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,20 +25,10 @@ STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes
 _MOST_NAMED: Final = 5  # rows that are named one by one
-_OPTION_OF: Final[Mapping[str, str]] = {
-    "speeds": "--speeds",
-    "node_kind": "--node-kind",
-    "kinds": "--kinds",
-    "reference": "--reference",
-    "elastic": "--elastic",
-    "per_node": "--per-node",
-    "nodes": "--nodes",
-    "window": "--window",
-    "first": "--first",
-    "begin": "--begin",
-    "timezone": "--timezone",
-    "strict": "--strict",
-}
+_WORKLOAD_OPTIONS: Final = (
+    *("speeds", "node_kind", "kinds", "reference", "elastic", "per_node", "nodes", "window", "first", "begin"),
+    *("timezone", "strict"),
+)
 
 
 @click.command(
@@ -89,26 +79,21 @@ def command(
 
     check_task_name(path)
     form = form or (PUBLISHED if len(files) == _PAIR else None)
-    _check(files, form, given, exact=exact)
+    wanted = _PAIR if form == PUBLISHED else 1
+    if len(files) != wanted:
+        many = "a pair of files, JBND and JNPS" if wanted == _PAIR else "one file"
+        raise click.UsageError(f"{form or 'an import'} takes {many}, not {len(files)}")
+    used = [name for name in _WORKLOAD_OPTIONS if given[name] not in {None, False}]
+    if form == PUBLISHED and used:
+        raise click.UsageError(f"--{used[0].replace('_', '-')} does not go with tasks of the published replayer")
+    if form != PUBLISHED and exact:
+        raise click.UsageError("--exact goes with tasks of the published replayer only")
     if given["begin"] is not None and log is not None:
         raise click.UsageError("--log and --begin contradict each other: both say what submit_s counts from")
     if form == PUBLISHED:
         _published(files, path, log, exact=exact, out=out)
     else:
         _workload(files[0], path, _options(given, form, log), out)
-
-
-def _check(files: Sequence[Path], form: str | None, given: Mapping[str, Any], *, exact: bool) -> None:
-    """Refuse what does not go together."""
-    wanted = _PAIR if form == PUBLISHED else 1
-    if len(files) != wanted:
-        many = "a pair of files, JBND and JNPS" if wanted == _PAIR else "one file"
-        raise click.UsageError(f"{form or 'an import'} takes {many}, not {len(files)}")
-    used = [option for name, option in _OPTION_OF.items() if given[name] not in {None, False}]
-    if form == PUBLISHED and used:
-        raise click.UsageError(f"{used[0]} does not go with tasks of the published replayer")
-    if form != PUBLISHED and exact:
-        raise click.UsageError("--exact goes with tasks of the published replayer only")
 
 
 def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
@@ -129,7 +114,7 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
     kinds = kinds_of(given["kinds"])
     if kinds and given["node_kind"] is not None:
         raise click.UsageError("--kinds and --node-kind contradict each other")
-    plain = {name: given[name] for name in _OPTION_OF if name not in {"begin", "timezone", "window", "kinds"}}
+    plain = {name: given[name] for name in _WORKLOAD_OPTIONS if name not in {"begin", "timezone", "window", "kinds"}}
     return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, window=window, kinds=kinds, **plain)
 
 
@@ -195,9 +180,7 @@ def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator
 
 
 def _warnings(found: TrainingWorkload) -> Iterator[str]:
-    """Report the refused rows by name, and all other doubts."""
-    from bftrain_datasets.importing.findings import is_doubt
-    from bftrain_datasets.importing.hazard_kinds import HAZARDS
+    from bftrain_datasets.importing.findings import HAZARDS, is_doubt
 
     doubtful = [each for each in found.refused if HAZARDS[each.reason].doubt]
     for each in doubtful[:_MOST_NAMED]:

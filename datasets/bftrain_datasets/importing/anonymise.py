@@ -11,23 +11,21 @@ import hmac
 import os
 import stat
 from dataclasses import replace
+from pathlib import Path
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace as replace_struct
 
 from bftrain.errors import BadInput
+from bftrain.node_units import NODE, node_of
+from bftrain.nodesets import natural_order
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.findings import ASIDE, READ, USED
-from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.importing.findings import ASIDE, HAZARDS, READ, USED
 from bftrain_datasets.log.builder import COUNTS, LogBuilder
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 KEY_BYTES: Final = 32
 SHORTEST_KEY_BYTES: Final = 16
@@ -75,15 +73,23 @@ def others_may_read(path: Path) -> bool:
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
-def pseudonym(name: str, key: bytes) -> str:
-    """Give the name that stands for a node's name under this key."""
+def pseudonym(name: str, key: bytes, unit: str = NODE) -> str:
+    """Give the name that stands for a node's name under this key.
+
+    That of a GPU or core keeps its number, so that it is known which are of one node.
+    """
+    node = node_of(name) if unit != NODE else name
+    if node != name:
+        return f"{pseudonym(node, key)}{name[len(node) :]}"
     return f"n{hmac.digest(key, _PURPOSE + name.encode(), 'sha256')[:_NAME_BYTES].hex()}"
 
 
 def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> EventLog:
     """Give the same log without names; with ``shift_times`` it begins at 0, so that its dates stay secret."""
-    names = [pseudonym(name, key) for name in log.node_names]
-    order = np.argsort(names)
+    names = [pseudonym(name, key, log.unit) for name in log.node_names]
+    order = np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])))
+    if log.unit == NODE:
+        order = np.argsort(names)
     builder = LogBuilder(names[place] for place in order.tolist())
     places = np.empty(len(names), dtype=np.int32)
     places[order] = np.arange(len(names), dtype=np.int32)
@@ -91,22 +97,19 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
     made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
     kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are given by kind: they must be known
-    story = _story(log.provenance, offset_s, shifted=shift_times)
-    return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)
-
-
-def _story(provenance: LogProvenance, offset_s: float, *, shifted: bool) -> LogProvenance:
-    """Keep the figures and what is known not to name anything: sources, options, places and steps may."""
-    return LogProvenance(
-        made_by=provenance.made_by if provenance.made_by in _MAKERS else "another reader",
-        counts={name: count for name, count in provenance.counts.items() if name in _KNOWN_COUNTS},
+    story = LogProvenance(
+        made_by=log.provenance.made_by if log.provenance.made_by in _MAKERS else "another reader",
+        counts={name: count for name, count in log.provenance.counts.items() if name in _KNOWN_COUNTS},
         findings=tuple(
             LogFinding(name=each.name, count=each.count, node_s=each.node_s)
-            for each in provenance.findings
+            for each in log.provenance.findings
             if each.name in HAZARDS
         ),
         doubtful=tuple(
-            replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times)) for each in provenance.doubtful
+            replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times))
+            for each in log.provenance.doubtful
         ),
-        steps=(STEP, SHIFTED) if shifted else (STEP,),
+        steps=(STEP, SHIFTED) if shift_times else (STEP,),
+        unit=log.unit,
     )
+    return replace(made, kind_names=log.kind_names, node_kinds=kinds, provenance=story)

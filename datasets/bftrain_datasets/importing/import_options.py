@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from bftrain.errors import BadInput, suggestion
+from bftrain.node_units import NODE, UNITS
 from bftrain.values import checks
+
+CORES: Final = "cores"
+ALL_CLUSTERS: Final = ("all", "*")  # a shell may put names of files in place of the star
+SHARINGS: Final = ("none", CORES)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Split what stands between commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How records are read and what is made of them; each field is an option of ``bftrain import``.
 
     ``nodes`` are the machine's, in order, and ``node_count`` how many there are where only a number is known.
-    ``window`` ends and ``down`` windows are seconds UTC. ``down_suspected`` makes suspected downtime down;
-    ``keep_end`` keeps the time after the last job of a dump of ended jobs started.
+    ``window`` ends and ``down`` windows are seconds UTC; ``down_nodes`` are names of nodes with such a window.
+    ``down_suspected`` makes suspected downtime down; ``keep_end`` keeps the time after the last job of a dump of ended
+    jobs started. Of records of several clusters ``cluster`` is the one to read, or ``all`` for all as one machine.
+    ``sharing`` is ``cores`` where as many nodes count as busy as the cores in use fill.
+    ``unit`` is what counts as idle: a ``node``, a ``gpu`` or a ``core``; each node has ``node_units`` of these, or as
+    many as ``node_units_of`` says of its node set. ``map`` says which column of a table of jobs means what, such as
+    ``start=began:ms``; ``preset`` names a public set.
     """
 
     format: str | None = None
@@ -23,6 +39,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     node_count: int | None = None
     window: tuple[float | None, float | None] = (None, None)
     down: tuple[tuple[float | None, float | None], ...] = ()
+    down_nodes: tuple[tuple[tuple[str, ...], float | None, float | None], ...] = ()
     down_suspected: bool = False
     downtime_after_s: float = 3600.0
     preemptible: tuple[str, ...] = ()
@@ -30,14 +47,30 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep_end: bool = False
     counts: bool = False
     columns: tuple[str, ...] | None = None
+    cluster: str | None = None
+    sharing: str = "none"
+    map: tuple[str, ...] = ()
+    preset: str | None = None
+    unit: str = NODE
+    node_units: int | None = None
+    node_units_of: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check every field."""
         if self.nodes is not None:
             checks.names(self, "nodes")
         if self.node_count is not None:
             checks.integer(self, "node_count", at_least=1)
         checks.names(self, "preemptible")
+        if self.sharing not in SHARINGS:
+            raise BadInput(
+                f"sharing cannot be '{self.sharing}'", where="sharing", fix=suggestion(self.sharing, SHARINGS)
+            )
+        if self.unit not in UNITS:
+            raise BadInput(f"unit cannot be '{self.unit}'", where="unit", fix=suggestion(self.unit, UNITS))
+        if self.node_units is not None:
+            checks.integer(self, "node_units", at_least=1)
+        if self.unit == NODE and (self.node_units is not None or self.node_units_of):
+            raise BadInput("whole nodes have no number of GPUs or cores", where="unit", fix="choose gpu or core")
         checks.number(self, "min_gap_s", at_least=0)
         checks.number(self, "downtime_after_s", above=0)
 

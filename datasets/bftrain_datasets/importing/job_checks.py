@@ -4,66 +4,54 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, suggestion
+from bftrain.node_units import NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
+from bftrain_datasets.importing import unit_sets
 from bftrain_datasets.importing.findings import FindingsTally
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
 from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
-from bftrain_datasets.importing.open_jobs import OpenJobTable
-from bftrain_datasets.importing.outages import NodeOutages
+from bftrain_datasets.importing.machine_nodes import HeldNodes, MachineNodes, is_range_of
+from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJobTable
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.idle_doubts import ROWS_ASIDE, DoubtfulStays
+from bftrain_datasets.log.provenance import DoubtfulTime
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import NodeState
-    from bftrain_datasets.log.provenance import DoubtfulTime
-
-MOST_KNOWN: Final = 1 << 25  # letters and nodes of the node sets that are remembered, so that memory stays bounded
 MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years of one a minute
+READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
+_MOST_CLUSTERS: Final = 8  # that a message names
+# Reasons for which rows are set aside that may hold nodes
+MAY_HAVE_RUN: Final = frozenset({"bad_time", "no_start", "no_end", "bad_nodes", "no_nodes", "nodes_differ"})
 RUNNING: Final = math.inf  # the end of a job that still runs
 
 
-@dataclass(slots=True)
-class _NodeSet:
-    """A node set: how many nodes of the machine it has, how many others, how many were written again.
-
-    It has a ``number`` as soon as a job that held it is used; until then ``nodes`` are kept here.
-    """
-
-    size: int
-    unknown: int = 0
-    repeated: int = 0
-    nodes: Sequence[int] = ()
-    number: int = -1
-
-
-class RecordIntake:
+class RecordIntake(FindingsTally):
     """Takes in rows. A reader calls ``row`` for each, and then exactly one of ``job``, ``use`` and ``set_aside``.
 
     - ``job``: the row tells of a job that held nodes. Whether it counts is decided here.
     - ``use`` after any number of ``state`` or ``counted``: the row tells what nodes are, or how many are busy.
-    - ``set_aside``: the row is not used, for one of the reasons in ``hazards.py``.
+    - ``set_aside``: the row is not used, for one of the reasons in ``HAZARDS``.
 
     ``note`` counts all else that a reader had to assume or mend.
     """
 
     def __init__(self, options: ImportOptions | None = None) -> None:
+        super().__init__()
         self.options = options or ImportOptions()
-        self.tally = FindingsTally()
         self.doubtful: list[DoubtfulTime] = []  # idle nodes about which the records themselves leave doubts
+        self.doubtful_stays = DoubtfulStays()
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
-        self.clock = time_formats.RecordClock(zone, lambda: self.tally.where)
+        self.clock = time_formats.RecordClock(zone, lambda: self.where)
         self.stays = JobStays()
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
@@ -73,65 +61,92 @@ class RecordIntake:
         self.count_active = array("q")
         self.count_total = array("q")
         self.capacity: int | None = None  # of the machine, where the records say it
+        self.unit_count = 0  # GPUs or cores of the machine, where these are counted and known
+        self.cores_per_node = 1.0  # where sizes of jobs are counted in cores
         self.last_s = -math.inf  # latest time that any record shows
         self.file_names: list[str] = []
         self.file_number = 0  # of the file that is being read, from 1 on
         self.preemptible_seen: set[str] = set()  # of the partitions that the options name, those that jobs were in
         self._preemptible = frozenset(self.options.preemptible)
-        self._places = {name: place for place, name in enumerate(self.options.nodes or ())}
-        self._fixed = self.options.nodes is not None
-        self._known_sets: dict[str, _NodeSet] = {}
-        self._known = 0
+        self.machine = MachineNodes(self.options.nodes, self)
+        self._clusters: dict[str, str] = {}  # and where each was first seen
+
+    @property
+    def size(self) -> int:
+        """How many nodes the machine has as far as is known, or GPUs or cores where these are counted."""
+        return self.unit_count or len(self.machine.places) or self.options.node_count or self.capacity or 0
 
     @property
     def node_names(self) -> tuple[str, ...]:
         """Nodes that jobs held, or that the options name."""
-        return tuple(self._places)
+        return tuple(self.machine.places)
 
     def begin_file(self, name: str) -> None:
         """Say that what follows comes from this file."""
         self.file_names.append(name)
         self.file_number = len(self.file_names)
-        self.tally.file, self.tally.line = name, 0
+        self.file, self.line = name, 0
 
-    def row(self, line: int) -> None:
-        """Begin a row."""
-        self.tally.row(line)
-
-    def again(self, place: int) -> None:
+    def again_at(self, place: int) -> None:
         """Return to a row that was used, to settle it again."""
         self.file_number, line = file_and_line(place)
-        self.tally.again(self.file_names[self.file_number - 1], line)
+        self.again(self.file_names[self.file_number - 1], line)
 
     def place(self) -> int:
         """Give the number of the place that is being read: file and line."""
-        return place_of(self.file_number, self.tally.line)
+        return place_of(self.file_number, self.line)
 
-    def where(self, place: int) -> str:
+    def place_name(self, place: int) -> str:
         """Name a place: file and line."""
         file, line = file_and_line(place)
         return f"{self.file_names[file - 1]}:{line}"
 
     def close(self) -> None:
         """Settle the jobs whose end was not read, when all files are."""
-        self._known_sets.clear()
-        self.open_jobs.close(self)
-
-    def use(self) -> None:
-        """Use the row."""
-        self.tally.use()
-
-    def set_aside(self, reason: str, node_s: float = 0.0) -> None:
-        """Leave the row unused."""
-        self.tally.set_aside(reason, node_s)
-
-    def note(self, name: str, *, count: int = 1, node_s: float = 0.0) -> None:
-        """Count something at the present place."""
-        self.tally.note(name, count=count, node_s=node_s)
+        self._check_clusters()
+        self.machine.known_sets.clear()
+        closed = self.open_jobs.close()
+        for job, end_s, restarted in closed.jobs:
+            if restarted:
+                self.note("restarted", where=self.place_name(job.place))
+            self.again_at(job.place)
+            self.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand, units=job.units)
+        if closed.lost_ends_s:
+            self.unuse("no_start", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
+            for end_s in closed.lost_ends_s:
+                self._doubt(None, end_s, 1)
+        same = self.machine.spellings()
+        if same:
+            first = next(iter(same))
+            self.note("node_spellings", count=len(same), where=f"{first} = {same[first]}")
+            self.stays.rename_nodes(self.machine.join(same))
+            self.outages.rename(same)
+        self.outages.rename(self.machine.known_as(self.outages.names))
 
     def seconds(self, text: str) -> float:
         """Seconds UTC of a time as written; ``ValueError`` if it is none."""
         return self.clock.seconds(text)
+
+    def is_other_cluster(self, cluster: str) -> bool:
+        """Whether a row is of a cluster that the options do not name; ``close`` refuses several if they name none."""
+        self._clusters.setdefault(cluster, self.where)
+        return self.options.cluster not in {None, *ALL_CLUSTERS, cluster}
+
+    def _check_clusters(self) -> None:
+        names, wanted = sorted(self._clusters), self.options.cluster
+        if wanted is None and len(names) > 1:
+            shown = ", ".join(names[:_MOST_CLUSTERS]) + (", ..." if len(names) > _MOST_CLUSTERS else "")
+            first = self._clusters[names[-1]]
+            raise BadInput(
+                f"records of {len(names)} clusters: {shown}",
+                where=first,
+                fix=f"choose one with --cluster; {READ_ALL}",
+            )
+        if wanted in ALL_CLUSTERS and wanted in names and len(names) > 1:
+            raise BadInput(f"one of the clusters is called '{wanted}'", where="--cluster", fix=READ_ALL)
+        if wanted and wanted not in ALL_CLUSTERS and wanted not in self._clusters:
+            fix = suggestion(wanted, names[:_MOST_CLUSTERS])
+            raise BadInput(f"no row is of the cluster '{wanted}'", where="--cluster", fix=fix)
 
     def observed(self, time_s: float) -> None:
         """Say that the records reach at least to this time."""
@@ -139,10 +154,9 @@ class RecordIntake:
 
     def name_node(self, name: str) -> None:
         """Say that the machine has this node, whether or not a job ever holds it."""
-        if not self._fixed:
-            self._places.setdefault(name, len(self._places))
+        self.machine.name(name)
 
-    def job(
+    def job(  # noqa: PLR0913 - all but four are options by name
         self,
         job: str,
         start_s: float | None,
@@ -153,40 +167,43 @@ class RecordIntake:
         queue: str = "",
         preempted: bool = False,
         expand: Callable[[str], Sequence[str]] = expand_set,
+        units: str = "",
     ) -> None:
         """Judge the row's job and settle the row.
 
         ``start_s`` is None if it never started, ``end_s`` is ``RUNNING`` or None if nothing is said of its end.
-        ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` says how many nodes where
-        no names are given.
+        ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` says how many nodes
+        there are, in place of names or besides them: then both must agree. 0 says nothing. ``units`` is what it held
+        where GPUs or cores are counted (``unit_sets.shares_of``).
         """
-        if start_s is None or end_s is None:
-            self.set_aside("never_started" if start_s is None else "no_end")
+        if start_s is None or end_s is None or not -math.inf < start_s < end_s:
+            reason = _why_no_stay(start_s, end_s, named=bool(nodes))
+            if reason in MAY_HAVE_RUN:
+                self._doubt(start_s, end_s, count or size_of(nodes, expand))
+            self.set_aside(reason)
             return
         held_s = end_s - start_s
-        if not (held_s > 0 and math.isfinite(start_s)):
-            self.set_aside(_why_no_time(start_s, held_s))
-            return
-        held = self._set_of(nodes, expand) if nodes and not self.options.counts else _NodeSet(count)
-        if held is None or not 0 <= held.size <= MOST_NODES:
-            self.set_aside("bad_nodes" if held is None else "bad_count")
-            return
-        reason = self._why_not(held, start_s, end_s, queue, named=bool(nodes))
+        held, reason = self.held_by(nodes, count, expand, units=units)
+        reason = reason or self._why_not(held, start_s, end_s, queue, named=bool(nodes))
         if reason:
+            size = held.size or (0 if reason == "bad_count" else min(count, MOST_NODES))
             if reason == "outside_window" and held_s != RUNNING:
                 self.stays.add_outside(job, start_s)
-            self.set_aside(reason, 0.0 if held_s == RUNNING else held_s * (held.size or min(count, MOST_NODES)))
+            if reason in MAY_HAVE_RUN:
+                self._doubt(start_s, end_s, max(size, held.unknown))
+            self.set_aside(reason, 0.0 if held_s == RUNNING else held_s * size)
             return
         self._note_job(held, held_s, preempted=preempted)
         self.use()
         self.observed(start_s if held_s == RUNNING else end_s)
-        self.stays.add(
-            start_s=start_s,
-            end_s=end_s,
-            node_set=self._number_of(held),
-            count=held.size,
-            job=job,
-            place=self.place(),
+        number = self.number_of(held)
+        self.stays.add(start_s=start_s, end_s=end_s, node_set=number, count=held.size, job=job, place=self.place())
+
+    def _doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
+        """Keep in mind that a job may have held nodes, one at least, from or to any time that is not known."""
+        begin_s = start_s if start_s is not None and math.isfinite(start_s) else -math.inf
+        self.doubtful_stays.add(
+            ROWS_ASIDE, begin_s, RUNNING if end_s is None or math.isnan(end_s) else end_s, max(1, nodes)
         )
 
     def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
@@ -194,7 +211,7 @@ class RecordIntake:
         self.has_states = True
         self.observed(time_s)
         for name in nodes:
-            if self._fixed and name not in self._places:
+            if self.machine.is_fixed and name not in self.machine.places:
                 self.note("unknown_nodes")
                 continue
             self.states.add(time_s, name, state)
@@ -212,8 +229,8 @@ class RecordIntake:
         At ``times`` the ``nodes``, which are places in ``node_names``, go to ``states``.
         """
         self.has_states = True
-        self.tally.use_many(rows)
-        wanted = [name for name in node_names if not self._fixed or name in self._places]
+        self.use_many(rows)
+        wanted = [name for name in node_names if not self.machine.is_fixed or name in self.machine.places]
         if len(wanted) < len(node_names):
             self.note("unknown_nodes", count=len(node_names) - len(wanted))
         place_of = {name: self.states.place(name) for name in wanted}
@@ -228,16 +245,27 @@ class RecordIntake:
         """
         if len(self.count_times) >= MOST_COUNTS:
             what = f"more than {MOST_COUNTS:,} counts"
-            raise BadInput(what, where=self.tally.where, fix="give a part of them, or fewer: one a minute will do")
+            raise BadInput(what, where=self.where, fix="give a part of them, or fewer: one a minute will do")
         self.observed(time_s)
         self.count_times.append(time_s)
         self.count_active.append(active)
         self.count_total.append(total)
 
-    def _why_not(self, held: _NodeSet, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
-        """Say why a job that held nodes for some time does not count; nothing if it does."""
-        if queue and queue in self._preemptible:
-            self.preemptible_seen.add(queue)
+    def is_preemptible(self, queue: str) -> bool:
+        """Whether the options name this partition, which is then known to exist."""
+        if not queue or queue not in self._preemptible:
+            return False
+        self.preemptible_seen.add(queue)
+        return True
+
+    def number_of(self, held: HeldNodes) -> int:
+        """Give the number of a node set that a job held, which it gets at its first use."""
+        if held.nodes:
+            held.number, held.nodes = self.stays.add_set(held.nodes, held.units), ()
+        return held.number
+
+    def _why_not(self, held: HeldNodes, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
+        if self.is_preemptible(queue):
             return "preemptible"
         if held.size == 0 or not (named or self.options.counts):
             return "other_nodes" if held.unknown else "no_nodes"
@@ -246,7 +274,7 @@ class RecordIntake:
             return "outside_window"
         return ""
 
-    def _note_job(self, held: _NodeSet, held_s: float, *, preempted: bool) -> None:
+    def _note_job(self, held: HeldNodes, held_s: float, *, preempted: bool) -> None:
         known_s = 0.0 if held_s == RUNNING else held_s
         if preempted:
             self.note("preempted_jobs", node_s=held.size * known_s)
@@ -255,39 +283,66 @@ class RecordIntake:
         if held.repeated:
             self.note("repeated_hosts", count=held.repeated)
 
-    def _set_of(self, text: str, expand: Callable[[str], Sequence[str]]) -> _NodeSet | None:
-        known = self._known_sets.get(text)
-        if known is not None:
-            return known
+    def held_by(
+        self,
+        nodes: str,
+        count: int,
+        expand: Callable[[str], Sequence[str]] = expand_set,
+        rows: int = 1,
+        units: str = "",
+    ) -> tuple[HeldNodes, str]:
+        """Return the nodes that rows with this node set and count hold; why they are not used, if so, and then none."""
+        if self.options.unit != NODE:
+            return self._units_held(nodes, count, expand, rows, units)
+        if not nodes or self.options.counts:
+            return (HeldNodes(count), "") if 0 <= count <= MOST_NODES else (HeldNodes(0), "bad_count")
+        if count and is_range_of(count, nodes):
+            self.note("number_ranges", count=rows)
+            nodes, expand = f"[{nodes}]", expand_set
+        held = self.machine.set_of(nodes, expand, count)
+        if held is None:
+            return HeldNodes(0), "bad_nodes"
+        if count and held.size + held.unknown != count:
+            return HeldNodes(0, held.size + held.unknown), "nodes_differ"
+        return held, ""
+
+    def _units_held(
+        self, nodes: str, count: int, expand: Callable[[str], Sequence[str]], rows: int, units: str
+    ) -> tuple[HeldNodes, str]:
+        """Return the GPUs or cores that rows hold, and how many of which node, as ``held_by`` returns nodes."""
         try:
-            names = expand(text)
+            total = unit_sets.total_of(units)
+            named = total and nodes and not self.options.counts
+            held = self.machine.shares_of(nodes, units, expand) if named else HeldNodes(total)
         except ValueError:
-            return None
-        places = self._places
-        written = list(dict.fromkeys(names))
-        if self._fixed:
-            nodes = [places[name] for name in written if name in places]
-        else:
-            nodes = [places.setdefault(name, len(places)) for name in written]
-            if len(places) > MOST_NODES:
-                raise BadInput(f"more than {MOST_NODES:,} different nodes", where=self.tally.where, fix="name --nodes")
-        self._known += len(text) + len(nodes)
-        if self._known > MOST_KNOWN:
-            self._known_sets.clear()
-            self._known = len(text) + len(nodes)
-        known = _NodeSet(len(nodes), len(written) - len(nodes), len(names) - len(written), nodes)
-        self._known_sets[text] = known
-        return known
-
-    def _number_of(self, held: _NodeSet) -> int:
-        if held.nodes:
-            held.number = self.stays.add_set(held.nodes)
-            held.nodes = ()
-        return held.number
+            return HeldNodes(0), "bad_nodes"
+        if not held.size + held.unknown:
+            return held, "no_units"
+        if held.size > MOST_NODES:
+            return HeldNodes(0), "bad_count"
+        if count and held.of_nodes and held.of_nodes != count:
+            return HeldNodes(0), "nodes_differ"
+        if held.assumed:
+            self.note(held.assumed, count=rows)
+        return held, ""
 
 
-def _why_no_time(start_s: float, held_s: float) -> str:
-    """Say why nothing was held; what is not finite comes from a reader that let it pass."""
-    if not math.isfinite(start_s) or math.isnan(held_s):
+def _why_no_stay(start_s: float | None, end_s: float | None, *, named: bool) -> str:
+    """Say why times, which are NaN where they cannot be read, tell of no stay on nodes; nothing if they do."""
+    if any(each is not None and math.isnan(each) for each in (start_s, end_s)):
         return "bad_time"
-    return "backwards" if held_s < 0 else "zero_length"
+    if start_s is None:
+        return "no_start" if end_s and end_s != RUNNING and named else "never_started"
+    if end_s is None:
+        return "no_end"
+    if not math.isfinite(start_s):
+        return "bad_time"
+    return "backwards" if end_s < start_s else "zero_length" if end_s == start_s else ""
+
+
+def size_of(nodes: str, expand: Callable[[str], Sequence[str]]) -> int:
+    """Return how many nodes a set has, or 0 if that cannot be read."""
+    try:
+        return len(set(expand(nodes))) if nodes else 0
+    except ValueError:
+        return 0

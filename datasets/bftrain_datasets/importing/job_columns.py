@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 MOST_PAIRS: Final = 1 << 27  # of a job and a node it held; half a gigabyte of memory
 _LINE_BITS: Final = 40
@@ -24,6 +21,8 @@ class StayColumns:
     """One row a job. ``end`` is infinite while it runs, ``sets`` tells its nodes, ``place`` its file and line.
 
     The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` says how many.
+    Where GPUs or cores are counted, ``set_units`` tells for each of these how many of the node's, or if it is negative
+    which one: -1 is the first.
     """
 
     start: NDArray[np.float64]
@@ -34,6 +33,7 @@ class StayColumns:
     count: NDArray[np.int32]
     set_offsets: NDArray[np.int64]
     set_nodes: NDArray[np.int32]
+    set_units: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -46,7 +46,14 @@ class StayColumns:
         A set may have been added twice, by two files or in another order. Each node has a number that looks random;
         those of a set are added, so that their order does not matter.
         """
-        mixed = _mixed(self.set_nodes.astype(np.uint64))
+        # Scatter numbers over all of 64 bits (the last steps of SplitMix64)
+        members = self.set_nodes.astype(np.uint64)
+        if self.set_units.size:
+            members += self.set_units.astype(np.int64).astype(np.uint64) << np.uint64(32)
+        mixed = (members + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
         sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)))
         keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last is for those without a set
         nameless = self.sets < 0
@@ -65,12 +72,12 @@ class JobStays:
         self._count = array("i")
         self._set_offsets = array("q", [0])
         self._set_nodes = array("i")
+        self._set_units = array("i")
         self._pairs = 0
         self._outside_job = array("q")
         self._outside_start = array("d")
 
     def __len__(self) -> int:
-        """Count the jobs."""
         return len(self._start)
 
     def keys(self) -> set[tuple[int, float, float]]:
@@ -86,20 +93,23 @@ class JobStays:
         """Give hash of the name and start of jobs that ended outside the window."""
         return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
-    def add_set(self, nodes: Sequence[int]) -> int:
-        """Give a set of nodes its number."""
+    def add_set(self, nodes: Sequence[int], units: Sequence[int] = ()) -> int:
+        """Give a set of nodes its number; ``units`` are what is held of each, where that is counted."""
         self._set_nodes.extend(nodes)
+        self._set_units.extend(units)
         self._set_offsets.append(len(self._set_nodes))
         return len(self._set_offsets) - 2
+
+    def rename_nodes(self, places: Sequence[int]) -> None:
+        """Give the node at each place the new one in ``places``."""
+        self._set_nodes = array(
+            "i", np.array(places, dtype=np.int32)[np.array(self._set_nodes, dtype=np.int64)].tolist()
+        )
 
     def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, place: int) -> None:
         """Add a job; ``end_s`` is infinite while it runs."""
         self._pairs += count if node_set >= 0 else 1  # a job without names takes memory once
-        if self._pairs > MOST_PAIRS:
-            raise BadInput(
-                f"more than {MOST_PAIRS:,} pairs of a job and a node",
-                fix="import it in parts: --window A..B reads only what falls into a part of the time",
-            )
+        self._check_pairs()
         self._start.append(start_s)
         self._end.append(end_s)
         self._sets.append(node_set)
@@ -107,26 +117,39 @@ class JobStays:
         self._job.append(key_of(job))
         self._place.append(place)
 
+    def add_many(
+        self,
+        *,
+        start: NDArray[np.float64],
+        end: NDArray[np.float64],
+        sets: NDArray[np.int32],
+        count: NDArray[np.int32],
+        job: NDArray[np.int64],
+        place: NDArray[np.int64],
+    ) -> None:
+        """Add jobs as columns; those without a node set have -1, and memory for one pair each."""
+        self._pairs += int(np.where(sets >= 0, count, 1).sum())
+        self._check_pairs()
+        for times, seconds in ((self._start, start), (self._end, end)):
+            times.frombytes(seconds.tobytes())
+        for numbers, more in ((self._sets, sets), (self._count, count), (self._job, job), (self._place, place)):
+            numbers.frombytes(more.tobytes())
+
+    def _check_pairs(self) -> None:
+        if self._pairs > MOST_PAIRS:
+            raise BadInput(
+                f"more than {MOST_PAIRS:,} pairs of a job and a node",
+                fix="import it in parts: --window A..B reads only what falls into a part of the time",
+            )
+
     def columns(self) -> StayColumns:
-        """Give all that was added."""
-        return StayColumns(
-            start=np.array(self._start, dtype=np.float64),
-            end=np.array(self._end, dtype=np.float64),
-            sets=np.array(self._sets, dtype=np.int32),
-            job=np.array(self._job, dtype=np.int64),
-            place=np.array(self._place, dtype=np.int64),
-            count=np.array(self._count, dtype=np.int32),
-            set_offsets=np.array(self._set_offsets, dtype=np.int64),
-            set_nodes=np.array(self._set_nodes, dtype=np.int32),
-        )
+        """Give all that was added, without a copy: nothing can be added any more."""
+        columns: tuple[array[Any], ...] = (self._start, self._end, self._sets, self._job, self._place, self._count)
+        return StayColumns(*map(_shared, (*columns, self._set_offsets, self._set_nodes, self._set_units)))
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scatter numbers over all of 64 bits (the last steps of SplitMix64)."""
-    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+def _shared(column: array[Any]) -> NDArray[Any]:
+    return np.frombuffer(column, dtype=column.typecode) if column else np.array(column)
 
 
 def key_of(job: str) -> int:

@@ -7,27 +7,25 @@ changes. Of ``total`` nodes the others are idle; nodes beyond ``total`` are down
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain.node_units import NODE, in_words_of, slot_name
 from bftrain.nodesets import MOST_NODES
-from bftrain_datasets.importing.occupancy import observed
-from bftrain_datasets.importing.repeated_jobs import any_running, first_reports
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.occupancy import any_running, first_reports, observed
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
-from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, POLL_GAP, curve_of
 
 MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is made
 UNKNOWN_TOTAL: Final = -1  # where a count does not say how many nodes there are
 _REGULAR: Final = 0.9  # part of the gaps between counts that must be alike before longer ones are doubtful
 _POLL_GAP: Final = 3  # times the usual interval
+_ROUNDING: Final = 1e-9  # of a quotient that should be whole
 _NAME_DIGITS: Final = 4
 
 
@@ -51,11 +49,43 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
         steps = _cut(_of_series(intake), intake)
         largest = int(max(steps.active.max(), steps.total.max()))
     else:
-        steps = _of_jobs(intake)
+        # Add the sizes of all jobs that run at one time
+        jobs, keep = first_reports(intake)
+        begin_s, end_s = observed(jobs, keep, intake)
+        runs_on = any_running(jobs, keep)
+        keep &= (jobs.start < end_s) & (jobs.end > begin_s)
+        start = np.maximum(jobs.start[keep], begin_s)
+        ends = jobs.end[keep]
+        inside = ends < end_s
+        count = jobs.count[keep].astype(np.int64)
+        times = np.concatenate(([begin_s], start, ends[inside]))
+        change = np.concatenate(([0], count, -count[inside]))
+        order = np.argsort(times, kind="stable")
+        times, active = times[order], np.cumsum(change[order])
+        if intake.cores_per_node > 1:  # as many nodes as the cores in use fill
+            active = np.ceil(active / intake.cores_per_node - _ROUNDING).astype(np.int64)
+        last = np.append(times[1:] != times[:-1], [True])
+        steps = _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
         largest = int(steps.active.max())
     names = _names(intake, largest)
-    steps = _within_capacity(steps, len(names), intake)
-    intake.tally.note("which_unknown", count=len(steps.times), where="")
+    # Cut counts off at the number of nodes that there are, and say how often that happens
+    capacity = len(names)
+    reported = np.where(steps.total < 0, capacity, steps.total)
+    total = np.minimum(reported, capacity)
+    over = np.maximum(steps.active, reported) - total
+    active = np.minimum(steps.active, total)
+    places = np.flatnonzero(over > 0)
+    if places.size:
+        lasting = np.diff(steps.times, append=steps.end_s)
+        intake.note(
+            "over_capacity",
+            count=int(places.size),
+            node_s=float((over * lasting)[places].sum()),
+            where=f"at {time_formats.time_text(steps.times[places[0]])}",
+        )
+        intake.doubtful.append(curve_of(OVER_CAPACITY, steps.times, np.maximum(over, 0), capacity))
+    steps = replace(steps, active=active, total=total)
+    intake.note("which_unknown", count=len(steps.times), where="")
     if not intake.count_times:
         _note_censored(steps, len(names), intake)
     return _expanded(steps, names, intake.file_names[0])
@@ -64,59 +94,34 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
 def _of_series(intake: RecordIntake) -> _Steps:
     """Sort the counts; of several at one time the last one holds."""
     times = np.array(intake.count_times, dtype=np.float64)
-    _note_order(times, intake)
+    falls = np.flatnonzero(np.diff(times) < 0) + 1
+    if falls.size:
+        intake.note("unsorted", count=int(falls.size), where=f"at {time_formats.time_text(times[falls[0]])}")
     order = np.argsort(times, kind="stable")
     times = times[order]
     last = np.append(times[1:] != times[:-1], [True])
     if not last.all():
         first_s = float(times[~last][0])
-        intake.tally.unuse("superseded", f"at {time_formats.time_text(first_s)}", int((~last).sum()), 0.0)
+        intake.unuse("superseded", f"at {time_formats.time_text(first_s)}", int((~last).sum()), 0.0)
     active = np.array(intake.count_active, dtype=np.int64)[order][last]
     total = np.array(intake.count_total, dtype=np.int64)[order][last]
     steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))
-    _note_gaps(steps, intake)
+    # Count the gaps in a series that otherwise goes on at one pace
+    gaps = np.diff(steps.times)
+    if gaps.size != 0:
+        usual = float(np.median(gaps))
+        long = np.flatnonzero(gaps > _POLL_GAP * usual)
+        if long.size and float(np.mean(np.abs(gaps - usual) <= usual / 10)) >= _REGULAR:
+            node_s = float((gaps[long] * np.maximum(steps.total[long], steps.active[long])).sum())
+            where = f"at {time_formats.time_text(steps.times[long[0]])}"
+            for place in long.tolist():
+                begin_s, end_s = float(steps.times[place]), float(steps.times[place + 1])
+                intake.doubtful_stays.add(POLL_GAP, begin_s, end_s, MOST_NODES)
+            intake.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
     return steps
 
 
-def _note_order(times: NDArray[np.float64], intake: RecordIntake) -> None:
-    falls = np.flatnonzero(np.diff(times) < 0) + 1
-    if falls.size:
-        intake.tally.note("unsorted", count=int(falls.size), where=f"at {time_formats.time_text(times[falls[0]])}")
-
-
-def _note_gaps(steps: _Steps, intake: RecordIntake) -> None:
-    """Count the gaps in a series that otherwise goes on at one pace."""
-    gaps = np.diff(steps.times)
-    if gaps.size == 0:
-        return
-    usual = float(np.median(gaps))
-    long = np.flatnonzero(gaps > _POLL_GAP * usual)
-    if long.size and float(np.mean(np.abs(gaps - usual) <= usual / 10)) >= _REGULAR:
-        node_s = float((gaps[long] * np.maximum(steps.total[long], steps.active[long])).sum())
-        where = f"at {time_formats.time_text(steps.times[long[0]])}"
-        intake.tally.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
-
-
-def _of_jobs(intake: RecordIntake) -> _Steps:
-    """Add the sizes of all jobs that run at one time."""
-    jobs, keep = first_reports(intake)
-    begin_s, end_s = observed(jobs, keep, intake)
-    runs_on = any_running(jobs, keep)
-    keep &= (jobs.start < end_s) & (jobs.end > begin_s)
-    start = np.maximum(jobs.start[keep], begin_s)
-    ends = jobs.end[keep]
-    inside = ends < end_s
-    count = jobs.count[keep].astype(np.int64)
-    times = np.concatenate(([begin_s], start, ends[inside]))
-    change = np.concatenate(([0], count, -count[inside]))
-    order = np.argsort(times, kind="stable")
-    times, active = times[order], np.cumsum(change[order])
-    last = np.append(times[1:] != times[:-1], [True])
-    return _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
-
-
 def _cut(steps: _Steps, intake: RecordIntake) -> _Steps:
-    """Keep what lies in the window."""
     begin_s, end_s = intake.options.window
     low = steps.times[0] if begin_s is None else max(begin_s, float(steps.times[0]))
     high = steps.end_s if end_s is None else min(end_s, steps.end_s)
@@ -138,40 +143,47 @@ def _cut(steps: _Steps, intake: RecordIntake) -> _Steps:
 def _names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
     """Name as many nodes as the options say, or the records, or else as were seen at once."""
     options = intake.options
+    if options.unit != NODE:
+        return _slot_names(intake, largest)
     if options.nodes is not None:
         return options.nodes
     count = options.node_count or intake.capacity
     if not count:
         count = max(1, largest)
         done = f"the largest number seen is taken: {count:,}"
-        intake.tally.note("nodes_inferred", count=count, where="", done=done)
+        intake.note("nodes_inferred", count=count, where="", done=done)
     if count > MOST_NODES:
         raise BadInput(
             f"a machine of {count:,} nodes is beyond the limit of {MOST_NODES:,}",
             where=intake.file_names[0],
             fix="say with --nodes how many nodes there are",
         )
+    return _numbered(count)
+
+
+def _numbered(count: int) -> tuple[str, ...]:
     digits = max(_NAME_DIGITS, len(str(count)))
     return tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
 
 
-def _within_capacity(steps: _Steps, capacity: int, intake: RecordIntake) -> _Steps:
-    """Cut counts off at the number of nodes that there are, and say how often that happens."""
-    reported = np.where(steps.total < 0, capacity, steps.total)
-    total = np.minimum(reported, capacity)
-    over = np.maximum(steps.active, reported) - total
-    active = np.minimum(steps.active, total)
-    places = np.flatnonzero(over > 0)
-    if places.size:
-        lasting = np.diff(steps.times, append=steps.end_s)
-        intake.tally.note(
-            "over_capacity",
-            count=int(places.size),
-            node_s=float((over * lasting)[places].sum()),
-            where=f"at {time_formats.time_text(steps.times[places[0]])}",
-        )
-        intake.doubtful.append(curve_of(OVER_CAPACITY, steps.times, np.maximum(over, 0), capacity))
-    return replace(steps, active=active, total=total)
+def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
+    """Name the GPUs or cores of as many nodes as the options say, or the records, or else as were seen at once."""
+    options = intake.options
+    each = options.node_units
+    if each is None:
+        what = f"the records do not tell how many {in_words_of(options.unit, 'nodes')} a node has"
+        raise BadInput(what, where=intake.file_names[0], fix=f"say so with --node-{options.unit}s N")
+    names = options.nodes
+    if names is None:
+        count = options.node_count or intake.capacity or 0
+        if not count:
+            count = max(1, -(-largest // each))
+            intake.note("nodes_inferred", count=count, where="", done=f"the fewest that fit are taken: {count:,}")
+        names = _numbered(count)
+    if len(names) * each > MOST_NODES:
+        what = f"{len(names) * each:,} of them are beyond the limit of {MOST_NODES:,}"
+        raise BadInput(what, where=f"--unit {options.unit}", fix="say with --nodes how many nodes there are")
+    return tuple(slot_name(name, options.unit, slot) for name in names for slot in range(each))
 
 
 def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None:
@@ -185,42 +197,31 @@ def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None
     if node_s > 0:
         done = "idle after the last start counts as idle"
         where = f"at {time_formats.time_text(float(steps.times[first]))}"
-        intake.tally.note("censored_end", count=int(idle.max()), node_s=node_s, where=where, done=done)
+        intake.note("censored_end", count=int(idle.max()), node_s=node_s, where=where, done=done)
 
 
 def _expanded(steps: _Steps, names: tuple[str, ...], where: str) -> EventLog:
-    """Turn steps into the changes of numbered nodes."""
-    low, high, states = _ranges(steps, len(names))
-    sizes = high - low
-    if int(sizes.sum()) > MOST_CHANGES:
-        raise BadInput(
-            f"the counts lead to more than {MOST_CHANGES:,} changes of nodes",
-            where=where,
-            fix="import it in parts: --window A..B reads only what falls into a part of the time",
-        )
-    counts = sizes.sum(axis=1)
+    counts, nodes, states = _changes_of(steps, len(names), where)
     kept = counts > 0
     kept[0] = True
-    low, states, sizes = low.ravel(), states.ravel(), sizes.ravel()
-    nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the place of each change, soon the node in its range
-    nodes += np.repeat((low - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
     return EventLog(
         node_names=names,
         times=steps.times[kept],
         offsets=np.concatenate(([0], np.cumsum(counts[kept]))),
         nodes=nodes,
-        states=np.repeat(states, sizes),
+        states=states,
         end_s=steps.end_s,
     )
 
 
-def _ranges(steps: _Steps, capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
-    """For each step three ranges of nodes that change: where each begins and ends, and what they become.
-
-    Nodes between the old and the new ``active`` become busy; or idle, and down from ``total`` on. Nodes between the
-    old and the new ``total`` that are not among these become idle or down. The ranges are in order, as ``active``
-    never exceeds ``total``. Before the first step all nodes are busy.
-    """
+def _changes_of(
+    steps: _Steps, capacity: int, where: str
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]:
+    """Return how many nodes change at each step, which, and what they become."""
+    # For each step three ranges of nodes that change: where each begins and ends, and what they become. Nodes between
+    # the old and the new ``active`` become busy; or idle, and down from ``total`` on. Nodes between the old and the
+    # new ``total`` that are not among these become idle or down. The ranges are in order, as ``active`` never exceeds
+    # ``total``. Before the first step all nodes are busy.
     active, total = steps.active, steps.total
     before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (active, total))
     low, high = np.minimum(active, before), np.maximum(active, before)
@@ -228,8 +229,19 @@ def _ranges(steps: _Steps, capacity: int) -> tuple[NDArray[np.int64], NDArray[np
     middle = np.where(rises, high, np.clip(total, low, high))
     last = np.maximum(np.maximum(total, before_total), high)
     beyond = np.maximum(np.minimum(total, before_total), high)
-    ends = np.stack((middle, high, last), axis=1)
-    become = np.full(ends.shape, DOWN, dtype=np.int8)
+    lows, highs = np.stack((low, middle, beyond), axis=1), np.stack((middle, high, last), axis=1)
+    become = np.full(highs.shape, DOWN, dtype=np.int8)
     become[:, 0] = np.where(rises, BUSY, IDLE)
     become[total > before_total, 2] = IDLE
-    return np.stack((low, middle, beyond), axis=1), ends, become
+    sizes = highs - lows
+    if int(sizes.sum()) > MOST_CHANGES:
+        raise BadInput(
+            f"the counts lead to more than {MOST_CHANGES:,} changes of nodes",
+            where=where,
+            fix="import it in parts: --window A..B reads only what falls into a part of the time",
+        )
+    counts = sizes.sum(axis=1)
+    sizes = sizes.ravel()
+    nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the place of each change, soon the node in its range
+    nodes += np.repeat((lows.ravel() - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
+    return counts, nodes, np.repeat(become.ravel(), sizes)

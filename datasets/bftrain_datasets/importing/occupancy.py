@@ -1,63 +1,164 @@
-"""From jobs to a log: a node is busy while any job holds it, and idle between."""
+"""From jobs to a log: each job counts once, and a node is busy while any job holds it, and idle between."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain.node_units import NODE
 from bftrain.nodesets import natural_order
-from bftrain_datasets.importing.repeated_jobs import any_running, first_reports
+from bftrain_datasets.importing.held_spans import HeldSpans, latest_ends, spans_by_node
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.job_columns import StayColumns, files_of
+from bftrain_datasets.importing.node_slots import NodeSlots
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import BUSY, IDLE
+from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+_NAMELESS: Final = hash("")  # jobs without a name are no one job
 
-    from numpy.typing import NDArray
 
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.job_columns import StayColumns
-    from bftrain_datasets.log.eventlog import EventLog
+def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
+    """Give all jobs, and which of them to keep so that each stay on its nodes counts once."""
+    jobs = intake.stays.columns()
+    keep = np.ones(jobs.start.size, dtype=np.bool_)
+    held = jobs.set_keys()
+    # Keep one of the jobs that agree in name, times and nodes; those of other files are no doubt
+    order = np.lexsort((jobs.place, held, jobs.end, jobs.start, jobs.job))
+    same = np.flatnonzero(_like_before(order, jobs.job, jobs.start, jobs.end, held))
+    again = order[same]
+    elsewhere = files_of(jobs.place[again]) != files_of(jobs.place[order[same - 1]])
+    keep[again] = False
+    _unuse("duplicate", again[~elsewhere], jobs, intake)
+    # Drop jobs that ran when their row was written, if another has the same start and nodes, and an end
+    order, runs = _runs(jobs, keep, held)
+    over = order[runs & (_like_before(order, jobs.job, jobs.start, held) | _ended_outside(order, jobs, intake))]
+    keep[over] = False
+    _unuse("told_before", np.concatenate((again[elsewhere], over)), jobs, intake)
+    # End jobs that run by one file, and start again later by another, as after a requeue
+    order, runs = _runs(jobs, keep)
+    now, later = order[:-1], order[1:]
+    on = runs[:-1] & (jobs.job[now] == jobs.job[later]) & (jobs.start[now] < jobs.start[later])
+    on &= files_of(jobs.place[now]) != files_of(jobs.place[later])
+    now, later = now[on], later[on]
+    if now.size:
+        intake.note("restarted", count=int(now.size), where=intake.place_name(int(jobs.place[now].min())))
+        end = jobs.end.copy()
+        end[now] = jobs.start[later]
+        jobs = replace(jobs, end=end)
+    running = np.flatnonzero(keep & np.isinf(jobs.end))
+    if running.size:
+        first = intake.place_name(int(jobs.place[running].min()))
+        intake.note("still_running", count=int(running.size), where=first)
+    # Count rows that are sorted neither by start nor by end, where one row tells of both
+    falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
+    if falls.size and not intake.open_jobs.any_begun:
+        intake.note("unsorted", count=int(falls.size), where=intake.place_name(int(jobs.place[falls[0]])))
+    return jobs, keep
+
+
+def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
+    """Whether any job still runs where the records end."""
+    return bool(np.isinf(jobs.end[keep]).any())
+
+
+def _runs(
+    jobs: StayColumns, keep: NDArray[np.bool_], *keys: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Give the rows of all jobs that seem to run, by name and start and then ``keys``, and which rows say so."""
+    running = keep & np.isinf(jobs.end) & (jobs.job != _NAMELESS)
+    rows = np.flatnonzero(keep & np.isin(jobs.job, jobs.job[running]))
+    order = rows[np.lexsort((jobs.end[rows], *(key[rows] for key in keys), jobs.start[rows], jobs.job[rows]))]
+    return order, running[order]
+
+
+def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> NDArray[np.bool_]:
+    """Say of which of these jobs another row, outside the window, tells that they have ended."""
+    job, start = intake.stays.outside()
+    among = np.isin(job, jobs.job[rows])
+    known = set(zip(job[among].tolist(), start[among].tolist(), strict=True))
+    pairs = zip(jobs.job[rows].tolist(), jobs.start[rows].tolist(), strict=True)
+    return np.array([pair in known for pair in pairs], dtype=np.bool_)
+
+
+def _like_before(order: NDArray[np.int64], *columns: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Say for each row, in this order, whether all columns are as in the row before."""
+    same = np.ones(order.size, dtype=np.bool_)
+    same[:1] = False
+    for column in columns:
+        ordered = column[order]
+        same[1:] &= ordered[1:] == ordered[:-1]
+    return same
+
+
+def _unuse(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> None:
+    if rows.size == 0:
+        return
+    held_s = jobs.end[rows] - jobs.start[rows]
+    known = np.isfinite(held_s)
+    node_s = float((held_s * jobs.count[rows])[known].sum())
+    intake.unuse(reason, intake.place_name(int(jobs.place[rows].min())), int(rows.size), node_s)
+
 
 CENSORED_FROM: Final = 0.01  # of the span; a dump of all jobs has its first end soon after its first start
 CENSORED_FROM_S: Final = 3600.0
-_PAIRS_AT_ONCE: Final = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """Every (job, node) of a part of the nodes, ordered by node and then by start; ``row`` tells the job."""
-
-    node: NDArray[np.int32]
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    row: NDArray[np.int64]
 
 
 def log_from_jobs(intake: RecordIntake) -> EventLog:
     """Build the log of a machine whose jobs the intake collected."""
     jobs, keep = first_reports(intake)
+    slots = None
+    if intake.options.unit != NODE and keep.any():
+        slots = NodeSlots.of(jobs, keep, _node_order(intake).tolist(), intake)
     begin_s, end_s = observed(jobs, keep, intake)
-    names = intake.node_names
-    order = _node_order(intake)
-    builder = LogBuilder(names[place] for place in order.tolist())
-    place_of = np.empty(len(names), dtype=np.int32)
-    place_of[order] = np.arange(len(names), dtype=np.int32)
+    pieces: Iterable[HeldSpans]
+    if slots is not None:
+        names, place_of = slots.names, np.arange(len(slots.names), dtype=np.int32)
+        pieces = slots.spans(begin_s, end_s, intake)
+    else:
+        order = _node_order(intake)
+        names = [intake.node_names[place] for place in order.tolist()]
+        place_of = np.empty(len(names), dtype=np.int32)
+        place_of[order] = np.arange(len(names), dtype=np.int32)
+        pieces = spans_by_node(jobs, keep, begin_s, end_s, len(names))
+    builder = LogBuilder(names)
     everyone = np.arange(len(names), dtype=np.int32)
     builder.add_columns(np.full(len(names), begin_s), everyone, np.full(len(names), IDLE, dtype=np.int8))
     last = np.full(len(names), -np.inf)
-    for held in _by_nodes(jobs, keep, begin_s, end_s, len(names)):
-        node, start, end = _merged(held, jobs, intake)
+    for held in pieces:
+        if held.node.size == 0:
+            node, start, end = held.node, held.start, held.end
+        else:
+            group = np.cumsum(np.concatenate(([0], held.node[1:] != held.node[:-1])))
+            reach = latest_ends(group, held.end)
+            _note_overlaps(held, reach, jobs, intake)
+            new_node = np.ones(held.node.size, dtype=np.bool_)
+            new_node[1:] = held.node[1:] != held.node[:-1]
+            gap = np.ones(held.node.size, dtype=np.bool_)
+            gap[1:] = held.start[1:] > reach[:-1]
+            touching = np.flatnonzero(~new_node[1:] & (held.start[1:] == reach[:-1])) + 1
+            if touching.size:
+                first = intake.place_name(int(jobs.place[held.row[touching[0]]]))
+                intake.note("back_to_back", count=int(touching.size), where=first)
+            firsts = np.flatnonzero(new_node | gap)
+            lasts = np.append(firsts[1:], held.node.size) - 1
+            node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
         np.maximum.at(last, node, end)
         nodes = place_of[node]
         builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))
         ends_inside = end < end_s
         builder.add_columns(end[ends_inside], nodes[ends_inside], np.full(int(ends_inside.sum()), IDLE, dtype=np.int8))
-    _note_end(last, intake, end_s, runs_on=any_running(jobs, keep))
+    # Count what is idle after each node's last job, unless the records or the options reach to the end
+    held = np.isfinite(last)
+    tail_s = float((end_s - last[held]).sum())
+    if intake.options.window[1] is None and not any_running(jobs, keep) and tail_s > 0:
+        where = f"at {time_formats.time_text(float(last[held].min()))}"
+        intake.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)
     return builder.build(begin_s=begin_s, end_s=end_s)
 
 
@@ -66,7 +167,7 @@ def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
     names = intake.node_names
     if intake.options.nodes is not None:
         return np.arange(len(names))
-    intake.tally.note("nodes_inferred", count=len(names), where="")
+    intake.note("nodes_inferred", count=len(names), where="")
     return np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])), dtype=np.int64)
 
 
@@ -91,19 +192,22 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
 
 
 def _nothing(intake: RecordIntake) -> BadInput:
-    aside = intake.tally.aside
+    aside = intake.aside
     where = ", ".join(intake.file_names[:3])
     if aside["no_nodes"] and not aside["bad_nodes"] and not intake.options.counts:
         return BadInput(
             "no job names its nodes, so it is not known which were idle",
             where=where,
-            fix="of SWF logs bftrain schedule simulates which; --counts reads how many nodes were busy",
+            fix=f"of SWF logs bftrain schedule simulates which: bftrain schedule {where} -o DIR writes DIR/idle.npz; "
+            "--counts reads how many nodes were busy",
         )
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window
     if aside["outside_window"]:
         edges = ("" if edge_s is None else time_formats.time_text(edge_s) for edge_s in (begin_s, end_s))
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
+    if aside["bad_time"]:
+        fix = f"write times as epochs or as 2020-09-13T12:26:40, the year first; {fix}"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
     return BadInput(f"no row tells of a node that was held: {reasons}", where=where, fix=fix)
 
@@ -119,10 +223,10 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
     before = known_s - first
     if known_s >= end_s or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S):  # one lone job is no dump
         return first
-    intake.tally.note(
+    intake.note(
         "censored_start",
         count=int((start < known_s).sum()),
-        node_s=before * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
+        node_s=before * intake.size,
         where=f"at {time_formats.time_text(first)}",
         done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
     )
@@ -149,81 +253,17 @@ def _end(
         return last_s
     if after <= max(CENSORED_FROM * (last_s - begin_s), CENSORED_FROM_S) or after > (last_s - begin_s) / 2:
         return last_s  # where half of the time would be left out, there are a few jobs and no dump
-    intake.tally.note(
+    intake.note(
         "cut_end",
         count=int((end > started_s).sum()),
-        node_s=after * (len(intake.node_names) or intake.options.node_count or intake.capacity or 0),
+        node_s=after * intake.size,
         where=f"at {time_formats.time_text(started_s)}",
         done=f"left out: the log ends when the last job starts, {after / 3600:,.1f} h before the last end",
     )
     return started_s
 
 
-def _by_nodes(
-    jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
-) -> Iterator[_Held]:
-    """Give every (job, node) within the time observed, some nodes at a time so that memory stays small."""
-    rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
-    sizes = np.diff(jobs.set_offsets)
-    weight = np.zeros(node_count, dtype=np.int64)
-    uses = np.bincount(jobs.sets[rows], minlength=sizes.size)
-    np.add.at(weight, jobs.set_nodes, np.repeat(uses, sizes))
-    part = np.cumsum(weight) // _PAIRS_AT_ONCE
-    for number in np.unique(part).tolist():
-        low, high = np.searchsorted(part, [number, number + 1]).tolist()
-        yield _held_by(jobs, rows, low, high, begin_s, end_s)
-
-
-def _held_by(jobs: StayColumns, rows: NDArray[np.int64], low: int, high: int, begin_s: float, end_s: float) -> _Held:
-    """Pairs of a job and one of the nodes from ``low`` to ``high``."""
-    inside = (jobs.set_nodes >= low) & (jobs.set_nodes < high)
-    nodes = jobs.set_nodes[inside]
-    offsets = np.concatenate(([0], np.cumsum(inside)))[jobs.set_offsets]
-    sets = jobs.sets[rows]
-    counts = np.diff(offsets)[sets]
-    row = np.repeat(rows, counts)
-    firsts = np.repeat(offsets[sets] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-    node = nodes[firsts + np.arange(row.size)]
-    start = np.maximum(jobs.start[row], begin_s)
-    end = np.minimum(jobs.end[row], end_s)
-    order = np.lexsort((start, node))
-    return _Held(node[order], start[order], end[order], row[order])
-
-
-def _merged(
-    held: _Held, jobs: StayColumns, intake: RecordIntake
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """Join stays of one node that overlap or touch: node, start and end of each time that it is busy."""
-    if held.node.size == 0:
-        return held.node, held.start, held.end
-    reach = _running_end(held)
-    _note_overlaps(held, reach, jobs, intake)
-    new_node = np.ones(held.node.size, dtype=np.bool_)
-    new_node[1:] = held.node[1:] != held.node[:-1]
-    gap = np.ones(held.node.size, dtype=np.bool_)
-    gap[1:] = held.start[1:] > reach[:-1]
-    touching = np.flatnonzero(~new_node[1:] & (held.start[1:] == reach[:-1])) + 1
-    if touching.size:
-        first = intake.where(int(jobs.place[held.row[touching[0]]]))
-        intake.tally.note("back_to_back", count=int(touching.size), where=first)
-    firsts = np.flatnonzero(new_node | gap)
-    lasts = np.append(firsts[1:], held.node.size) - 1
-    return held.node[firsts], held.start[firsts], reach[lasts]
-
-
-def _running_end(held: _Held) -> NDArray[np.float64]:
-    """For each stay the latest end of it and all before it on the same node.
-
-    Ends are replaced by their rank and lifted node by node, so that one running maximum serves all nodes.
-    """
-    values, rank = np.unique(held.end, return_inverse=True)
-    group = np.cumsum(np.concatenate(([0], held.node[1:] != held.node[:-1])))
-    lift = group * values.size
-    reach: NDArray[np.float64] = values[np.maximum.accumulate(lift + rank) - lift]
-    return reach
-
-
-def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake) -> None:
+def _note_overlaps(held: HeldSpans, reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake) -> None:
     """Count stays that begin while the node is still held: by another job, or by the same one."""
     over = np.flatnonzero((held.node[1:] == held.node[:-1]) & (held.start[1:] < reach[:-1])) + 1
     if over.size == 0:
@@ -232,14 +272,5 @@ def _note_overlaps(held: _Held, reach: NDArray[np.float64], jobs: StayColumns, i
     twice = jobs.job[held.row[over]] == jobs.job[held.row[over - 1]]
     for name, these in (("shared", ~twice), ("held_twice", twice)):
         if these.any():
-            first = intake.where(int(jobs.place[held.row[over[these][0]]]))
-            intake.tally.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
-
-
-def _note_end(last: NDArray[np.float64], intake: RecordIntake, end_s: float, *, runs_on: bool) -> None:
-    """Count what is idle after each node's last job, unless the records or the options reach to the end."""
-    held = np.isfinite(last)
-    tail_s = float((end_s - last[held]).sum())
-    if intake.options.window[1] is None and not runs_on and tail_s > 0:
-        where = f"at {time_formats.time_text(float(last[held].min()))}"
-        intake.tally.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)
+            first = intake.place_name(int(jobs.place[held.row[over[these][0]]]))
+            intake.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)

@@ -1,24 +1,24 @@
-"""Jobs of which the records tell start and end in different rows, which may even stand in different files."""
+"""What records tell in several rows: starts and ends of jobs, in any files; and when single nodes are out and back."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bftrain.node_units import NODE, node_of
 from bftrain.nodesets import expand as expand_set
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.job_columns import key_of
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, NodeState
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.importing.findings import FindingsTally
-
+MOST_WAITING: Final = 1 << 17  # jobs whose queue is remembered until they start
 MOST_ENDED: Final = 1 << 14  # jobs that are remembered for a while after they ended
 SAME_START_S: Final = 60.0  # by which two records of one start may differ
 
@@ -39,33 +39,18 @@ class OpenJob:
     may_end_s: float | None = None
     restarted: bool = False
     expand: Callable[[str], Sequence[str]] = expand_set
+    units: str = ""
 
 
-class JobSink(Protocol):
-    """Takes in jobs that are known as a whole: the intake of an import."""
+class ClosedJobs(NamedTuple):
+    """Jobs open when all records were read, each with its end and whether it began again before that was read.
 
-    tally: FindingsTally
+    ``lost_ends_s`` are the ends of jobs whose start no record tells; ``place`` is that of the first.
+    """
 
-    def where(self, place: int) -> str:
-        """Return the name of a place: file and line."""
-        ...
-
-    def again(self, place: int) -> None:
-        """Return to a row that was read before."""
-        ...
-
-    def job(
-        self,
-        job: str,
-        start_s: float | None,
-        end_s: float | None,
-        nodes: str,
-        *,
-        queue: str = ...,
-        expand: Callable[[str], Sequence[str]] = ...,
-    ) -> None:
-        """Take in one job."""
-        ...
+    jobs: list[tuple[OpenJob, float, bool]]
+    lost_ends_s: Sequence[float]
+    place: int
 
 
 class OpenJobTable:
@@ -83,6 +68,7 @@ class OpenJobTable:
         self._by_name: dict[str, dict[str, None]] = {}
         self._unended: list[OpenJob] = []  # started again without a record of their end
         self._ended: dict[str, None] = {}
+        self._waiting: dict[str, str] = {}
         self._end_job = array("q")
         self._end_s = array("d")
         self._end_start = array("d")
@@ -98,6 +84,16 @@ class OpenJobTable:
         found = self._open.get(name)
         keys = dict.fromkeys(self._by_name.get(name, ()))
         return [self._open[key] for key in keys] or ([found] if found else [])
+
+    def wait(self, job: str, queue: str) -> None:
+        """Remember the queue of a job that was submitted."""
+        if len(self._waiting) >= MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        self._waiting[job] = queue
+
+    def queue_of(self, job: str) -> str | None:
+        """Give the queue in which a job waited, or None if its submission was not read."""
+        return self._waiting.get(job)
 
     def begin(self, job: OpenJob) -> bool:
         """Keep a job that starts; False if that start is known already."""
@@ -143,19 +139,24 @@ class OpenJobTable:
         self._end_place.append(place)
         self._end_counts.append(counts)
 
-    def close(self, intake: JobSink) -> None:
-        """Tell the intake of the jobs that are left: they still run, unless an end that was read earlier fits."""
+    def close(self) -> ClosedJobs:
+        """Give the jobs that are left: they still run, unless an end that was read earlier fits."""
         matched = np.zeros(len(self._end_s), dtype=np.bool_)
-        if self._open or self._unended:
-            ends = self._ends_by_job()
-            for job in (*self._unended, *self._open.values()):
-                self._settle(job, ends, matched, intake)
+        left = [*self._unended, *self._open.values()]
+        closed: list[tuple[OpenJob, float, bool]] = []
+        if left:
+            wanted = {key_of(name) for job in left for name in (job.job, *job.also)}
+            among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
+            ends: dict[int, list[int]] = {}  # the numbers of the ends that were recorded for each of these jobs
+            for number in np.flatnonzero(among).tolist():
+                ends.setdefault(self._end_job[number], []).append(number)
+            closed = [found for job in left if (found := self._end_of(job, ends, matched)) is not None]
         self._open.clear()
         self._unended.clear()
         lost = np.flatnonzero(~matched & np.array(self._end_counts, dtype=np.bool_))
-        if lost.size:
-            where = intake.where(self._end_place[int(lost[0])])
-            intake.tally.unuse("no_start", where, int(lost.size), 0.0)
+        return ClosedJobs(
+            closed, np.array(self._end_s)[lost].tolist(), self._end_place[int(lost[0])] if lost.size else 0
+        )
 
     def _forget(self, job: OpenJob) -> None:
         for name in job.also:
@@ -164,21 +165,10 @@ class OpenJobTable:
             if not keys:
                 self._by_name.pop(name, None)
 
-    def _ends_by_job(self) -> dict[int, list[int]]:
-        """For each open job the numbers of the ends that were recorded for it."""
-        wanted = {key_of(name) for job in self._all() for name in (job.job, *job.also)}
-        among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
-        found: dict[int, list[int]] = {}
-        for number in np.flatnonzero(among).tolist():
-            found.setdefault(self._end_job[number], []).append(number)
-        return found
-
-    def _all(self) -> Iterator[OpenJob]:
-        yield from self._unended
-        yield from self._open.values()
-
-    def _settle(self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_], intake: JobSink) -> None:
-        """Decide when a job that was left ended, and tell the intake."""
+    def _end_of(
+        self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_]
+    ) -> tuple[OpenJob, float, bool] | None:
+        """Find when a job that was left ended; nothing if a row that was read holds all of it."""
         numbers = [number for name in (job.job, *job.also) for number in ends.get(key_of(name), ())]
         after = [number for number in numbers if self._end_s[number] >= job.start_s]
         first = min(after, key=self._end_s.__getitem__, default=None)
@@ -187,9 +177,97 @@ class OpenJobTable:
             matched[first] = True
             start_s = self._end_start[first]
             if abs(start_s - job.start_s) <= SAME_START_S:
-                return  # that row held all of the job
+                return None
             end_s = min(end_s, self._end_s[first] if math.isnan(start_s) else start_s)
-        elif job.restarted:
-            intake.tally.note("restarted", where=intake.where(job.place))
-        intake.again(job.place)
-        intake.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand)
+        return job, end_s, first is None and job.restarted
+
+
+class NodeOutages:
+    """Collects when which node goes out and comes back, in any order of time."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, list[tuple[float, bool, str]]] = {}
+
+    def tell(self, node: str, time_s: float, *, out: bool, why: str = "") -> None:
+        """Say that a node goes out, or that it is back. Of several reasons ``why`` each must pass."""
+        self._reports.setdefault(node, []).append((time_s, out, why))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Nodes of which anything is reported."""
+        return tuple(self._reports)
+
+    def add(self, nodes: Iterable[str], start_s: float, end_s: float | None, *, why: str) -> None:
+        """Say that these nodes are out from then to then; an end of None is not known."""
+        for node in nodes:
+            self.tell(node, start_s, out=True, why=why)
+            if end_s is not None:
+                self.tell(node, end_s, out=False, why=why)
+
+    def rename(self, same: Mapping[str, str]) -> None:
+        """Put the reports about nodes under the other name that they have."""
+        for name in [each for each in self._reports if each in same]:
+            self._reports.setdefault(same[name], []).extend(self._reports.pop(name))
+
+    def spans(self, *names: str) -> list[tuple[float, float]]:
+        """Give the times in which a node is out, by reports under any of its names."""
+        reasons: set[str] = set()
+        begin_s, spans = math.nan, []
+        for time_s, out, why in sorted(
+            (each for name in names for each in self._reports.get(name, ())), key=lambda each: each[0]
+        ):
+            was_out = bool(reasons)
+            if out:
+                reasons.add(why)
+            elif why:
+                reasons.discard(why)
+            else:
+                reasons.clear()
+            if reasons and not was_out:
+                begin_s = time_s
+            elif was_out and not reasons:
+                spans.append((begin_s, time_s))
+        if reasons:
+            spans.append((begin_s, math.inf))
+        return spans
+
+    def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
+        """Make nodes down where they are out and idle."""
+        names = {name: {name} if log.unit == NODE else {name, node_of(name)} for name in log.node_names}
+        known = {each for several in names.values() for each in several}
+        strange = [name for name in self._reports if name not in known and self.spans(name)]
+        if strange:
+            tally.note("strange_outages", count=len(strange), where=f"node {strange[0]}")
+        concerned_by = ((node, each & self._reports.keys()) for node, each in enumerate(names.values()))
+        spans = {node: found for node, known in concerned_by if (found := self.spans(*known))}
+        if not spans:
+            return log
+        concerned = np.isin(log.nodes, np.fromiter(spans, dtype=np.int32))
+        at = log.times[log.time_index]
+        builder = LogBuilder(log.node_names)
+        builder.add_columns(at[~concerned], log.nodes[~concerned], log.states[~concerned])
+        order = np.flatnonzero(concerned)[np.argsort(log.nodes[concerned], kind="stable")]
+        for node, found in spans.items():
+            low, high = np.searchsorted(log.nodes[order], [node, node + 1]).tolist()
+            mine = order[low:high]
+            states = dict(zip(at[mine].tolist(), log.states[mine].tolist(), strict=True))
+            for time_s, state in _with_outages(states, found, log.start_s, log.end_s):
+                builder.add(time_s, log.node_names[node], NodeState(state))
+        made = builder.build(begin_s=log.start_s, end_s=log.end_s)
+        count = sum(map(len, spans.values()))
+        tally.note("node_down", count=count, node_s=log.idle_node_s - made.idle_node_s, where="")
+        return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
+
+
+def _with_outages(
+    states: dict[float, int], spans: list[tuple[float, float]], begin_s: float, end_s: float
+) -> Iterator[tuple[float, int]]:
+    """States of a node by time: those that it has, but down where it would be idle while it is out."""
+    edges = {edge for span in spans for edge in span if begin_s <= edge < end_s}
+    state, place = BUSY, 0
+    for time_s in sorted({begin_s, *states, *edges}):
+        state = states.get(time_s, state)
+        while place < len(spans) and spans[place][1] <= time_s:
+            place += 1
+        out = place < len(spans) and spans[place][0] <= time_s
+        yield time_s, DOWN if out and state == IDLE else state

@@ -3,31 +3,160 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, runtime_checkable
+
+import numpy as np
+from msgspec.structs import replace as replace_struct
 
 from bftrain import registry
-from bftrain.errors import BadInput, BftrainError, BrokenPlugin
-from bftrain.exception_text import raised
+from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
+from bftrain.node_units import NODE, in_words_of
+from bftrain.nodesets import expand
+from bftrain.registry import RegisteredPart
 from bftrain.short_repr import ShortRepr
-from bftrain_datasets.importing import log_warnings
-from bftrain_datasets.importing.findings import RowCounts, is_doubt, ordered
+from bftrain_datasets.importing.findings import HAZARDS, RowCounts, is_doubt, ordered
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import log_from_counts
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.recognise_format import reader_for
+from bftrain_datasets.importing.text_cells import names_slurm_jobs
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.edits import close_short_gaps, mark_down
+from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
+from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import CENSORED_END, doubtful_times
-from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance, ProvenanceSource, tellable
+from bftrain_datasets.log.log_columns import last_changes, sums_by_time
+from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
-    from bftrain_datasets.log.eventlog import EventLog
+@runtime_checkable
+class LogReader(Protocol):
+    """Reads one format of what schedulers write. A module with these names will do."""
+
+    @property
+    def name(self) -> str:
+        """The name under which users choose it."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """Which scheduler, and what of it: one line."""
+        ...
+
+    def recognises(self, head: bytes) -> bool:
+        """Say whether a file that begins with ``head`` is of this format."""
+        ...
+
+    def read(self, file: RawFile, intake: RecordIntake) -> None:
+        """Pass every row of the file to the intake."""
+        ...
+
+
+ZIP: Final = b"PK\x03\x04"
+
+
+def reader_for(head: bytes, where: str, wanted: str | None, columns: Sequence[str] | None = None) -> LogReader:
+    """Load the reader that ``wanted`` names, or else the first one that recognises how the file begins.
+
+    ``columns`` of a file without a header say of what format it is, if nothing else does.
+    """
+    if wanted is not None:
+        reader: LogReader = registry.load("reader", wanted)
+        return reader
+    if not head.strip():
+        raise BadInput("the file is empty", where=where, fix="give what the scheduler wrote")
+    if head.startswith(ZIP):
+        what, fix = "not what a scheduler writes: this may be a log already", "try bftrain inspect"
+        raise BadInput(what, where=where, fix=fix)
+    found = reader_recognising(head)
+    if found is not None:
+        return found
+    if columns:
+        named: LogReader = registry.load("reader", _format_of(columns))
+        return named
+    near = registry.load("reader", "jobs").why_not(head) if b"\0" not in head else None
+    if near is not None:
+        raise BadInput(near[0], where=where, fix=near[1])
+    what = "a binary file that no reader knows" if b"\0" in head else "no reader recognises how it begins"
+    known = ", ".join(name for name, part in registry.parts("reader").items() if not part.problem)
+    raise BadInput(what, where=where, fix=f"name the format with --format, one of: {known}")
+
+
+def reader_recognising(head: bytes) -> LogReader | None:
+    """Load the first reader that recognises how a file begins."""
+    parts = registry.parts("reader").values()
+    return next((part.load() for part in parts if not part.problem and _recognises(part, head)), None)
+
+
+def _format_of(columns: Sequence[str]) -> str:
+    """Say which format has these columns and may come without a header."""
+    plain = {name.lower() for name in columns}
+    if "state" in plain and "nodelist" in plain and not plain & {"start", "end", "jobid"}:
+        return "sinfo"
+    return "sacct" if names_slurm_jobs(columns) else "jobs"
+
+
+def _recognises(part: RegisteredPart, head: bytes) -> bool:
+    """Ask a reader. A broken plug-in must not stand in the way of the others; bftrain doctor tells of it."""
+    try:
+        return bool(part.load().recognises(head))
+    except Exception:
+        if part.origin == "bftrain":
+            raise
+        return False
+
+
+KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"})
+
+
+def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
+    """Look for downtime, nodes that no job ever used, and times that count from zero."""
+    downtime = _downtime(log, downtime_after_s)
+    if downtime is not None:
+        yield downtime
+    # Nodes that are idle when the log begins, and never change
+    later = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
+    whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (later < 0))
+    if whole.size and log.span_s > 0:
+        name = log.node_names[int(whole[0])]
+        yield _suspicion("always_idle", int(whole.size), whole.size * log.span_s, f"node {name}")
+    if log.start_s < time_formats.SMALLEST_EPOCH_S:
+        yield _suspicion("relative_times", len(log), 0.0, f"at {time_formats.time_text(log.start_s)}")
+
+
+def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
+    """Times longer than this in which some nodes are idle and none is busy."""
+    change = (log.states == BUSY).view(np.int8) - (log.before == BUSY).view(np.int8)
+    busy = len(log.node_names) + np.cumsum(sums_by_time(change, log.offsets))
+    quiet = (busy == 0) & (log.pool_sizes() > 0)
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], quiet, [False])).astype(np.int8)))
+    bounds = np.append(log.times, log.end_s)
+    spans = zip(bounds[edges[::2]].tolist(), bounds[edges[1::2]].tolist(), strict=True)
+    return [(begin_s, end_s) for begin_s, end_s in spans if end_s - begin_s > longer_than_s]
+
+
+def _downtime(log: EventLog, longer_than_s: float) -> LogFinding | None:
+    """Find downtime; also said is how long nothing ran in all, as short pauses can be part of a longer one."""
+    quiet = all_idle(log, 0.0)
+    long = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > longer_than_s]
+    if not long:
+        return None
+    long_s, all_s = (math.fsum(end_s - begin_s for begin_s, end_s in spans) for spans in (long, quiet))
+    name = "suspected_downtime"
+    done = (
+        f"{HAZARDS[name].done}; {long_s / 3600:,.1f} h in pauses longer than {longer_than_s:,.0f} s, and with shorter "
+        f"ones nothing ran for {all_s / 3600:,.1f} h in all"
+    )
+    first = f"at {time_formats.time_text(long[0][0])}"
+    return LogFinding(name=name, count=len(long), node_s=long_s * len(log.node_names), first=first, done=done)
+
+
+def _suspicion(name: str, count: int, node_s: float, first: str) -> LogFinding:
+    return LogFinding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)
+
 
 STDIN: Final = "-"
 
@@ -48,7 +177,7 @@ class Imported(ShortRepr):
 
     @property
     def doubts(self) -> tuple[LogFinding, ...]:
-        """Those that may make the log wrong."""
+        """The findings that may make the log wrong."""
         return tuple(each for each in self.findings if is_doubt(each))
 
 
@@ -63,44 +192,68 @@ class NoUsableRecords(BadInput):
     def out_of(cls, error: BadInput, name: str, intake: RecordIntake) -> NoUsableRecords:
         """Say the same as this error, and what was counted until then."""
         made = cls(error.what, where=error.where, fix=error.fix)
-        made.format, made.rows, made.findings = name, intake.tally.rows(), intake.tally.findings()
+        made.format, made.rows, made.findings = name, intake.rows(), intake.findings()
         return made
 
 
 def import_files(
-    paths: Sequence[Path], options: ImportOptions, *, tell: Callable[[int], object] | None = None
+    paths: Sequence[Path],
+    options: ImportOptions,
+    *,
+    tell: Callable[[int], object] | None = None,
+    keep: Callable[[RecordIntake], object] | None = None,
 ) -> Imported:
     """Read files of one format into one log; the path ``-`` is standard input.
 
-    ``tell`` is called with the number of bytes that have been read since it was called last.
+    ``tell`` is called with the number of bytes that have been read since it was called last, and ``keep`` with the jobs
+    once all are read.
     """
     if not paths:
         raise BadInput("no file to read", fix="name at least one, or - for standard input")
     intake = RecordIntake(options)
+    for text, _ in options.node_units_of:
+        for node in expand(text):
+            intake.name_node(node)
     sources: list[ProvenanceSource] = []
     name = ""
     for path in paths:
         name, source = _read(path, intake, tell, name)
         sources.append(source)
     intake.close()
-    _note_clock(intake)
-    _note_unseen(intake)
+    if keep is not None:
+        keep(intake)
+    intake.note_clock(intake.clock, zone_is_known=intake.options.timezone is not None)
+    unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
+    if unseen:
+        intake.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
     try:
         log = _build(intake)
     except BadInput as error:
         raise NoUsableRecords.out_of(error, name, intake) from error
+    if options.unit != NODE:
+        log = replace(log, provenance=replace_struct(log.provenance, unit=options.unit))
     log = _edited(log, intake)
-    found = log_warnings.suspicions(log, options.downtime_after_s)
-    findings = ordered((*intake.tally.findings(), *found))
+    found = suspicions(log, options.downtime_after_s)
+    findings = ordered((*intake.findings(), *found))
     names = {each.name for each in findings}
     doubtful = doubtful_times(
         log,
         censored=CENSORED_END in names,
         by_counts="which_unknown" in names,
-        downtime=log_warnings.all_idle(log, options.downtime_after_s),
+        downtime=all_idle(log, options.downtime_after_s),
     )
-    rows = intake.tally.rows()
-    log = _with_story(log, name, options, tuple(sources), rows, findings, (*doubtful, *intake.doubtful))
+    rows = intake.rows()
+    provenance = LogProvenance(
+        made_by=f"reader {name}",
+        options=intake.options.to_dict(),
+        sources=tuple(sources),
+        counts={**rows.to_dict(), **log.provenance.counts},
+        findings=findings,
+        doubtful=(*doubtful, *intake.doubtful, *intake.doubtful_stays.curves(log)),
+        steps=log.provenance.steps,
+        unit=options.unit,
+    )
+    log = replace(log, provenance=provenance)
     return Imported(log, name, rows, findings)
 
 
@@ -117,8 +270,8 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Give what was found when this log was imported, and what looks wrong in it now."""
-    found = {each.name: each for each in log_warnings.suspicions(log, downtime_after_s)}
-    known = (each for each in log.provenance.findings if each.name not in log_warnings.KINDS)
+    found = {each.name: each for each in suspicions(log, downtime_after_s)}
+    known = (each for each in log.provenance.findings if each.name not in KINDS)
     rows = RowCounts.from_dict(log.provenance.counts)
     return Imported(log, log.provenance.made_by, rows, ordered((*known, *found.values())))
 
@@ -130,103 +283,81 @@ def _read(
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
     intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: they go into the log's story
-    with RawFile(None if piped else path, intake.tally, tell) as file:
-        reader = reader_for(file.head, where, intake.options.format)
-        if before and reader.name != before:
+    with RawFile(None if piped else path, intake, tell) as file:
+        reader = reader_for(file.head, where, _wanted(intake.options), intake.options.columns)
+        beside = bool(getattr(reader, "beside_others", False))
+        if before and not beside and reader.name != before:
             fix = "import one format at a time"
             raise BadInput(f"this is {reader.name}, and the files before are {before}", where=where, fix=fix)
+        _check_unit(reader, intake.options.unit, where)
         try:
             reader.read(file, intake)
         except (BftrainError, OSError):
             raise
         except Exception as error:
             if reader.name in registry.BUILT_IN["reader"]:
-                raise  # a fault of ours
+                raise  # a fault of bftrain, not of the file
             what = raised(error)
             raise BrokenPlugin(what, where=f"reader '{reader.name}', {where}", fix="repair the reader") from error
-        return reader.name, file.source()
+        return before if beside else reader.name, file.source()
 
 
-def _note_clock(intake: RecordIntake) -> None:
-    clock, note = intake.clock, intake.tally.note
-    if clock.without_zone and intake.options.timezone is None:
-        note("local_times", count=clock.without_zone, where=clock.first["without_zone"])
-    if clock.twice:
-        note("twice_times", count=clock.twice, where=clock.first["twice"])
-    if clock.in_ms:
-        note("epoch_ms", count=clock.in_ms, where=clock.first["in_ms"])
+def _check_unit(reader: LogReader, unit: str, where: str) -> None:
+    """Refuse to count GPUs or cores in records that do not tell them."""
+    if unit == NODE or getattr(reader, "tells_units", False) or getattr(reader, "beside_others", False):
+        return
+    parts = registry.parts("reader")
+    able = [name for name, part in parts.items() if not part.problem and getattr(part.load(), "tells_units", False)]
+    what = f"bftrain reads no {in_words_of(unit, 'nodes')} of jobs out of {reader.name}"
+    raise BadInput(what, where=where, fix=f"--unit {unit} goes with {', '.join(able)}")
 
 
-def _note_unseen(intake: RecordIntake) -> None:
-    unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
-    if unseen:
-        intake.tally.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
+def _wanted(options: ImportOptions) -> str | None:
+    """Return the format that the options name; those of a table of jobs name it too."""
+    return "jobs" if options.format is None and (options.map or options.preset) else options.format
 
 
 def _build(intake: RecordIntake) -> EventLog:
-    """Build a log from the jobs, the states or the counts that the reader found."""
     if intake.count_times:
         return log_from_counts(intake)
     if intake.has_states:
-        return _from_states(intake)
+        begin_s, end_s = intake.options.window
+        log = intake.states.build(end_s=intake.last_s)
+        low = log.start_s if begin_s is None else max(begin_s, log.start_s)
+        high = log.end_s if end_s is None else min(end_s, log.end_s)
+        if low > high:
+            raise BadInput(
+                (
+                    f"the records go from {time_formats.time_text(log.start_s)} to "
+                    f"{time_formats.time_text(log.end_s)}, all outside of --window"
+                ),
+                where=intake.file_names[0],
+            )
+        return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
     if intake.options.counts:
         return log_from_counts(intake)
     return log_from_jobs(intake)
 
 
-def _from_states(intake: RecordIntake) -> EventLog:
-    begin_s, end_s = intake.options.window
-    log = intake.states.build(end_s=intake.last_s)
-    low = log.start_s if begin_s is None else max(begin_s, log.start_s)
-    high = log.end_s if end_s is None else min(end_s, log.end_s)
-    if low > high:
-        raise BadInput(
-            (
-                f"the records go from {time_formats.time_text(log.start_s)} to "
-                f"{time_formats.time_text(log.end_s)}, all outside of --window"
-            ),
-            where=intake.file_names[0],
-        )
-    return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
-
-
 def _edited(log: EventLog, intake: RecordIntake) -> EventLog:
-    """Declare downtime and close short gaps, as the options ask for."""
     options = intake.options
-    log = intake.outages.mark(log, intake.tally)
+    for nodes, low_s, high_s in options.down_nodes:
+        names = [log.node_names[place] for place in places_of(log, nodes, where="--down").tolist()]
+        start_s, why = log.start_s if low_s is None else low_s, f"--down {low_s} {high_s}"
+        intake.outages.add(names, start_s, high_s, why=why)
+    log = intake.outages.mark(log, intake)
     windows = [
         (-math.inf if begin_s is None else begin_s, math.inf if end_s is None else end_s)
         for begin_s, end_s in options.down
     ]
     if options.down_suspected:
-        windows += log_warnings.all_idle(log, options.downtime_after_s)
+        windows += all_idle(log, options.downtime_after_s)
     if windows:
         node_s = log.idle_node_s
         log = mark_down(log, windows)
-        intake.tally.note("marked_down", count=len(windows), node_s=node_s - log.idle_node_s, where="")
+        intake.note("marked_down", count=len(windows), node_s=node_s - log.idle_node_s, where="")
     if options.min_gap_s:
         log, count, node_s = close_short_gaps(log, options.min_gap_s)
         if count:
-            intake.tally.note("short_gaps", count=count, node_s=node_s, where="")
+            intake.note("short_gaps", count=count, node_s=node_s, where="")
     return log
-
-
-def _with_story(
-    log: EventLog,
-    reader: str,
-    options: ImportOptions,
-    sources: tuple[ProvenanceSource, ...],
-    rows: RowCounts,
-    findings: tuple[LogFinding, ...],
-    doubtful: tuple[DoubtfulTime, ...],
-) -> EventLog:
-    provenance = LogProvenance(
-        made_by=f"reader {reader}",
-        options=options.to_dict(),
-        sources=sources,
-        counts={**rows.to_dict(), **log.provenance.counts},
-        findings=findings,
-        doubtful=doubtful,
-        steps=log.provenance.steps,
-    )
-    return replace(log, provenance=provenance)

@@ -7,44 +7,51 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
+import shutil
 import sys
 import tarfile
+import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Final, Protocol, cast
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, Final, Protocol, Self, cast
 
-from bftrain.errors import BadInput
-from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES
+from bftrain.errors import BadInput, NotAvailable
+from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, head_of
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.provenance import ProvenanceSource, tellable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from bftrain_datasets.importing.findings import FindingsTally
 
 HEAD_BYTES: Final = 1 << 16  # from which a format is recognised
 _BLOCK_BYTES: Final = 1 << 20
 _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
 _UNPACK: Final = "unpack it first, for example into standard input"
+_UTF_16: Final = ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8")
+_PAGES: Final = (b"<!doctype html", b"<html")
+_BOOKS: Final = ("xl/", "content.xml")  # members of the files of spreadsheet programs
 _UNREADABLE: Final = {
-    b"\x28\xb5\x2f\xfd": ("packed with zstd", _UNPACK),
     b"\x1f\x9d": ("packed with compress", _UNPACK),
     b"7z\xbc\xaf": ("packed with 7z", _UNPACK),
-    b"\xff\xfe": ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8"),
-    b"\xfe\xff": ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8"),
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
 }
 _LOOK_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # of an archive, read at once: where it is cut off, what was read last is lost
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_ZIP: Final = b"PK\x03\x04"
+_LOG_MEMBER: Final = ".npy"  # of a log of ours, which is a zip archive too
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\0": lzma.LZMAFile,
+    _ZSTD: lambda stream: io.BufferedReader(_Zstd(stream), _BLOCK_BYTES),
 }
 # bz2 says OSError, without a number, for what is no good
-_DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError)
+_DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError, zipfile.BadZipFile)
 
 
 class _Hashing(io.RawIOBase):
@@ -83,15 +90,24 @@ class RawFile:
     def __init__(self, path: Path | None, tally: FindingsTally, tell: Callable[[int], object] | None = None) -> None:
         self.name = "stdin" if path is None else tellable(path.name)
         self._tally = tally
-        where = str(path) if path else "stdin"
+        where = self.where = str(path) if path else "stdin"
         self._outer = sys.stdin.buffer if path is None else path.open("rb")
         self._owned = path is not None
         self._raw = _Hashing(self._outer, where, tell)
         self._damage: list[Exception] = []
-        self._archive: tarfile.TarFile | None = None
+        self._archive: tarfile.TarFile | zipfile.ZipFile | None = None
+        self._path = path
+        self._closing = ExitStack()
+        size = os.fstat(self._outer.fileno()).st_size if self._owned else 0
+
+        def check(unpacked: int) -> None:
+            check_unpacked(unpacked, max(size, self._raw.size), where=where, fix=_UNPACK)
+
         try:
-            self._stream, self._archive = _unpacked(io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage)
-            head, self._stream = _look(self._stream, HEAD_BYTES)
+            self._stream, self._archive = _unpacked(
+                io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage, check, self._closing
+            )
+            head, self._stream = _look(self._stream, HEAD_BYTES, check)
             if self._damage and not head:
                 raise self._damage[0]
         except _DAMAGED as error:
@@ -101,6 +117,11 @@ class RawFile:
             self._close()
             raise
         self.head = head.removeprefix(_MARK_BYTES)
+        inside = path is not None and not head_of(path, len(_ZIP)).startswith(_ZIP)
+        foreign = _foreign(self.head, (*_PACKING, _ZIP) if inside else tuple(_PACKING))
+        if foreign is not None:
+            self._close()
+            raise BadInput(foreign[0], where=where, fix=foreign[1])
 
     def __enter__(self) -> Self:
         return self
@@ -114,8 +135,18 @@ class RawFile:
         """Give the unpacked content."""
         return self._stream
 
+    def seekable(self) -> IO[bytes]:
+        """Give the unpacked content as a file that can be read from its end: the file itself, or a copy of it."""
+        if (
+            self._path is not None
+            and self._archive is None
+            and head_of(self._path, _LOOK_BYTES) == self.head[:_LOOK_BYTES]
+        ):
+            return self._closing.enter_context(self._path.open("rb"))
+        return _copied(self._stream, self._closing)
+
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Give each line with its number, without its end; memory stays bounded for any content."""
+        """Give each line that is not empty with its number, without its end; memory is bounded for any content."""
         number, rest, overlong = 0, b"", False
         while block := self._stream.read1(_BLOCK_BYTES):
             *whole, rest = (rest + block).split(b"\n")
@@ -126,7 +157,8 @@ class RawFile:
                 del whole[0]
             for line in whole:
                 number += 1
-                yield number, self._text(line, number)
+                if line:
+                    yield number, self._text(line, number)
             if overlong or len(rest) > LONGEST_LINE_BYTES:
                 overlong, rest = True, b""
         if overlong:
@@ -148,9 +180,14 @@ class RawFile:
             self._tally.note("truncated")
         return ProvenanceSource(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
 
-    def _note_members(self, archive: tarfile.TarFile) -> None:
+    def _note_members(self, archive: tarfile.TarFile | zipfile.ZipFile) -> None:
         try:
-            further = sum(1 for member in archive if member.isfile()) - 1  # it begins again with the one that we read
+            if isinstance(archive, zipfile.ZipFile):
+                further = sum(not member.is_dir() for member in archive.infolist()) - 1
+            else:
+                further = (
+                    sum(1 for member in archive if member.isfile()) - 1
+                )  # it begins again with the one that we read
         except _DAMAGED as error:
             self._damage.append(error)
             return
@@ -171,6 +208,7 @@ class RawFile:
         return (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r")
 
     def _close(self) -> None:
+        self._closing.close()
         if self._owned:
             self._outer.close()
 
@@ -182,11 +220,21 @@ class _Buffered(Protocol):
 
 
 class _Joined(io.RawIOBase):
-    """What was read of a stream, and the rest of it. It ends where the rest is damaged, which is kept in ``damage``."""
+    """What was read of a stream, and the rest of it. It ends where the rest is damaged, which is kept in ``damage``.
+
+    ``check`` is called with the number of bytes so far.
+    """
 
     def __init__(
-        self, head: bytes, rest: _Buffered, damage: list[Exception] | None = None, most: int = _BLOCK_BYTES
+        self,
+        head: bytes,
+        rest: _Buffered,
+        check: Callable[[int], object],
+        damage: list[Exception] | None = None,
+        most: int = _BLOCK_BYTES,
     ) -> None:
+        self._check = check
+        self._count = 0
         self._head = head
         self._rest = rest
         self._damage = damage
@@ -200,6 +248,8 @@ class _Joined(io.RawIOBase):
         block, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
         block = block or self._next(len(buffer))
         buffer[: len(block)] = block
+        self._count += len(block)
+        self._check(self._count)
         return len(block)
 
     def _next(self, size: int) -> bytes:
@@ -217,35 +267,109 @@ class _Joined(io.RawIOBase):
             return b""
 
 
-def _look(stream: io.BufferedReader, count: int) -> tuple[bytes, io.BufferedReader]:
+def _foreign(head: bytes, packings: tuple[bytes, ...]) -> tuple[str, str] | None:
+    """Say what unpacked content is that no text or table begins like, still packed or not, and what would help."""
+    begin = head[:_LOOK_BYTES]
+    if begin.startswith(packings) and _LOG_MEMBER.encode() not in begin:
+        return "packed twice", "unpack it once"
+    if len(begin) >= len(_PAGES[0]) and any(begin[::2]) != any(begin[1::2]):
+        return _UTF_16
+    if begin.lstrip().lower().startswith(_PAGES):
+        return "a page of the web (HTML), not a file of records", "save its table as CSV"
+    return None
+
+
+def _look(stream: io.BufferedReader, count: int, check: Callable[[int], object]) -> tuple[bytes, io.BufferedReader]:
     """Give the first bytes of a stream, and the stream with them still in it; a pipe may bring them in pieces."""
     head = stream.read(count)
-    return head, io.BufferedReader(_Joined(head, stream), _BLOCK_BYTES)
+    return head, io.BufferedReader(_Joined(head, stream, check), _BLOCK_BYTES)
 
 
 def _unpacked(
-    stream: io.BufferedReader, where: str, damage: list[Exception]
-) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
-    """Unpack by content, not by name; ``damage`` takes what is found to be wrong later."""
-    head, stream = _look(stream, _LOOK_BYTES)
+    stream: io.BufferedReader,
+    where: str,
+    damage: list[Exception],
+    check: Callable[[int], object],
+    closing: ExitStack,
+) -> tuple[io.BufferedReader, tarfile.TarFile | zipfile.ZipFile | None]:
+    """Unpack by content, not by name; ``damage`` takes what is found to be wrong later, ``check`` the bytes so far."""
+    head, stream = _look(stream, _LOOK_BYTES, check)
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark):
             raise BadInput(what, where=where, fix=fix)
+    if head.startswith(_ZIP):
+        return _zipped(stream, where, damage, check, closing)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
-        packed = _Joined(b"", opener(stream), damage)
-        head, stream = _look(io.BufferedReader(packed, _BLOCK_BYTES), _LOOK_BYTES)
-    return _first_member(stream, where, damage) if head[_TAR_MARK] == b"ustar" else (stream, None)
+        packed = _Joined(b"", opener(stream), check, damage)
+        head, stream = _look(io.BufferedReader(packed, _BLOCK_BYTES), _LOOK_BYTES, check)
+    return _first_member(stream, where, damage, check) if head[_TAR_MARK] == b"ustar" else (stream, None)
+
+
+def _copied(stream: IO[bytes], closing: ExitStack) -> IO[bytes]:
+    """Copy a stream into a file without a name."""
+    copy: IO[bytes] = closing.enter_context(TemporaryFile())  # noqa: SIM115 - so it is
+    shutil.copyfileobj(stream, copy, _BLOCK_BYTES)
+    copy.seek(0)
+    return copy
+
+
+class _Zstd(io.RawIOBase):
+    """Unpacks zstd, which needs pyarrow."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        try:
+            import pyarrow as pa  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            fix = f"pip install 'bftrain[parquet]', or {_UNPACK}"
+            raise NotAvailable("packed with zstd, which needs pyarrow to unpack", fix=fix) from error
+        self._inner = pa.CompressedInputStream(stream, "zstd")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which this is
+        block = self._inner.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _zipped(
+    stream: io.BufferedReader,
+    where: str,
+    damage: list[Exception],
+    check: Callable[[int], object],
+    closing: ExitStack,
+) -> tuple[io.BufferedReader, zipfile.ZipFile | None]:
+    """Open the first file in a zip archive, whose list of files stands at its end; a log of ours stays as it is."""
+    copy = _copied(stream, closing)
+    try:
+        archive = closing.enter_context(zipfile.ZipFile(copy))
+        members = [member for member in archive.infolist() if not member.is_dir()]
+    except zipfile.BadZipFile:
+        archive, members = None, []
+    if archive is not None and not members:
+        raise BadInput("an archive without a file in it", where=where, fix="give the file that should be read")
+    if any(member.filename.startswith(_BOOKS) for member in members):
+        raise BadInput("a workbook of a spreadsheet program", where=where, fix="save its sheet as CSV")
+    if archive is None or members[0].filename.endswith(_LOG_MEMBER):
+        copy.seek(0)
+        return closing.enter_context(io.BufferedReader(cast("io.RawIOBase", copy), _BLOCK_BYTES)), None
+    try:
+        content = closing.enter_context(archive.open(members[0]))
+    except (RuntimeError, NotImplementedError) as error:
+        raise BadInput(f"cannot be unpacked: {error}", where=where, fix=_UNPACK) from error
+    return io.BufferedReader(_Joined(b"", cast("_Buffered", content), check, damage), _BLOCK_BYTES), archive
 
 
 def _first_member(
-    stream: io.BufferedReader, where: str, damage: list[Exception]
+    stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile]:
     """Open the first file in an archive, as a stream: nothing is ever put on disk."""
     archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK_BYTES)  # noqa: SIM115 - it lives as long as we do
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None
         if file is not None:
-            content = _Joined(b"", cast("_Buffered", file), damage, _MEMBER_BYTES)
+            content = _Joined(b"", cast("_Buffered", file), check, damage, _MEMBER_BYTES)
             return io.BufferedReader(content, _BLOCK_BYTES), archive
     raise BadInput("an archive without a file in it", where=where, fix="give the file that should be read")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
-from bftrain_datasets.log.change_columns import pack_changes
 from bftrain_datasets.log.eventlog import BUSY, EventLog, NodeState
+from bftrain_datasets.log.log_columns import pack_changes
 from bftrain_datasets.log.provenance import LogProvenance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
 
 COUNTS: Final = ("transitions", "used", "superseded", "repeated", "stated_busy")  # what becomes of transitions
 FIX_ORDER: Final = "give begin_s and end_s that enclose all transitions, or leave them out"
@@ -83,11 +80,7 @@ class LogBuilder:
         self._states.frombytes(np.ascontiguousarray(states, dtype=np.int8).tobytes())
 
     def build(
-        self,
-        *,
-        begin_s: float | None = None,
-        end_s: float | None = None,
-        provenance: LogProvenance | None = None,
+        self, *, begin_s: float | None = None, end_s: float | None = None, provenance: LogProvenance | None = None
     ) -> EventLog:
         """Make the log, observed from ``begin_s`` to ``end_s``: by default the first and last transition."""
         times = np.frombuffer(self._times, dtype=np.float64)
@@ -138,21 +131,6 @@ def log_from_pool_changes(
     return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)
 
 
-def log_from_transitions(
-    transitions: Iterable[tuple[float, str, NodeState]],
-    *,
-    node_names: Iterable[str] = (),
-    begin_s: float | None = None,
-    end_s: float | None = None,
-    provenance: LogProvenance | None = None,
-) -> EventLog:
-    """Build a log from ``(time, node, state)``."""
-    builder = LogBuilder(node_names)
-    for time_s, node, state in transitions:
-        builder.add(time_s, node, state)
-    return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)
-
-
 def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     if times.size == 0:
         if begin_s is None or end_s is None:
@@ -174,7 +152,6 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
 def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Places of the transitions that change something, and the counts of all."""
     order = np.lexsort((times, nodes))  # stable: at one time of one node the order of adding is kept
     same = (nodes[order][1:] == nodes[order][:-1]) & (times[order][1:] == times[order][:-1])
     last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))

@@ -1,25 +1,106 @@
-"""Changes to a log: declaring time as down, and closing idle gaps that are too short to use."""
+"""Parts of a log as people ask for them, and changes to a log: time declared as down, short idle gaps closed."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bftrain.errors import BadInput, suggestion
+from bftrain.node_units import NODE, expand_slots, node_of
+from bftrain.nodesets import expand
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import BUSY, DOWN
+from bftrain_datasets.log.eventlog import BUSY, DOWN, EventLog
 from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.time_formats import from_end, window
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+NODES_REMEDY: Final = "write a node set such as nid[0001-0064,70], or a slice such as 0:1024 in the log's own order"
+SLICE: Final = re.compile(r"(\d*):(\d*)\Z")
+_SHOWN: Final = 3
+_MOST_NAMED: Final = 5  # node names are listed only where there are hardly more to choose from
 
-    from bftrain_datasets.log.eventlog import EventLog
+
+def chosen_nodes(log: EventLog, text: str, *, where: str = "nodes") -> slice | NDArray[np.int64]:
+    """Find the nodes that a node set names or that a slice cuts out, in the order of the log."""
+    match = SLICE.match(text)
+    if match:
+        first, last = int(match[1] or 0), int(match[2] or len(log.node_names))
+        if not 0 <= first < last <= len(log.node_names):
+            raise BadInput(f"'{text}' cuts no nodes out of 0:{len(log.node_names)}", where=where, fix=NODES_REMEDY)
+        return slice(first, last)
+    try:
+        names = expand(text) if log.unit == NODE else expand_slots(text)
+    except ValueError as error:
+        raise BadInput(f"'{text}' is no node set: {error}", where=where, fix=NODES_REMEDY) from error
+    return places_of(log, names, where=where)
+
+
+def places_of(log: EventLog, names: Sequence[str], *, where: str = "nodes") -> NDArray[np.int64]:
+    """Find nodes by name, in the order of the log; the nearest name is suggested for one that it does not have.
+
+    In a log of GPUs or cores the name of a node stands for all of its own.
+    """
+    places = {name: place for place, name in enumerate(log.node_names)}
+    if log.unit != NODE:
+        slots: dict[str, list[str]] = {}
+        for name in log.node_names:
+            slots.setdefault(node_of(name), []).append(name)
+        names = [each for name in names for each in ((name,) if name in places else slots.get(name, (name,)))]
+    unknown = [name for name in names if name not in places]
+    if unknown:
+        shown = ", ".join(f"'{name}'" for name in unknown[:_SHOWN])
+        more = f" and {len(unknown) - _SHOWN:,} others" if len(unknown) > _SHOWN else ""
+        near = suggestion(unknown[0], places)
+        several = len(places) > _MOST_NAMED and not near.startswith("did")
+        fix = f"its nodes are {log.node_names[0]} to {log.node_names[-1]}" if several else near
+        raise BadInput(f"the log has no {shown}{more}", where=where, fix=fix)
+    return np.array(sorted({places[name] for name in names}), dtype=np.int64)
+
+
+def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[float, float]:
+    """Find the begin and end of ``A..B`` (seconds UTC), or of ``last-2w``; an end left out is the log's own."""
+    counted = from_end(text)
+    if counted is not None:
+        end, seconds = counted
+        begin_s, end_s = (None, log.start_s + seconds) if end == "first" else (log.end_s - seconds, None)
+    else:
+        begin_s, end_s = window(text, where)
+    begin_s, end_s = log.start_s if begin_s is None else begin_s, log.end_s if end_s is None else end_s
+    if not log.start_s <= begin_s <= end_s <= log.end_s:
+        raise BadInput(
+            f"'{text}' does not lie within the log",
+            where=where,
+            fix=f"the log goes from {log.start_s!r} to {log.end_s!r} seconds UTC{_on_the_calendar(log)}",
+        )
+    return begin_s, end_s
+
+
+def _on_the_calendar(log: EventLog) -> str:
+    """Give the log's window as one may type it, where the calendar reaches so far."""
+    try:
+        begin, end = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (log.start_s, log.end_s))
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return f", {begin}..{end}"
 
 
 def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog:
     """Make all nodes down in these windows (seconds UTC); after each they are what they would have been."""
-    joined = _united(windows, log.start_s, log.end_s)
+    # Cut windows to the log and join those that overlap or touch
+    cut = sorted((max(low, log.start_s), min(high, log.end_s)) for low, high in windows)
+    joined: list[tuple[float, float]] = []
+    for low, high in cut:
+        if low >= high:
+            continue
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
     if not joined:
         return log
     builder = LogBuilder(log.node_names)
@@ -58,15 +139,18 @@ def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, fl
     return made, int(short.sum()), float(pieces.length_s[short].sum())
 
 
-def _united(windows: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:
-    """Cut windows to the log and join those that overlap or touch."""
-    cut = sorted((max(low, begin_s), min(high, end_s)) for low, high in windows)
-    joined: list[tuple[float, float]] = []
-    for low, high in cut:
-        if low >= high:
-            continue
-        if joined and low <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(high, joined[-1][1])
-        else:
-            joined.append((low, high))
-    return joined
+def leave_earlier(log: EventLog, lead_s: float) -> EventLog:
+    """Make nodes busy ``lead_s`` earlier, as if tasks went when notice came; fragments no longer than that vanish.
+
+    Nodes that go down do so without notice. A fragment with which the log begins keeps at least an instant.
+    """
+    if lead_s <= 0.0:
+        return log
+    kept, _, _ = close_short_gaps(log, np.nextafter(lead_s, np.inf))
+    at_s = kept.times[kept.time_index]
+    instant_s = np.nextafter(kept.start_s, np.inf)
+    taken = kept.leaves & (kept.states == BUSY)
+    builder = LogBuilder(kept.node_names)
+    builder.add_columns(np.where(taken, np.maximum(at_s - lead_s, instant_s), at_s), kept.nodes, kept.states)
+    made = builder.build(begin_s=kept.start_s, end_s=kept.end_s)
+    return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)

@@ -1,4 +1,4 @@
-"""EventLog: when which node was idle, busy or down. The one form that everything replays.
+"""EventLog: when which node was idle, busy or down. Every replay reads this form.
 
 The log is columnar and sparse: it holds changes, not a matrix of nodes and times. All nodes are busy before
 their first change. The pool between two times is what it was after the first of them.
@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain import text_formats
+from bftrain.node_units import words_of
 from bftrain.short_repr import ShortRepr, some
-from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.log.change_columns import first_mentioned, pack_changes, states_before
-from bftrain_datasets.log.log_checks import checked_column, checked_names, chosen_places, reject
+from bftrain.values.events import Event, NodesJoined, NodesLeft
+from bftrain_datasets.log.log_columns import (
+    checked_column,
+    checked_names,
+    chosen_places,
+    first_mentioned,
+    pack_changes,
+    reject,
+    states_before,
+    sums_by_time,
+)
 from bftrain_datasets.log.provenance import LogProvenance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.values.events import Event
 
 
 class NodeState(IntEnum):
-    """What a node is at some time; the numbers are those in the files."""
+    """State of a node; files hold these numbers."""
 
     BUSY = 0
     IDLE = 1
@@ -73,44 +77,11 @@ class EventLog(ShortRepr):
     _kind_of: Mapping[str, str] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        """Check every column, alone and together."""
         self._set("node_names", checked_names(self.node_names))
         self._set("times", checked_column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
         self._set("offsets", checked_column("offsets", self.offsets, np.int64))
         self._set("nodes", checked_column("nodes", self.nodes, np.int32))
         self._set("states", checked_column("states", self.states, np.int8))
-        self._check_times()
-        self._check_changes()
-        self._set("before", states_before(self.nodes, self.states))
-        repeated = np.flatnonzero(self.before == self.states)
-        if repeated.size:
-            reject(
-                "states",
-                f"repeats a node's state at change {repeated[0]}",
-                "use LogBuilder, which counts these",
-            )
-        self._check_kinds()
-        for column in (self.times, self.offsets, self.nodes, self.states, self.before, self.node_kinds):
-            column.flags.writeable = False
-
-    def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
-        return "log of idle nodes", {
-            "nodes": f"{len(self.node_names):,}",
-            **({"kinds": some(self.kind_names)} if self.kind_names else {}),
-            "span": text_formats.duration(self.span_s),
-            "from": text_formats.moment(self.start_s),
-            "events": f"{len(self):,}",
-            "idle": (
-                f"{text_formats.count(self.idle_node_s / 3600)} node-hours, {text_formats.percent(self.idle_share)}"
-            ),
-            "made by": self.provenance.made_by or "-",
-        }
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_times(self) -> None:
         times = self.times
         if times.size == 0:
             reject("times", "has no time", "give at least the time when observation begins")
@@ -118,11 +89,7 @@ class EventLog(ShortRepr):
             reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
         falls = np.flatnonzero(np.diff(times) <= 0)
         if falls.size:
-            reject(
-                "times",
-                f"must rise strictly, but does not at place {falls[0] + 1}",
-                "sort and merge equal times",
-            )
+            reject("times", f"must rise strictly, but does not at place {falls[0] + 1}", "sort and merge equal times")
         try:
             end_s = float(self.end_s) + 0.0
         except (TypeError, ValueError):
@@ -130,22 +97,44 @@ class EventLog(ShortRepr):
         if not (math.isfinite(end_s) and end_s >= times[-1]):
             reject("end_s", f"is {end_s:g}, which is not at or after the last time, {times[-1]:g}")
         self._set("end_s", end_s)
+        self._check_changes()
+        self._set("before", states_before(self.nodes, self.states))
+        repeated = np.flatnonzero(self.before == self.states)
+        if repeated.size:
+            reject("states", f"repeats a node's state at change {repeated[0]}", "use LogBuilder, which counts these")
+        self._check_kinds()
+        for column in (self.times, self.offsets, self.nodes, self.states, self.before, self.node_kinds):
+            column.flags.writeable = False
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        words = words_of(self.unit)
+        return words("log of idle nodes"), {
+            words("nodes"): f"{len(self.node_names):,}",
+            **({"kinds": some(self.kind_names)} if self.kind_names else {}),
+            "span": text_formats.duration(self.span_s),
+            "from": text_formats.moment(self.start_s),
+            "events": f"{len(self):,}",
+            "idle": (
+                f"{text_formats.count(self.idle_node_s / 3600)} {words('node-hours')}, "
+                f"{text_formats.percent(self.idle_share)}"
+            ),
+            "made by": self.provenance.made_by or "-",
+        }
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
     def _check_changes(self) -> None:
         offsets, nodes, states = self.offsets, self.nodes, self.states
         if offsets.size != self.times.size + 1:
-            reject(
-                "offsets",
-                f"has {offsets.size} values for {self.times.size} times; it needs one more",
-            )
+            reject("offsets", f"has {offsets.size} values for {self.times.size} times; it needs one more")
         counts = np.diff(offsets)
         if offsets[0] != 0 or offsets[-1] != nodes.size or (counts < 0).any():
             reject("offsets", f"must rise from 0 to the number of changes, {nodes.size}")
         if (counts[1:] == 0).any():
             reject(
-                "offsets",
-                f"gives no change to time {1 + np.flatnonzero(counts[1:] == 0)[0]}",
-                "leave that time out",
+                "offsets", f"gives no change to time {1 + np.flatnonzero(counts[1:] == 0)[0]}", "leave that time out"
             )
         if states.size != nodes.size:
             reject("states", f"has {states.size} values for {nodes.size} nodes")
@@ -153,7 +142,7 @@ class EventLog(ShortRepr):
             reject("nodes", f"must lie between 0 and {len(self.node_names) - 1}")
         if states.size and not 0 <= int(states.min()) <= int(states.max()) < len(NodeState):
             reject("states", f"must lie between 0 and {len(NodeState) - 1}")
-        rises = np.diff(nodes) > 0
+        rises = nodes[1:] > nodes[:-1]
         rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = True  # a new time may begin with any node
         if not rises.all():
             reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
@@ -172,7 +161,7 @@ class EventLog(ShortRepr):
         self._set("node_kinds", kinds.astype(np.int32))
 
     def __eq__(self, other: object) -> bool:
-        """Two logs are equal if they say the same and have the same story."""
+        """Return whether content and provenance are equal."""
         if not isinstance(other, EventLog):
             return NotImplemented
         return self.sha256 == other.sha256 and self.provenance == other.provenance
@@ -181,7 +170,6 @@ class EventLog(ShortRepr):
         return hash(self.sha256)
 
     def __len__(self) -> int:
-        """Count the times at which something changed, the begin of observation included."""
         return int(self.times.size)
 
     @property
@@ -203,6 +191,11 @@ class EventLog(ShortRepr):
                 digest.update(b"\n" + np.ascontiguousarray(self.node_kinds, dtype="<i4").tobytes())
             self._set("_digest", digest.hexdigest())
         return str(self._digest)
+
+    @property
+    def unit(self) -> str:
+        """What its names are: each a ``node``, or a ``gpu`` or ``core`` of one, such as ``n1/gpu3``."""
+        return self.provenance.unit
 
     @property
     def start_s(self) -> float:
@@ -236,8 +229,8 @@ class EventLog(ShortRepr):
 
     def pool_sizes(self) -> NDArray[np.int64]:
         """Count the idle nodes after each time."""
-        change = self.joins.astype(np.int64) - self.leaves
-        return np.concatenate(([0], np.cumsum(change)))[self.offsets[1:]]
+        change = self.joins.view(np.int8) - self.leaves.view(np.int8)
+        return np.cumsum(sums_by_time(change, self.offsets))
 
     @property
     def idle_node_s(self) -> float:
@@ -254,7 +247,7 @@ class EventLog(ShortRepr):
         """State of every node at ``time_s``, changes at that very time included."""
         done = self.offsets[np.searchsorted(self.times, time_s, side="right")]
         states = np.full(len(self.node_names), BUSY, dtype=np.int8)
-        states[self.nodes[:done]] = self.states[:done]  # of several changes of a node the last one stays
+        states[self.nodes[:done]] = self.states[:done]  # of several changes of a node the last one counts
         return states
 
     def events(self) -> Iterator[Event]:
@@ -313,7 +306,15 @@ class EventLog(ShortRepr):
         end open. The new log begins with the states that the nodes have at the window's start.
         """
         chosen = chosen_places(nodes, len(self.node_names))
-        begin_s, end_s = self._window(window)
+        begin, end = window or (None, None)
+        begin_s = self.start_s if begin is None else float(begin)
+        end_s = self.end_s if end is None else float(end)
+        if not self.start_s <= begin_s <= end_s <= self.end_s:
+            reject(
+                "select.window",
+                f"from {begin_s!r} to {end_s!r} does not lie within the log",
+                f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
+            )
         place = np.full(len(self.node_names), -1, dtype=np.int32)
         place[chosen] = np.arange(chosen.size, dtype=np.int32)
         first = self.states_at(begin_s)[chosen]
@@ -338,15 +339,3 @@ class EventLog(ShortRepr):
             node_kinds=self.node_kinds[chosen] if self.kind_names else self.node_kinds,
             provenance=self.provenance.and_then(step),
         )
-
-    def _window(self, window: tuple[float | None, float | None] | None) -> tuple[float, float]:
-        begin, end = window or (None, None)
-        begin_s = self.start_s if begin is None else float(begin)
-        end_s = self.end_s if end is None else float(end)
-        if not self.start_s <= begin_s <= end_s <= self.end_s:
-            reject(
-                "select.window",
-                f"from {begin_s!r} to {end_s!r} does not lie within the log",
-                f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
-            )
-        return begin_s, end_s

@@ -8,39 +8,46 @@ node-second is doubtful for one cause at most: the first in the order of `CAUSES
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_datasets.log.eventlog import BUSY, IDLE
-from bftrain_datasets.log.provenance import DoubtfulTime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.log.provenance import LogProvenance
+from bftrain.node_units import NODE, in_words_of
+from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
+from bftrain_datasets.log.log_columns import last_changes, sums_by_time
+from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance
 
 CENSORED_END: Final = "censored_end"
 DOWNTIME: Final = "suspected_downtime"
 ALWAYS_IDLE: Final = "always_idle"
+ROWS_ASIDE: Final = "rows_aside"
+HOSTS_INCOMPLETE: Final = "hosts_incomplete"
+PROCS_AS_NODES: Final = "procs_as_nodes"
+RESERVED: Final = "reserved"
+POLL_GAP: Final = "poll_gap"
 OVER_CAPACITY: Final = "over_capacity"
 SIMULATED: Final = "simulated"
-CAUSES: Final[Mapping[str, str]] = {  # each after "because"; ``{their}`` and ``{them}`` are the idle node-hours
-    CENSORED_END: "the records end and jobs that ended later may be missing",
-    DOWNTIME: "all nodes were idle at once and the machine may have been down",
-    ALWAYS_IDLE: "{their} nodes never ran a job",
-    OVER_CAPACITY: "more nodes were in use than the machine has",
-    SIMULATED: "a simulated main scheduler left {them} idle",
+CAUSES: Final[Mapping[str, str]] = {  # each after its idle node-hours
+    CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
+    DOWNTIME: "suspected downtime, as no node ran a job",
+    ALWAYS_IDLE: "on nodes that never ran a job",
+    ROWS_ASIDE: "while jobs ran whose rows could not be used",
+    HOSTS_INCOMPLETE: "on further hosts that jobs may have held, of which only the first is named",
+    PROCS_AS_NODES: "as jobs that do not fill their nodes may have held more of them",
+    RESERVED: "on nodes that were reserved for chosen users",
+    POLL_GAP: "between two polls or counts that lie far apart",
+    OVER_CAPACITY: "as more nodes were in use than the machine has",
+    SIMULATED: "left by a simulated schedule",
 }
 COUNTS: Final = "counts"  # only how many nodes were busy is known
 RECORDS: Final = "records"
 LABELS: Final[Mapping[str, str]] = {
-    SIMULATED: "The log is simulated: no record tells which nodes were idle",
+    SIMULATED: "The log is a simulated schedule: no record tells which nodes were idle",
     COUNTS: "The log is derived from counts of busy nodes: which nodes were idle is assumed",
 }
 _LEAST_SHARE: Final = 0.0005  # less would be shown as 0.0 %
@@ -53,6 +60,7 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     idle_node_h: float
     causes: dict[str, float]
+    unit: str = NODE
 
     @property
     def doubtful_node_h(self) -> float:
@@ -60,53 +68,77 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
         return math.fsum(self.causes.values())
 
     @property
+    def sure_node_h(self) -> float:
+        """All that is not doubtful."""
+        return max(0.0, self.idle_node_h - self.doubtful_node_h)
+
+    @property
     def share(self) -> float | None:
         """The doubtful part of the idle node-time."""
         return self.doubtful_node_h / self.idle_node_h if self.idle_node_h else None
 
     @property
-    def sentence(self) -> str:
-        """Say how much is doubtful and why; nothing if nothing is."""
+    def parts(self) -> str:
+        """Say how many of the idle node-hours are sure, and how many are doubtful for which cause; nothing if none is.
+
+        It continues a sentence on the idle node-hours.
+        """
+        return in_words_of(self.unit, self._parts())
+
+    def _parts(self) -> str:
         if not self.share or self.share < _LEAST_SHARE:
             return ""
-        one = self.idle_node_h == 1.0
-        hours = text_formats.counted(self.idle_node_h, "idle node-hour")
-        if self.share > 1.0 - _LEAST_SHARE:
-            part = f"All of {hours}" if one else f"All {hours}"
-        else:
-            share = text_formats.percent(self.share)
-            part = f"{share} of {hours}" if one else f"{share} of the {hours}"
-        return f"{part} {'is' if one else 'are'} doubtful{self._reasons(one=one)}"
+        if self.source == SIMULATED:
+            return "of which none is sure: no record tells which nodes were idle in a simulated schedule"
+        sure = text_formats.count(self.sure_node_h) if self.share <= 1.0 - _LEAST_SHARE else "none"
+        verb = "is" if sure in {"none", "1"} else "are"
+        doubtful = text_formats.count(self.doubtful_node_h)
+        return f"of which {sure} {verb} sure; {doubtful} doubtful: {self._reasons()}"
+
+    @property
+    def sentence(self) -> str:
+        """Say both numbers and why; nothing if nothing is doubtful."""
+        return f"{self._idle}, {self.parts}" if self.parts else ""
+
+    @property
+    def in_words(self) -> str:
+        """Say both numbers and why, also if nothing is doubtful."""
+        return self.sentence or f"{self._idle}, none known to be doubtful"
+
+    @property
+    def _idle(self) -> str:
+        return in_words_of(self.unit, text_formats.counted(self.idle_node_h, "idle node-hour"))
+
+    @property
+    def label(self) -> str:
+        """Say what the log is, if it is not out of records."""
+        return in_words_of(self.unit, LABELS.get(self.source, ""))
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """What a reader of any figure of the log has to know, as sentences."""
-        label = LABELS.get(self.source, "")
         # Of a simulated log all is doubtful, which the first sentence says
-        doubtful = "" if label and set(self.causes) <= {SIMULATED} else self.sentence
-        return tuple(text for text in (label, doubtful) if text)
+        doubtful = "" if self.label and set(self.causes) <= {SIMULATED} else self.sentence
+        return tuple(text for text in (self.label, doubtful) if text)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for ``summary.json``."""
         return {
             "source": self.source,
             "idle_node_h": self.idle_node_h,
+            "sure_node_h": self.sure_node_h,
             "doubtful_node_h": self.doubtful_node_h,
             "share": self.share,
             "causes": self.causes,
             "sentence": self.sentence,
             "caveats": list(self.caveats),
+            **({"unit": self.unit} if self.unit != NODE else {}),
         }
 
-    def _reasons(self, *, one: bool) -> str:
-        """Say why, with the share of each cause if there are several."""
-        pronouns = {"their": "its", "them": "it"} if one else {"their": "their", "them": "them"}
+    def _reasons(self) -> str:
         ordered = sorted(self.causes.items(), key=lambda each: -each[1])
-        shares = [(CAUSES[cause].format(**pronouns), hours / self.idle_node_h) for cause, hours in ordered]
-        named = [(why, share) for why, share in shares if share >= _LEAST_SHARE] or shares[:1]
-        if len(named) == 1:
-            return f", because {named[0][0]}"
-        return f": {', '.join(f'{text_formats.percent(share)} because {why}' for why, share in named)}"
+        shown = [(cause, hours) for cause, hours in ordered if hours >= _LEAST_SHARE * self.idle_node_h] or ordered[:1]
+        return "; ".join(f"{text_formats.count(hours)} {CAUSES[cause]}" for cause, hours in shown)
 
 
 def source_of(provenance: LogProvenance) -> str:
@@ -132,7 +164,7 @@ def doubts_of(log: EventLog) -> IdleDoubts:
     over_s = sum(_integral(each, log) for each in log.provenance.doubtful if each.cause == OVER_CAPACITY)
     node_s[OVER_CAPACITY] = min(max(left_s, 0.0), over_s)
     causes = {cause: node_s[cause] / _HOUR_S for cause in CAUSES if node_s.get(cause, 0.0) > 0.0}
-    return IdleDoubts(source=source_of(log.provenance), idle_node_h=idle_s / _HOUR_S, causes=causes)
+    return IdleDoubts(source=source_of(log.provenance), idle_node_h=idle_s / _HOUR_S, causes=causes, unit=log.unit)
 
 
 def doubtful_nodes(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -192,12 +224,19 @@ def doubtful_times(
     machine may have been down.
     """
     pool = log.pool_sizes().astype(np.int64)
-    last = np.full(len(log.node_names), -np.inf)
-    np.maximum.at(last, log.nodes[log.offsets[1] :], log.times[log.time_index[log.offsets[1] :]])
+    changes = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
+    last = np.where(changes >= 0, log.times[np.searchsorted(log.offsets, changes, side="right") - 1], -np.inf)
     always = int(((log.states_at(log.start_s) == IDLE) & np.isinf(last)).sum())
     tail = np.zeros(pool.size, dtype=np.int64)
     if censored:
-        tail = _idle_to_the_end(log, last, pool, by_counts=by_counts)
+        # Count at each time the nodes that stay idle until the end after a job; numbered nodes: after the last start
+        if by_counts:
+            starts = sums_by_time((log.states == BUSY).view(np.int8), log.offsets)
+            since_s = float(log.times[starts > 0].max(initial=log.start_s))
+            tail = np.where(log.times >= since_s, pool, 0)
+        else:
+            idle = np.sort(last[np.isfinite(last) & (log.states_at(log.end_s) == IDLE)])
+            tail = np.searchsorted(idle, log.times, side="right").astype(np.int64)
     down = np.zeros(pool.size, dtype=np.int64)
     for begin_s, end_s in downtime:
         inside = (log.times >= begin_s) & (log.times < end_s)
@@ -208,16 +247,31 @@ def doubtful_times(
     return tuple(curve for curve in curves if any(curve.nodes))
 
 
-def _idle_to_the_end(
-    log: EventLog, last: NDArray[np.float64], pool: NDArray[np.int64], *, by_counts: bool
-) -> NDArray[np.int64]:
-    """Count at each time the nodes that stay idle until the end after a job; numbered nodes: after the last start."""
-    if by_counts:
-        starts = log.times[log.time_index[log.states == BUSY]]
-        since_s = float(starts.max()) if starts.size else log.start_s
-        return np.where(log.times >= since_s, pool, 0)
-    idle = np.sort(last[np.isfinite(last) & (log.states_at(log.end_s) == IDLE)])
-    return np.searchsorted(idle, log.times, side="right").astype(np.int64)
+class DoubtfulStays:
+    """Collects for each cause from when to when how many nodes may have been in use, in columns."""
+
+    def __init__(self) -> None:
+        self._stays: dict[str, tuple[array[float], array[float], array[int]]] = {}
+
+    def add(self, cause: str, begin_s: float, end_s: float, nodes: int) -> None:
+        """Say that so many nodes may have been in use; any number beyond those of the log stands for all of them."""
+        if nodes > 0 and begin_s < end_s:
+            begins, ends, sizes = self._stays.setdefault(cause, (array("d"), array("d"), array("q")))
+            begins.append(begin_s)
+            ends.append(end_s)
+            sizes.append(nodes)
+
+    def curves(self, log: EventLog) -> Iterator[DoubtfulTime]:
+        """Return for each cause how many nodes of the log that are at once, as far as the log knows the time."""
+        for cause, (begin_s, end_s, nodes) in self._stays.items():
+            edges = np.clip(np.concatenate((begin_s, end_s)), log.start_s, log.end_s)
+            change = np.concatenate((nodes, np.negative(nodes)))
+            times, place = np.unique(edges, return_inverse=True)
+            at_once = np.zeros(times.size, dtype=np.int64)
+            np.add.at(at_once, place, change)
+            found = np.minimum(np.cumsum(at_once), len(log.node_names))
+            if found.any():
+                yield curve_of(cause, times, found, len(log.node_names))
 
 
 def curve_of(cause: str, times: NDArray[np.float64], nodes: NDArray[np.int64], of_nodes: int) -> DoubtfulTime:

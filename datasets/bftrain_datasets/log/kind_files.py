@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bftrain import toml_io
 from bftrain.errors import BadInput
 from bftrain.files import CsvFile, by_suffix, whole_text
+from bftrain.node_units import NODE, expand_slots, node_of
 from bftrain.nodesets import expand
+from bftrain_datasets.log.edits import NODES_REMEDY, SLICE, chosen_nodes
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_checks import is_node_name
-from bftrain_datasets.log.log_slice import NODES_REMEDY, SLICE, chosen_nodes
+from bftrain_datasets.log.log_columns import is_node_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    Named = tuple[str, str, str]  # kind, node set, and where that stands
+Named = tuple[str, str, str]  # kind, node set, and where that stands
 
 FILE: Final = "kinds file"
-HEADER: Final = ("nodes", "kind")
 REMEDY: Final = 'write v100 = "n[001-036]" in a .toml, or the columns nodes and kind in a .csv'
 _NONE: Final = -1
 
@@ -36,9 +34,7 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     must have one kind.
     """
     path = Path(path)
-    named = list(by_suffix(path, {".toml": _toml, ".csv": _csv}, FILE)(path))
-    if not named:
-        raise BadInput("names no kind", where=str(path), fix=REMEDY)
+    named = named_sets(path)
     kinds = list(dict.fromkeys(kind for kind, _, _ in named))
     places = {name: place for place, name in enumerate(log.node_names)}
     found = np.full(len(log.node_names), _NONE, dtype=np.int32)
@@ -60,44 +56,50 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     return replace(log, kind_names=tuple(kinds), node_kinds=found, provenance=story)
 
 
+def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[Named]:
+    """Read node sets, each with the word that a TOML file has before it, or a CSV file in this column."""
+    named = list(
+        by_suffix(path, {".toml": partial(_toml, remedy=remedy), ".csv": partial(_csv, column, remedy)}, FILE)(path)
+    )
+    if not named:
+        raise BadInput(f"names no {column}", where=str(path), fix=remedy)
+    return named
+
+
 def _chosen(log: EventLog, places: dict[str, int], text: str, where: str) -> NDArray[np.int64]:
     if SLICE.match(text):
         chosen = chosen_nodes(log, text, where=where)
         return np.arange(len(log.node_names))[chosen]
     try:
-        names = expand(text)
+        names = expand(text) if log.unit == NODE else expand_slots(text)
     except ValueError as error:
         raise BadInput(f"{text!r:.60} is no node set: {error}", where=where, fix=NODES_REMEDY) from error
+    if log.unit != NODE:
+        wanted = set(names)
+        return np.flatnonzero([name in wanted or node_of(name) in wanted for name in log.node_names])
     return np.array([places[name] for name in names if name in places], dtype=np.int64)
 
 
-def _toml(path: Path) -> Iterator[Named]:
-    try:
-        document = tomllib.loads(whole_text(path, FILE))
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"not valid TOML: {error}", where=str(path), fix=REMEDY) from error
-    for kind, given in document.items():
+def _toml(path: Path, remedy: str) -> Iterator[Named]:
+    for kind, given in toml_io.parse(whole_text(path, FILE), str(path), fix=remedy).items():
         where = f"{path}: {kind}"
         for text in given if isinstance(given, list) else [given]:
             if not isinstance(text, str):
-                raise BadInput(f"{text!r:.60} is no node set", where=where, fix=REMEDY)
+                raise BadInput(f"{text!r:.60} is no node set", where=where, fix=remedy)
             yield _kind(kind, where), text, where
 
 
-def _csv(path: Path) -> Iterator[Named]:
+def _csv(column: str, remedy: str, path: Path) -> Iterator[Named]:
     rows = CsvFile(path)
-    if tuple(cell.strip() for cell in rows.header) != HEADER:
-        raise BadInput("the columns must be nodes and kind", where=rows.where, fix=REMEDY)
+    header = ("nodes", column)
+    if tuple(cell.strip() for cell in rows.header) != header:
+        raise BadInput(f"the columns must be nodes and {column}", where=rows.where, fix=remedy)
     for cells in rows.rows():
-        nodes, kind = _pair(cells, rows.where)
+        if len(cells) != len(header):
+            fix = "put quotes around a node set with commas, or give each of them a row"
+            raise BadInput(f"the row has {len(cells)} cells instead of {len(header)}", where=rows.where, fix=fix)
+        nodes, kind = tuple(cell.strip() for cell in cells)
         yield _kind(kind, rows.where), nodes, rows.where
-
-
-def _pair(cells: list[str], where: str) -> tuple[Any, ...]:
-    if len(cells) != len(HEADER):
-        fix = "put quotes around a node set with commas, or give each of them a row"
-        raise BadInput(f"the row has {len(cells)} cells instead of {len(HEADER)}", where=where, fix=fix)
-    return tuple(cell.strip() for cell in cells)
 
 
 def _kind(name: str, where: str) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bftrain.errors import BadInput
 from bftrain.files import by_suffix, check_replaceable, head_of, whole_file
-from bftrain_datasets.log import csv_log, npz_log, parquet_log
-from bftrain_datasets.log.eventlog import FORMAT
-
-if TYPE_CHECKING:
-    from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log import npz_log, parquet_log, table_log
+from bftrain_datasets.log.eventlog import FORMAT, EventLog
 
 PARQUET: Final = ".parquet"
-LOADERS: Final = {".npz": npz_log.load, ".csv": csv_log.load, PARQUET: parquet_log.load}
-SAVERS: Final = {".npz": npz_log.save, ".csv": csv_log.save, PARQUET: parquet_log.save}
+LOADERS: Final = {".npz": npz_log.load, ".csv": table_log.load, PARQUET: parquet_log.load}
+SAVERS: Final = {".npz": npz_log.save, ".csv": table_log.save, PARQUET: parquet_log.save}
 # How log files begin: a zip archive, a Parquet file, and our comment in a CSV file
 _PARQUET_MARK: Final = b"PAR1"
 _CSV_MARK: Final = f"# {FORMAT}".encode()

@@ -9,21 +9,17 @@ about the same time as a larger one leave with it, as when a large job starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadValue
+from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.provenance import LogProvenance
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 SUMMIT_NODES: Final = 4734
 SUMMIT_IDLE_SHARE: Final = 0.0827
@@ -64,49 +60,22 @@ SAMPLE_DAYS: Final = 2.5
 SAMPLE_SEED: Final = 54
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Groups:
-    """Nodes that join and leave together: when, until when (seconds from the begin of the warm-up), how many."""
-
-    join_s: NDArray[np.float64]
-    leave_s: NDArray[np.float64]
-    sizes: NDArray[np.int64]
+# Nodes that join and leave together: when, until when (seconds from the begin of the warm-up), how many
+_Groups = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
 
 
 def generate_log(
-    nodes: int,
-    days: float,
-    seed: int,
-    *,
-    idle_share: float = SUMMIT_IDLE_SHARE,
-    start_s: float = 0.0,
+    nodes: int, days: float, seed: int, *, idle_share: float = SUMMIT_IDLE_SHARE, start_s: float = 0.0
 ) -> EventLog:
     """Generate a log of ``nodes`` nodes over ``days`` days whose idle time is like Summit's.
 
     The same arguments give the same log. The idle share comes within one per cent of ``idle_share`` where the log
     is long enough to allow it. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
     """
-    _check(nodes, days, seed, idle_share)
-    asked = idle_share
-    logs = []
-    for _ in range(ATTEMPTS):
-        log = _generate(nodes, days, seed, asked, idle_share, start_s)
-        logs.append(log)
-        if abs(log.idle_share / idle_share - 1) <= SHARE_TOLERANCE:
-            break
-        # Bursts overflow a machine and logs cut fragments at both ends: ask for what was missing
-        asked *= idle_share / max(log.idle_share, idle_share / 4)
-    return min(logs, key=lambda log: abs(log.idle_share - idle_share))
-
-
-def sample_log() -> EventLog:
-    """Give the built-in sample: a Summit-like machine of 256 nodes for two and a half days."""
-    return generate_log(SAMPLE_NODES, SAMPLE_DAYS, SAMPLE_SEED)
-
-
-def _check(nodes: int, days: float, seed: int, idle_share: float) -> None:
     if nodes < 1:
         raise BadValue(f"must be at least 1, not {nodes}", where="generate_log.nodes")
+    if nodes > MOST_NODES:
+        raise BadValue(f"must be at most {MOST_NODES:,}, not {nodes:,}", where="generate_log.nodes")
     if not 0 < days <= LONGEST_DAYS:
         raise BadValue(f"must be above 0 and at most {LONGEST_DAYS}, not {days:g}", where="generate_log.days")
     if seed < 0:
@@ -114,27 +83,38 @@ def _check(nodes: int, days: float, seed: int, idle_share: float) -> None:
     if not 0 < idle_share <= LARGEST_IDLE_SHARE:
         problem = f"must be above 0 and at most {LARGEST_IDLE_SHARE}, not {idle_share:g}"
         raise BadValue(problem, where="generate_log.idle_share")
+    asked = idle_share
+    logs = []
+    for _ in range(ATTEMPTS):
+        span_s = round(days * DAY_S)
+        shape, spots = np.random.default_rng(seed).spawn(2)
+        groups = _draw_groups(nodes, span_s + WARM_UP_S, asked, shape)
+        which, group = _choose_nodes(groups, nodes, spots.random(groups[2].size))
+        join, leave = groups[0][group] - WARM_UP_S, groups[1][group] - WARM_UP_S
+        seen = (leave > 0) & (join < span_s)
+        which, join, leave = which[seen], np.maximum(join[seen], 0.0), leave[seen]
+        ended = leave < span_s
+        width = len(str(nodes))
+        builder = LogBuilder(f"n{number:0{width}d}" for number in range(1, nodes + 1))
+        builder.add_columns(start_s + join, which, np.full(which.size, NodeState.IDLE))
+        builder.add_columns(start_s + leave[ended], which[ended], np.full(int(ended.sum()), NodeState.BUSY))
+        options = {"nodes": nodes, "days": days, "seed": seed, "idle_share": idle_share, "start_s": start_s}
+        log = builder.build(
+            begin_s=start_s,
+            end_s=start_s + span_s,
+            provenance=LogProvenance(made_by="generator summit-like", options=options),
+        )
+        logs.append(log)
+        if abs(log.idle_share / idle_share - 1) <= SHARE_TOLERANCE:
+            break
+        # Bursts overflow a machine and logs cut fragments at both ends: ask for what was missing
+        asked *= min(4.0, idle_share / log.idle_share) if log.idle_share else 4.0
+    return min(logs, key=lambda log: abs(log.idle_share - idle_share))
 
 
-def _generate(nodes: int, days: float, seed: int, asked: float, idle_share: float, start_s: float) -> EventLog:
-    span_s = round(days * DAY_S)
-    shape, spots = np.random.default_rng(seed).spawn(2)
-    groups = _draw_groups(nodes, span_s + WARM_UP_S, asked, shape)
-    which, group = _choose_nodes(groups, nodes, spots.random(groups.sizes.size))
-    join, leave = groups.join_s[group] - WARM_UP_S, groups.leave_s[group] - WARM_UP_S
-    seen = (leave > 0) & (join < span_s)
-    which, join, leave = which[seen], np.maximum(join[seen], 0.0), leave[seen]
-    ended = leave < span_s
-    width = len(str(nodes))
-    builder = LogBuilder(f"n{number:0{width}d}" for number in range(1, nodes + 1))
-    builder.add_columns(start_s + join, which, np.full(which.size, NodeState.IDLE))
-    builder.add_columns(start_s + leave[ended], which[ended], np.full(int(ended.sum()), NodeState.BUSY))
-    options = {"nodes": nodes, "days": days, "seed": seed, "idle_share": idle_share, "start_s": start_s}
-    return builder.build(
-        begin_s=start_s,
-        end_s=start_s + span_s,
-        provenance=LogProvenance(made_by="generator summit-like", options=options),
-    )
+def sample_log() -> EventLog:
+    """Give the built-in sample: a Summit-like machine of 256 nodes for two and a half days."""
+    return generate_log(SAMPLE_NODES, SAMPLE_DAYS, SAMPLE_SEED)
 
 
 def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Generator) -> _Groups:
@@ -157,9 +137,7 @@ def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Ge
     def mixed(with_burst: float, with_batch: float) -> NDArray[np.float64]:
         own = np.sqrt(1 - with_burst**2 - with_batch**2)
         shared = next(streams).standard_normal(batches)[batch]
-        mixture: NDArray[np.float64] = (
-            with_burst * now + with_batch * shared + own * next(streams).standard_normal(count)
-        )
+        mixture: NDArray[Any] = with_burst * now + with_batch * shared + own * next(streams).standard_normal(count)
         return mixture
 
     sizes = _sizes(_ranks(mixed(SIZE_WITH_BURST, SIZE_WITH_BATCH), np.ones(count)), nodes, scale)
@@ -167,7 +145,7 @@ def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Ge
     join_s = _avoid_full_machine(join_s, lengths, sizes, nodes, span_s, next(streams))
     leave_s = _leave_with_larger(join_s, np.floor(join_s + lengths), sizes, scale)
     order = np.argsort(join_s, kind="stable")
-    return _Groups(join_s=join_s[order], leave_s=leave_s[order], sizes=sizes[order].astype(np.int64))
+    return join_s[order], leave_s[order], sizes[order].astype(np.int64)
 
 
 def _wave(steps: int, memory_s: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -196,14 +174,12 @@ def _ranks(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray
 
 
 def _lengths(parts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Idle lengths, seconds, at these parts of the distribution."""
     logarithms: NDArray[np.float64] = np.interp(parts, LENGTH_PARTS, np.log(LENGTH_SECONDS))
     seconds: NDArray[np.float64] = np.exp(logarithms)
     return seconds
 
 
 def _sizes(parts: NDArray[np.float64], nodes: int, scale: float) -> NDArray[np.float64]:
-    """Group sizes at these parts of the distribution."""
     normal = NormalDist()
     deviations = np.array([normal.inv_cdf(part) for part in parts.tolist()])
     sizes = np.rint(GROUP_MEDIAN * scale * np.exp(GROUP_SPREAD * deviations))
@@ -263,12 +239,10 @@ def _choose_nodes(
     """
     idle_until = np.full(nodes, -1.0)
     chosen = []
-    for join_s, leave_s, size, spot in zip(
-        groups.join_s.tolist(), groups.leave_s.tolist(), groups.sizes.tolist(), spots.tolist(), strict=True
-    ):
+    for join_s, leave_s, size, spot in zip(*(column.tolist() for column in (*groups, spots)), strict=True):
         busy = np.flatnonzero(idle_until < join_s)
         first = int(spot * busy.size)
-        taken = busy[first : first + size]
+        taken = busy[first : first + size].copy()  # a view would keep all busy nodes of every group in memory
         missing = min(size, busy.size) - taken.size
         if missing > 0:
             taken = np.concatenate((taken, busy[:missing]))

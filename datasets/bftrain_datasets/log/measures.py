@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain_datasets.log.change_columns import by_node
-from bftrain_datasets.log.eventlog import DOWN
+from bftrain_datasets.log.eventlog import DOWN, EventLog
+from bftrain_datasets.log.log_columns import in_order_of_nodes, sums_by_time
 from bftrain_datasets.log.provenance import LogProvenance
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 PERCENTILES: Final = (5, 10, 25, 50, 75, 90, 95, 99)
 LENGTH_BOUNDS_S: Final = (120, 600, 3600)
@@ -115,21 +110,24 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def fragments(log: EventLog) -> IdleFragments:
     """List all idle fragments, by node and then by time."""
-    order, first = by_node(log.nodes)
-    time = log.time_index[order]
-    until = np.full(order.size, len(log), dtype=np.int64)
-    followed = ~first[1:]  # where the next change in this order is one of the same node
-    until[:-1][followed] = time[1:][followed]
-    joins = log.joins[order]
+    # A node joins and leaves by turns: its k-th leave ends the fragment that its k-th join began
+    index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
+
+    def of_each_node(which: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        nodes = log.nodes[which]
+        order = in_order_of_nodes(nodes)
+        return nodes[order], index[which][order]
+
+    node, join = of_each_node(log.joins)
+    left, ended = of_each_node(log.leaves)
+    joins, leaves = (np.bincount(each, minlength=len(log.node_names)) for each in (node, left))
+    still_idle = np.zeros(node.size, dtype=np.bool_)
+    still_idle[(np.cumsum(joins) - 1)[joins > leaves]] = True
+    leave = np.full(node.size, len(log), dtype=np.int64)
+    leave[~still_idle] = ended
     bounds = np.append(log.times, log.end_s)
-    join, leave = time[joins], until[joins]
-    return IdleFragments(
-        node=log.nodes[order][joins],
-        join=join,
-        leave=leave,
-        length_s=bounds[leave] - bounds[join],
-        open=leave == len(log),
-    )
+    length_s = bounds[leave] - bounds[join]
+    return IdleFragments(node=node, join=join.astype(np.int64), leave=leave, length_s=length_s, open=still_idle)
 
 
 def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> dict[str, float]:
@@ -161,12 +159,16 @@ def largest_by_kind(log: EventLog) -> dict[str, int]:
 
 def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
     """For each percentile the smallest pool size that is not exceeded for that part of the time."""
-    sizes, weights = log.pool_sizes(), log.durations_s
-    order = np.argsort(sizes, kind="stable")
+    return _weighted(log.pool_sizes(), log.durations_s, percentiles)
+
+
+def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Sequence[int]) -> dict[int, int]:
+    """For each percentile the smallest value that is not exceeded by that part of all weight."""
+    order = np.argsort(values, kind="stable")
     passed = np.cumsum(weights[order])
     wanted = np.array(percentiles) / 100 * passed[-1]
-    places = np.minimum(np.searchsorted(passed, wanted), sizes.size - 1)
-    return dict(zip(percentiles, sizes[order][places].tolist(), strict=True))
+    places = np.minimum(np.searchsorted(passed, wanted), values.size - 1)
+    return dict(zip(percentiles, values[order][places].tolist(), strict=True))
 
 
 def leaving_together(pieces: IdleFragments) -> float:
@@ -184,28 +186,23 @@ def leaving_together(pieces: IdleFragments) -> float:
 
 def in_large_departures(log: EventLog, least: int = LARGE_DEPARTURE_NODES) -> float:
     """Part of all leaving nodes that leave at once with at least ``least`` nodes, themselves counted."""
-    leaving = np.bincount(log.time_index[log.leaves], minlength=len(log))
+    leaving = sums_by_time(log.leaves.view(np.int8), log.offsets)
     return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
 
 
 def leaving_at_once(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
     """For each percentile the smallest number that this part of the leaving nodes do not exceed in leaving at once."""
-    leaving = np.bincount(log.time_index[log.leaves], minlength=1)
-    sizes = np.sort(leaving[leaving > 0])
-    if sizes.size == 0:
-        return {}
-    passed = np.cumsum(sizes)
-    wanted = np.array(percentiles) / 100 * passed[-1]
-    found = sizes[np.minimum(np.searchsorted(passed, wanted), sizes.size - 1)]
-    return dict(zip(percentiles, found.tolist(), strict=True))
+    leaving = sums_by_time(log.leaves.view(np.int8), log.offsets)
+    sizes = leaving[leaving > 0]
+    return _weighted(sizes, sizes, percentiles) if sizes.size else {}
 
 
 def down_node_s(log: EventLog) -> float:
     """Time that nodes are down, all together, node-seconds."""
-    change = np.equal(log.states, DOWN).astype(np.int64) - np.equal(log.before, DOWN)
+    change = np.equal(log.states, DOWN).view(np.int8) - np.equal(log.before, DOWN).view(np.int8)
     if not change.any():
         return 0.0
-    down = np.concatenate(([0], np.cumsum(change)))[log.offsets[1:]]
+    down = np.cumsum(sums_by_time(change, log.offsets))
     return math.fsum((down * log.durations_s).tolist())
 
 

@@ -5,27 +5,30 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BadValue
+from bftrain.files import check_unpacked
+from bftrain.nodesets import MOST_NODES
 from bftrain.values import wire
 from bftrain_datasets.log.eventlog import FORMAT, EventLog
+from bftrain_datasets.log.npy_columns import NpyHeader, read_column, read_header
 from bftrain_datasets.log.provenance import LogProvenance
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offsets", "nodes", "states")
 KINDS: Final = ("kind_names", "node_kinds")  # where kinds are distinguished; readers without kinds skip them
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
+_FOREIGN: Final = "not a bftrain log, or of a later version"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day
 _LEVEL: Final = 6
+_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks a block as a whole
 _NAME_AT: Final = 30  # where the name of a ZIP archive's first member begins
-# All that zipfile, zlib and NumPy are known to raise on damaged bytes; an OSError comes from a seek to nowhere
+# All that zipfile, zlib and read_header are known to raise on damaged bytes; an OSError comes from a seek to nowhere
 _DAMAGE: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -73,13 +76,11 @@ def load(path: Path) -> EventLog:
     """Read the log; what is damaged, foreign or inconsistent is refused."""
     columns = _read(path)
     if _text(columns, "format", path) != FORMAT:
-        raise BadInput("not a bftrain log, or of a later version", where=f"{path} (format)", fix=REMEDY)
-    if columns["end_s"].shape != (1,):
-        raise BadInput("must hold one number", where=f"{path} (end_s)", fix=REMEDY)
+        raise BadInput(_FOREIGN, where=f"{path} (format)", fix=REMEDY)
     provenance = wire.decode(_text(columns, "provenance", path), LogProvenance, where=f"{path} (provenance)")
     try:
         return EventLog(
-            node_names=tuple(_text(columns, "node_names", path).split("\n")),
+            node_names=_names(columns, "node_names", path),
             times=columns["times"],
             offsets=columns["offsets"],
             nodes=columns["nodes"],
@@ -96,7 +97,7 @@ def load(path: Path) -> EventLog:
 def _kinds(columns: dict[str, NDArray[Any]], path: Path) -> dict[str, Any]:
     if not set(KINDS) <= set(columns):
         return {}
-    return {"kind_names": tuple(_text(columns, "kind_names", path).split("\n")), "node_kinds": columns["node_kinds"]}
+    return {"kind_names": _names(columns, "kind_names", path), "node_kinds": columns["node_kinds"]}
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -106,9 +107,13 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         try:
             with zipfile.ZipFile(file) as archive:
                 held = set(archive.namelist())
+                _check_sizes(archive.infolist(), path)
+                headers = {}
                 for member in (*MEMBERS, *(name for name in KINDS if f"{name}.npy" in held)):
-                    with archive.open(f"{member}.npy") as source:
-                        columns[member] = np.lib.format.read_array(source, allow_pickle=False)
+                    headers[member] = read_header(archive, f"{member}.npy")
+                _check_counts(headers, path)
+                for member, header in headers.items():
+                    columns[member] = read_column(archive, f"{member}.npy", header)
         except KeyError as error:
             raise BadInput(f"not a bftrain log: it has no part '{member}'", where=str(path), fix=REMEDY) from error
         except _DAMAGE as error:
@@ -117,8 +122,39 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     return columns
 
 
+def _check_sizes(members: list[zipfile.ZipInfo], path: Path) -> None:
+    """Refuse members that unpack to far more than a log does; ``zipfile`` reads no more of each than it says here."""
+    if any(member.compress_type not in _PACKINGS for member in members):
+        raise BadInput("not a log file: it is not packed as logs are", where=str(path), fix=REMEDY)
+    unpacked = sum(member.file_size for member in members)
+    check_unpacked(unpacked, path.stat().st_size, where=str(path), fix="unzip it, and pack it with zip -0")
+
+
+def _check_counts(headers: Mapping[str, NpyHeader], path: Path) -> None:
+    """Refuse columns whose lengths do not agree with each other, before any of them is read."""
+    size = {name: header.size for name, header in headers.items()}
+    times, offsets, changes = size["times"], size["offsets"], size["nodes"]
+    rules = {
+        "format": (size["format"] == len(FORMAT), _FOREIGN),
+        "end_s": (size["end_s"] == 1, "must hold one number"),
+        "times": (times <= changes + 1, f"has {times:,} values for {changes:,} changes; each but the first needs one"),
+        "offsets": (offsets == times + 1, f"has {offsets:,} values for {times:,} times; it needs one more"),
+        "states": (size["states"] == changes, f"has {size['states']:,} values for {changes:,} nodes"),
+        "node_kinds": (size.get("node_kinds", 0) <= MOST_NODES, f"has more than {MOST_NODES:,} values"),
+    }
+    for name, (holds, what) in rules.items():
+        if not holds:
+            raise BadInput(what, where=f"{path} ({name})", fix=REMEDY)
+
+
 def _bytes(text: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(text, dtype=np.uint8)
+
+
+def _names(columns: dict[str, NDArray[Any]], member: str, path: Path) -> tuple[str, ...]:
+    if np.count_nonzero(columns[member] == ord("\n")) >= MOST_NODES:  # before a string is made of each
+        raise BadInput(f"has more than {MOST_NODES:,} names", where=f"{path} ({member})", fix=REMEDY)
+    return tuple(_text(columns, member, path).split("\n"))
 
 
 def _text(columns: dict[str, NDArray[Any]], name: str, path: Path) -> str:

@@ -6,42 +6,29 @@ Needs pyarrow, which is imported only when such a file is read or written.
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import IO, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.files import check_unpacked
+from bftrain_datasets.log import table_log
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.change_columns import epochs
 from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog
-from bftrain_datasets.log.table_log import (
-    COLUMNS,
-    KIND_COLUMN,
-    REMEDY,
-    Note,
-    built,
-    kind_name,
-    node_name,
-    seconds,
-    state_of,
-    with_story,
-)
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
+from bftrain_datasets.log.log_columns import epochs, first_mentioned
 
 KIND: Final = "Parquet"
 FORMAT_KEY: Final = b"bftrain.format"
 END_KEY: Final = b"bftrain.end_s"
 CHECKSUM_KEY: Final = b"bftrain.sha256"
 PROVENANCE_KEY: Final = b"bftrain.provenance"
-MOST_ROWS: Final = 1 << 30
 INSTALL: Final = "pip install 'bftrain[parquet]'"
 _TAIL_BYTES: Final = 8  # how long the metadata are, and the mark at the end
 _ROWS_AT_ONCE: Final = 1 << 16
 _GROUP_ROWS: Final = 1 << 18
+_ROW_BYTES: Final = 13  # of a time, a node and a state in memory
 
 
 def require(where: str) -> None:
@@ -58,11 +45,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     import pyarrow as pa  # noqa: PLC0415 - an extra
     from pyarrow import parquet  # noqa: PLC0415 - an extra
 
-    first = log.states_at(log.start_s)
-    later = slice(int(log.offsets[1]), None)
-    times = np.concatenate((np.full(first.size, log.start_s), log.times[log.time_index[later]]))
-    nodes = np.concatenate((np.arange(first.size, dtype=np.int32), log.nodes[later]))
-    states = np.concatenate((first, log.states[later]))
+    times, nodes, states = table_log.rows_of(log)
     columns = {
         "time": pa.array(times),
         "node": pa.DictionaryArray.from_arrays(pa.array(nodes), pa.array(log.node_names, pa.string())),
@@ -70,7 +53,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
     }
     if log.kind_names:
         kinds = pa.array(log.node_kinds[nodes])
-        columns[KIND_COLUMN] = pa.DictionaryArray.from_arrays(kinds, pa.array(log.kind_names, pa.string()))
+        columns[table_log.KIND_COLUMN] = pa.DictionaryArray.from_arrays(kinds, pa.array(log.kind_names, pa.string()))
     table = pa.table(columns).replace_schema_metadata(
         {
             FORMAT_KEY: FORMAT.encode(),
@@ -104,7 +87,18 @@ def load(path: Path) -> EventLog:
     with path.open("rb") as opened:
         try:
             file = parquet.ParquetFile(opened, page_checksum_verification=True)
-            story = _checked_schema(file, path)
+            schema = file.schema_arrow
+            if sorted(schema.names) not in (
+                sorted(table_log.COLUMNS),
+                sorted((*table_log.COLUMNS, table_log.KIND_COLUMN)),
+            ):
+                shown = ", ".join(schema.names)[:100]
+                raise BadInput(f"not a log: the columns are {shown or 'none'}", where=str(path), fix=table_log.REMEDY)
+            said = file.metadata
+            groups = (said.row_group(number).total_byte_size for number in range(said.num_row_groups))
+            unpacked = max(sum(groups), said.num_rows * _ROW_BYTES)
+            check_unpacked(unpacked, path.stat().st_size, where=str(path), fix="save it as .csv")
+            story = dict(schema.metadata or {})
             row = 0
             for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
                 _add(builder, batch, row, path)
@@ -114,20 +108,9 @@ def load(path: Path) -> EventLog:
             raise BadInput(
                 f"not a readable Parquet file: {reason}", where=str(path), fix="fetch the file again"
             ) from error
-    end_s = seconds(story[END_KEY], str(path), END_KEY.decode()) if END_KEY in story else None
-    log = built(builder, end_s, KIND, str(path))
-    return with_story(log, path, KIND, _note(story, PROVENANCE_KEY, path), _note(story, CHECKSUM_KEY, path))
-
-
-def _checked_schema(file: Any, path: Path) -> dict[bytes, bytes]:  # noqa: ANN401 - pyarrow has no types
-    """Give the file's own metadata, if its columns are those of a log."""
-    schema = file.schema_arrow
-    if sorted(set(schema.names) - {KIND_COLUMN}) != sorted(COLUMNS) or len(set(schema.names)) != len(schema.names):
-        shown = ", ".join(schema.names)[:100]
-        raise BadInput(f"not a log: the columns are {shown or 'none'}", where=str(path), fix=REMEDY)
-    if file.metadata.num_rows > MOST_ROWS:
-        raise BadInput(f"{file.metadata.num_rows:,} rows are too many for a log", where=str(path), fix=REMEDY)
-    return dict(schema.metadata or {})
+    end_s = table_log.seconds(story[END_KEY], str(path), END_KEY.decode()) if END_KEY in story else None
+    log = table_log.built(builder, end_s, KIND, str(path))
+    return table_log.with_story(log, path, KIND, _note(story, PROVENANCE_KEY, path), _note(story, CHECKSUM_KEY, path))
 
 
 def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa: ANN401 - pyarrow has no types
@@ -136,25 +119,18 @@ def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa
         column = batch.column(name)
         if column.null_count:
             place = row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]) + 1
-            raise BadInput(f"row {place} has no {name}", where=str(path), fix=REMEDY)
+            raise BadInput(f"row {place} has no {name}", where=str(path), fix=table_log.REMEDY)
     times = _seconds(batch.column("time"), row, path)
     nodes = _codes(batch.column("node"), "node", path)
     states = _codes(batch.column("state"), "state", path)
-    numbers = np.array([state_of(word, str(path)) for word in states[1]], dtype=np.int8)
-    places = np.array([builder.place(node_name(name, str(path))) for name in nodes[1]], dtype=np.int32)
+    numbers = np.array([table_log.state_of(word, str(path)) for word in states[1]], dtype=np.int8)
+    places = np.array([builder.place(table_log.node_name(name, str(path))) for name in nodes[1]], dtype=np.int32)
     builder.add_columns(times, places[nodes[0]], numbers[states[0]])
-    if KIND_COLUMN in batch.schema.names:
-        kinds, words = _codes(batch.column(KIND_COLUMN), KIND_COLUMN, path)
+    if table_log.KIND_COLUMN in batch.schema.names:
+        kinds, words = _codes(batch.column(table_log.KIND_COLUMN), table_log.KIND_COLUMN, path)
         pairs = np.unique(np.stack((nodes[0], kinds)), axis=1)
         for node, kind in pairs.T.tolist():
-            _tell_kind(builder, nodes[1][node], kind_name(words[kind], str(path)), path)
-
-
-def _tell_kind(builder: LogBuilder, node: str, kind: str, path: Path) -> None:
-    try:
-        builder.tell_kind(node, kind)
-    except BadInput as error:
-        raise BadInput(error.what, where=str(path), fix=error.fix) from error
+            table_log.tell_kind(builder, nodes[1][node], words[kind], str(path))
 
 
 def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types
@@ -163,15 +139,15 @@ def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa:
     if values.dtype.kind == "M":
         return epochs(values)
     if values.dtype.kind not in "iuf":
-        raise BadInput(f"time: {column.type} are no times", where=str(path), fix=REMEDY)
+        raise BadInput(f"time: {column.type} are no times", where=str(path), fix=table_log.REMEDY)
     times: NDArray[np.float64] = values.astype(np.float64)
     if not np.isfinite(times).all():
         place = row + int(np.flatnonzero(~np.isfinite(times))[0]) + 1
-        raise BadInput(f"row {place}: time: {times[place - row - 1]} is no time", where=str(path), fix=REMEDY)
+        raise BadInput(f"row {place}: time: {times[place - row - 1]} is no time", where=str(path), fix=table_log.REMEDY)
     return times
 
 
-def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int64], list[str]]:  # noqa: ANN401 - pyarrow has no types
+def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int32], list[str]]:  # noqa: ANN401 - pyarrow has no types
     """Give texts as numbers and the different texts, in order of first mention."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
@@ -179,16 +155,13 @@ def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int64], list[
         column = column.dictionary_encode()
     words = column.dictionary.to_pylist()
     if not all(isinstance(word, str) for word in words):
-        raise BadInput(f"{name}: {column.dictionary.type} is no text", where=str(path), fix=REMEDY)
+        raise BadInput(f"{name}: {column.dictionary.type} is no text", where=str(path), fix=table_log.REMEDY)
     codes = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < len(words):
         raise BadInput(f"the {name}s are damaged", where=str(path), fix="fetch the file again")
-    used, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    places = np.empty_like(order)
-    places[order] = np.arange(order.size)
-    return places[codes], [words[code] for code in used[order].tolist()]
+    numbers, used = first_mentioned(codes)
+    return numbers, [words[code] for code in used.tolist()]
 
 
-def _note(story: dict[bytes, bytes], key: bytes, path: Path) -> Note | None:
+def _note(story: dict[bytes, bytes], key: bytes, path: Path) -> table_log.Note | None:
     return (story[key], f"{path} ({key.decode()})") if key in story else None

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from bftrain.errors import BadValue
+from bftrain.node_units import NODE, UNITS
 from bftrain.values import checks, wire
 from bftrain.version import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BLOCK_BYTES = 1 << 20
 
@@ -33,7 +32,6 @@ class ProvenanceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     size_bytes: int
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "name")
         checks.text(self, "sha256")
         checks.integer(self, "size_bytes", at_least=0)
@@ -63,7 +61,6 @@ class LogFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     done: str = ""
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "name")
         checks.integer(self, "count", at_least=0)
         checks.number(self, "node_s", at_least=0)
@@ -78,7 +75,6 @@ class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nodes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "cause")
         checks.integer(self, "of_nodes", at_least=1)
         if len(self.times) != len(self.nodes):
@@ -89,7 +85,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The story of a log: ``made_by`` which reader or generator, and the ``steps`` done to it later.
 
     ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome; ``doubtful`` says how
-    much of the idle time may not have been idle.
+    much of the idle time may not have been idle. ``unit`` is what is idle or busy: a ``node``, a ``gpu`` or a ``core``.
     """
 
     made_by: str = "hand"
@@ -100,24 +96,34 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     findings: tuple[LogFinding, ...] = ()
     doubtful: tuple[DoubtfulTime, ...] = ()
     steps: tuple[str, ...] = ()
+    unit: str = NODE
 
     def __post_init__(self) -> None:
-        """Check every field; the mappings become read-only."""
         checks.text(self, "made_by")
         checks.text(self, "version")
         checks.frozen_mapping(self, "options")
-        force_setattr(self, "options", MappingProxyType(_as_json(self.options)))
+        # Give options as they come back from a file: tuples are lists, and what JSON cannot say is refused
+        try:
+            wire.leaves(dict(self.options))
+            plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(self.options)))
+        except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+            raise BadValue(f"must be JSON: {error}", where="Provenance.options") from error
+        force_setattr(self, "options", MappingProxyType(plain))
         checks.instances(self, "sources", ProvenanceSource)
         checks.counts(self, "counts")
         checks.instances(self, "findings", LogFinding)
         checks.instances(self, "doubtful", DoubtfulTime)
         checks.texts(self, "steps")
+        if self.unit not in UNITS:
+            raise BadValue(f"is {self.unit!r:.40}, and may be {', '.join(UNITS)}", where="LogProvenance.unit")
 
     def in_json(self) -> bytes:
-        """Return the JSON for log files; without ``doubtful`` if that is empty, so that earlier versions read it."""
+        """Return the JSON for log files; without what says nothing in them, so that earlier versions read it."""
         data = wire.plain(self)
         if not self.doubtful:
             del data["doubtful"]
+        if self.unit == NODE:
+            del data["unit"]
         return wire.encode(data)
 
     def and_then(self, step: str) -> LogProvenance:
@@ -127,12 +133,3 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def with_counts(self, counts: Mapping[str, int]) -> LogProvenance:
         """Give the same story with further counts."""
         return msgspec.structs.replace(self, counts={**self.counts, **counts})
-
-
-def _as_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give options as they come back from a file: tuples are lists, and what JSON cannot say is refused."""
-    try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(options)))
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise BadValue(f"must be JSON: {error}", where="Provenance.options") from error
-    return plain

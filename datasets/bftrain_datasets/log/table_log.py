@@ -1,23 +1,30 @@
-"""What the ``.csv`` and the ``.parquet`` log share: columns, what a cell may hold, and the story beside the rows."""
+"""The log in rows: what the .csv and the .parquet file share, and the .csv file itself.
+
+One line for each change of a node, for people and for other tools. The lines of the first time state every node once,
+so that nodes that are never idle have their place too.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import IO, Final
 
+import numpy as np
 from msgspec.structs import replace as replace_struct
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, suggestion
+from bftrain.files import CsvFile
 from bftrain.values import wire
-from bftrain_datasets.log.eventlog import STATE_WORDS, EventLog, NodeState
-from bftrain_datasets.log.log_checks import is_node_name
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog, NodeState
+from bftrain_datasets.log.log_columns import is_node_name
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.log.builder import LogBuilder
 
 COLUMNS: Final = ("time", "node", "state")
 KIND_COLUMN: Final = "kind"  # a fourth one where kinds of nodes are distinguished
@@ -53,6 +60,22 @@ def kind_name(name: str, where: str) -> str:
     return name
 
 
+def tell_kind(builder: LogBuilder, node: str, kind: str, where: str) -> None:
+    """Say of which kind a node is; ``BadInput`` names the place if it is of another kind already."""
+    try:
+        builder.tell_kind(node, kind_name(kind, where))
+    except BadInput as error:
+        raise BadInput(error.what, where=where, fix=error.fix) from error
+
+
+def rows_of(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int8]]:
+    """Return time, node and state of each row: all nodes at the first time, then their changes."""
+    first, later = log.states_at(log.start_s), slice(int(log.offsets[1]), None)
+    times = np.concatenate((np.full(first.size, log.start_s), log.times[log.time_index[later]]))
+    nodes = np.concatenate((np.arange(first.size, dtype=np.int32), log.nodes[later]))
+    return times, nodes, np.concatenate((first, log.states[later]))
+
+
 def state_of(word: str, where: str) -> NodeState:
     """Read the state of a node."""
     if word not in _STATES:
@@ -82,3 +105,79 @@ def with_story(log: EventLog, path: Path, kind: str, story: Note | None, checksu
             fix="fetch the file again, or delete this checksum if the change is meant",
         )
     return replace(log, provenance=provenance)
+
+
+END: Final = "end_s: "
+PROVENANCE: Final = "provenance: "
+CHECKSUM: Final = "sha256: "
+KIND: Final = "CSV"
+_PIECE: Final = 100_000  # characters of the provenance on a line; readers take lines of a mebibyte
+
+
+def save(log: EventLog, file: IO[bytes]) -> None:
+    """Write the log."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    text.write(f"# {FORMAT}\n# {END}{log.end_s!r}\n# {CHECKSUM}{log.sha256}\n")
+    text.writelines(f"# {PROVENANCE}{piece}\n" for piece in _pieces(log.provenance.in_json().decode()))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*COLUMNS, KIND_COLUMN) if log.kind_names else COLUMNS)
+    names = log.node_names
+    kinds: list[tuple[str, ...]] = [(log.kind_names[place],) for place in log.node_kinds.tolist()]
+    kinds = kinds or [()] * len(names)
+    columns = zip(*(column.tolist() for column in rows_of(log)), strict=True)
+    writer.writerows((repr(time_s), names[node], STATE_WORDS[state], *kinds[node]) for time_s, node, state in columns)
+    text.detach()
+
+
+def load(path: Path) -> EventLog:
+    """Read the log. Rows may come in any order; without an ``end_s`` the log ends with its last row."""
+    rows = CsvFile(path)
+    header = tuple(cell.strip() for cell in rows.header)
+    if header not in {COLUMNS, (*COLUMNS, KIND_COLUMN)}:
+        what = "the file is empty" if not rows.header else f"the first row is {','.join(rows.header)!r:.80}"
+        raise BadInput(f"not a log: {what}", where=rows.where, fix=REMEDY)
+    builder = LogBuilder()
+    for cells in rows.rows():
+        _add(builder, cells, len(header), rows)
+    found = _comment(rows, END)
+    end_s = seconds(found[0], found[1], END.rstrip(": ")) if found else None
+    log = built(builder, end_s, KIND, rows.where)
+    return with_story(log, path, KIND, _provenance(rows), _comment(rows, CHECKSUM))
+
+
+def _add(builder: LogBuilder, cells: list[str], wanted: int, rows: CsvFile) -> None:
+    if len(cells) != wanted:
+        what = f"the row has {len(cells)} cells instead of {wanted}"
+        raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means that the file is cut off")
+    time, node, state, *kind = (cell.strip() for cell in cells)
+    name = node_name(node, rows.where)
+    builder.add(seconds(time, rows.where), name, state_of(state, rows.where))
+    for each in kind:
+        tell_kind(builder, name, each, rows.where)
+
+
+def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
+    for line, text in rows.comments:
+        if text.startswith(heading):
+            return text.removeprefix(heading), f"{rows.path}:{line}"
+    return None
+
+
+def _provenance(rows: CsvFile) -> tuple[str, str] | None:
+    """Return the provenance, which may fill several lines, and where it begins."""
+    first = _comment(rows, PROVENANCE)
+    if first is None:
+        return None
+    pieces = (text.removeprefix(PROVENANCE) for _, text in rows.comments if text.startswith(PROVENANCE))
+    return "".join(pieces), first[1]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text into pieces for lines that are not too long to be read; none ends in space, which readers cut off."""
+    begin = 0
+    while begin < len(text):
+        end = min(begin + _PIECE, len(text))
+        while end < len(text) and text[end - 1].isspace():
+            end += 1
+        yield text[begin:end]
+        begin = end

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from bftrain.errors import BadInput, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import tzinfo
+from bftrain.durations import parse_duration
+from bftrain.errors import BadInput, near
 
 LARGEST_S: Final = 1e11  # year 5138; epochs beyond it are milliseconds
 SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from the start of something
 WINDOW_REMEDY: Final = (
     "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be left out"
 )
+ENDS: Final = ("first", "last")  # of a log, as in last-2w
 
 _MINUTES: Final = {f":{minute:02d}:": minute * 60.0 for minute in range(60)}
 _SECONDS: Final = {f"{second:02d}": float(second) for second in range(60)}
@@ -55,7 +54,11 @@ class RecordClock:
     def _slowly(self, text: str) -> float:
         match = _LOCAL.match(text)
         if match is None:
-            return self._otherwise(text)
+            try:
+                number = float(text)
+            except ValueError:
+                return self.local(datetime.fromisoformat(text.strip()))  # a zone, or a date alone
+            return self.epoch(number)
         self._assume("without_zone")
         minute, second = int(match[3]), int(match[4])
         if minute > 59 or second > 60:  # noqa: PLR2004 - of a clock; 60 is a leap second
@@ -63,6 +66,25 @@ class RecordClock:
         fraction = float(f"0.{match[5]}") if match[5] else 0.0
         into_s = minute * 60 + second + fraction
         return self._hour(text[:13], match[1], match[2], minute) + into_s
+
+    def readings(self, text: str) -> tuple[float, ...]:
+        """Seconds UTC of a time that was read before: twice where the clock shows it twice or never, earlier first."""
+        before = self.without_zone, self.twice
+        first_s = self.seconds(text)
+        self.without_zone, self.twice = before
+        if text[:13] not in self._odd_hours or not _LOCAL.match(text):
+            return (first_s,)
+        moment = datetime.fromisoformat(f"{text[:10]}T{text[11:17]}00").replace(tzinfo=self.zone)
+        apart = moment.utcoffset(), moment.replace(fold=1).utcoffset()
+        if apart[0] is None or apart[1] is None or apart[0] == apart[1]:
+            return (first_s,)
+        return first_s, first_s + (apart[0] - apart[1]).total_seconds()
+
+    def settle(self, twice: int) -> None:
+        """Take back the doubt about times since there were ``twice`` of those that the clock shows twice or never."""
+        self.twice = twice
+        if not twice:
+            self.first.pop("twice", None)
 
     def local(self, moment: datetime) -> float:
         """Seconds UTC of a time that some other notation gave; without a zone it is in ours."""
@@ -81,13 +103,6 @@ class RecordClock:
         self._assume("in_ms")
         return value / 1000
 
-    def _otherwise(self, text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            return self.local(datetime.fromisoformat(text.strip()))  # a zone, or a date alone
-        return self.epoch(number)
-
     def _hour(self, written: str, date: str, hour: str, minute: int) -> float:
         """Seconds UTC at which this hour would have begun, by the zone's offset at this minute of it."""
         known = self._hours.get(written)
@@ -105,7 +120,7 @@ class RecordClock:
         return _since_1970(at) - minute * 60
 
     def _note_odd(self, moment: datetime) -> None:
-        if _is_odd(moment):
+        if moment.utcoffset() != moment.replace(fold=1).utcoffset():
             self._assume("twice")
 
     def _assume(self, what: str) -> None:
@@ -113,11 +128,6 @@ class RecordClock:
         if count == 0:
             self.first[what] = self._where()
         setattr(self, what, count + 1)
-
-
-def _is_odd(moment: datetime) -> bool:
-    """Whether clocks of its zone show this time twice, or never."""
-    return moment.utcoffset() != moment.replace(fold=1).utcoffset()
 
 
 def _since_1970(moment: datetime) -> float:
@@ -139,13 +149,16 @@ def zone(name: str) -> tzinfo:
         raise BadInput(
             f"no time zone is called '{name}'",
             where="--timezone",
-            fix=suggestion(name, available_timezones() or {"UTC"}),
+            fix=near(name, available_timezones()) or "write one such as Europe/Berlin, or an offset such as +02:00",
         ) from error
 
 
 def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[float | None, float | None]:
     """Read ``A..B`` as seconds UTC; either end may be empty, ISO times without a zone are in ``zone``."""
     begin, dots, end = text.partition("..")
+    if from_end(text) is not None:
+        fix = "write A..B, or import all and cut the log: bftrain slice --window"
+        raise BadInput(f"{text!r} counts from an end that is not known before all is read", where=where, fix=fix)
     if not dots:
         raise BadInput(f"{text!r} is no window", where=where, fix=WINDOW_REMEDY)
     clock = RecordClock(zone)
@@ -156,6 +169,22 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     if begin_s is not None and end_s is not None and begin_s >= end_s:
         raise BadInput(f"{text!r} ends before it begins", where=where, fix=WINDOW_REMEDY)
     return begin_s, end_s
+
+
+def from_end(text: str) -> tuple[str, float] | None:
+    """Read ``last-2w`` or ``first-12h`` as the end of a log and seconds from it; ``None`` for what is no such form.
+
+    >>> from_end("last-2w"), from_end("0..600")
+    (('last', 1209600.0), None)
+    """
+    end, dash, length = text.strip().partition("-")
+    if not dash or end not in ENDS:
+        return None
+    try:
+        seconds = parse_duration(length)
+    except ValueError:
+        return None
+    return (end, seconds) if 0.0 < seconds < LARGEST_S else None
 
 
 def time_text(time_s: float) -> str:

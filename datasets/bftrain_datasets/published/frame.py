@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, Fault
+from bftrain_datasets.log.log_columns import epochs
 from bftrain_datasets.published.unpickling import REMEDY, NamedObject, PickledCall, read_pickle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 Labels: TypeAlias = "NDArray[Any] | range"
 
@@ -36,9 +34,7 @@ _FRAME: Final = frozenset({("pandas.core.frame", "DataFrame"), ("pandas", "DataF
 _MANAGER: Final = ("pandas.core.internals.managers", "BlockManager")
 _BLOCK: Final = ("pandas._libs.internals", "_unpickle_block")
 _BACKED: Final = ("pandas._libs.arrays", "__pyx_unpickle_NDArrayBacked")
-_TIME_ARRAY: Final = frozenset(
-    {("pandas.core.arrays.datetimes", "DatetimeArray"), ("pandas.arrays", "DatetimeArray")},
-)
+_TIME_ARRAY: Final = frozenset({("pandas.core.arrays.datetimes", "DatetimeArray"), ("pandas.arrays", "DatetimeArray")})
 _NEW_INDEX: Final = frozenset(
     {("pandas.core.indexes.base", "_new_Index"), ("pandas.core.indexes.datetimes", "_new_DatetimeIndex")}
 )
@@ -70,6 +66,7 @@ ADMITTED: Final = frozenset(
 )  # fmt: skip
 _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
+TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
 _MOST_LABELS: Final = 1 << 48  # so that a range of them still has a length
 
@@ -107,6 +104,24 @@ def load_frame(file: IO[bytes], where: str) -> SavedFrame:
     return _Reading(where).frame(read_pickle(file, where, ADMITTED))
 
 
+def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
+    """Give times as seconds UTC; ``BadInput`` names the first row that has none."""
+    labels = np.asarray(index)
+    if labels.dtype.kind == "M":
+        if np.isnat(labels).any():
+            raise BadInput(
+                f"row {int(np.flatnonzero(np.isnat(labels))[0]) + 1} has no time", where=where, fix=TIME_REMEDY
+            )
+        return epochs(labels)
+    if labels.dtype.kind not in "iuf":
+        raise BadInput("the rows are not labelled with times", where=where, fix=TIME_REMEDY)
+    moments = labels.astype(np.float64)
+    if not np.isfinite(moments).all():
+        row = int(np.flatnonzero(~np.isfinite(moments))[0]) + 1
+        raise BadInput(f"row {row} has no time", where=where, fix=TIME_REMEDY)
+    return moments
+
+
 class _Reading:
     """Looks into what was pickled. Every method checks the form of what it is given."""
 
@@ -117,7 +132,6 @@ class _Reading:
         return BadInput(what, where=self._where, fix=REMEDY)
 
     def frame(self, tree: object) -> SavedFrame:
-        """Read the whole table."""
         if not (_is(tree, *_FRAME) and isinstance(tree.state, dict)):
             raise self._wrong("the pickle holds no pandas DataFrame")
         manager = tree.state.get("_mgr", tree.state.get("_data"))
@@ -151,26 +165,23 @@ class _Reading:
 
     def _block(self, given: object, places: object, columns: int, rows: int) -> FrameBlock:
         values = self.array(given)
-        at = self._places(places, columns)
+        if _is(places, _SLICE):
+            if not all(part is None or type(part) is int for part in places.args) or len(places.args) != 3:  # noqa: PLR2004 - start, stop and step
+                raise self._wrong("the place of a column is no number")
+            chosen = range(columns)[slice(*places.args)] if places.args[2] != 0 else range(0)
+            at = np.array(chosen, dtype=np.int64)
+        else:
+            found = self.array(places)
+            if found.dtype.kind not in "iu" or found.ndim != 1:
+                raise self._wrong("the place of a column is no number")
+            at = found.astype(np.int64)
         if values.ndim == 1 and at.size == 1:  # how pandas keeps a column of a type of its own
             values = values.reshape(1, -1)
         if values.shape != (at.size, rows):
             raise self._wrong(f"a block of {values.shape} values does not fit {at.size} columns of {rows} rows")
         return FrameBlock(at, values)
 
-    def _places(self, given: object, columns: int) -> NDArray[np.int64]:
-        if _is(given, _SLICE):
-            if not all(part is None or type(part) is int for part in given.args) or len(given.args) != 3:  # noqa: PLR2004 - start, stop and step
-                raise self._wrong("the place of a column is no number")
-            chosen = range(columns)[slice(*given.args)] if given.args[2] != 0 else range(0)
-            return np.array(chosen, dtype=np.int64)
-        found = self.array(given)
-        if found.dtype.kind not in "iu" or found.ndim != 1:
-            raise self._wrong("the place of a column is no number")
-        return found.astype(np.int64)
-
     def labels(self, given: object) -> Labels:
-        """Read the labels of rows or columns."""
         match given:
             case PickledCall(args=(NamedObject() as kind, {"start": int(), "stop": int(), "step": int()} as ends)) if (
                 _pair(kind) in _RANGE_INDEX
@@ -185,7 +196,6 @@ class _Reading:
         raise self._wrong("the DataFrame has labels of a kind that is not known")
 
     def array(self, given: object) -> NDArray[Any]:
-        """Read an array of numbers, times or objects."""
         match given:
             case PickledCall(state=(_, tuple() as shape, kind, bool() as by_column, data)) if _is(given, *_RECONSTRUCT):
                 return self._values(data, self._type(kind), shape, "F" if by_column else "C")
@@ -206,17 +216,10 @@ class _Reading:
         raise self._wrong("the DataFrame holds values of a kind that is not known")
 
     def _texts(self, parts: tuple[Any, ...]) -> NDArray[Any]:
-        """Read texts as Arrow lays them out: where each begins and ends, and all of them in one piece."""
         match parts:
-            case (
-                PickledCall(args=(str() as name,)) as kind,
-                int() as count,
-                0,
-                0,
-                [None, ends, texts],
-                [],
-                None,
-            ) if _is(kind, _ARROW_TYPE) and _is(ends, _ARROW_BUFFER) and _is(texts, _ARROW_BUFFER):
+            case (PickledCall(args=(str() as name,)) as kind, int() as count, 0, 0, [None, ends, texts], [], None) if (
+                _is(kind, _ARROW_TYPE) and _is(ends, _ARROW_BUFFER) and _is(texts, _ARROW_BUFFER)
+            ):
                 width = _ARROW_OFFSETS.get(name)
                 octets = self._octets(ends.args[0] if ends.args else None)
                 text = self._octets(texts.args[0] if texts.args else None)
@@ -238,7 +241,11 @@ class _Reading:
                 raise self._wrong(f"an array of the shape {shape} does not have {count} values")
             flat = np.empty(count, dtype=object)
             for place, value in enumerate(data):
-                flat[place] = self._object(value)
+                # Give a cell as it is; numbers of numpy, alone or in a list, become plain ones
+                if type(value) is list:
+                    flat[place] = [self._number(item) if _is(item, *_SCALAR) else item for item in value]
+                else:
+                    flat[place] = self._number(value) if _is(value, *_SCALAR) else value
         else:
             octets = self._octets(data)
             if len(octets) != count * kind.itemsize:
@@ -247,7 +254,6 @@ class _Reading:
         return flat.reshape(shape, order="F" if order == "F" else "C")
 
     def _type(self, given: object) -> np.dtype[Any] | None:
-        """Read the type of an array's values; ``None`` for objects."""
         match given:
             case PickledCall(args=("O8" | "O4", *_)) if _is(given, _DTYPE):
                 return None
@@ -280,12 +286,6 @@ class _Reading:
                     raise self._wrong("bytes in the pickle are no bytes") from error
         raise self._wrong("bytes are missing in the pickle")
 
-    def _object(self, value: object) -> object:
-        """Give a cell as it is; numbers of numpy, alone or in a list, become plain ones."""
-        if type(value) is list:
-            return [self._number(item) if _is(item, *_SCALAR) else item for item in value]
-        return self._number(value) if _is(value, *_SCALAR) else value
-
     def _number(self, scalar: PickledCall) -> object:
         kind = self._type(scalar.args[0]) if len(scalar.args) == 2 else None  # noqa: PLR2004 - a type and its bytes
         if kind is None:
@@ -302,10 +302,5 @@ def _pair(named: NamedObject) -> tuple[str, str]:
     return named.module, named.name
 
 
-if TYPE_CHECKING:
-    from typing import TypeGuard
-
-
 def _is(given: object, *names: tuple[str, str]) -> TypeGuard[PickledCall]:
-    """Whether this is what a call of one of these names would have made."""
     return isinstance(given, PickledCall) and _pair(given.what) in names

@@ -6,25 +6,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from bftrain.errors import BadInput, BadValue
-from bftrain.taskfiles.profiles import Profile, profiles
+from bftrain.taskfiles.records import Profile, profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.published.frame import SavedFrame, load_frame
-from bftrain_datasets.published.log import seconds_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain_datasets.log.provenance import ProvenanceSource
+from bftrain_datasets.log.provenance import ProvenanceSource
+from bftrain_datasets.published.frame import SavedFrame, load_frame, seconds_of
 
 BOUND_COLUMNS: Final = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 SPEED_COLUMNS: Final = ("Ns", "Ps", "Os", "Tsub")
@@ -54,8 +50,6 @@ class PublishedTasks:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What both tables say of one task."""
-
     name: str
     bounds: dict[str, Any]
     speeds: dict[str, Any]
@@ -71,7 +65,20 @@ def import_tasks(
     """
     bounds, bounds_source = _table(bounds_path, BOUND_COLUMNS, SPEED_COLUMNS)
     speeds, speeds_source = _table(speeds_path, SPEED_COLUMNS, BOUND_COLUMNS)
-    rows = _pairs(bounds, speeds)
+    # Put the rows of both tables together; none may be alone
+    first, second = _rows(bounds, BOUND_COLUMNS), _rows(speeds, SPEED_COLUMNS)
+    for here, there, frame in ((first, second, speeds), (second, first, bounds)):
+        alone = [name for name in here if name not in there]
+        if alone:
+            more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
+            shown = ", ".join(f"'{name}'" for name in alone[:_SHOWN])
+            fix = f"{bounds.where} has {len(first)} tasks, {speeds.where} {len(second)}; they must have the same"
+            raise BadInput(f"no row for {shown}{more}", where=frame.where, fix=fix)
+    for name, bound in first.items():
+        if bound["Tsub"] != second[name]["Tsub"]:
+            what = f"task '{name}': Tsub is not the same in both files"
+            raise BadInput(what, where=speeds.where, fix="give two files of one pair")
+    rows = [_Row(name, bound, second[name], f"{bounds.where}: task '{name}'") for name, bound in first.items()]
     curves = [_curve(row) for row in rows]
     begin_s = min(row.bounds["Tsub"] for row in rows) if begin_s is None else begin_s
     tasks = []
@@ -91,9 +98,7 @@ def import_tasks(
         begin_s=begin_s,
         profiles=dict(sorted(named.items())),
         rounded=rounded,
-        unused=tuple(
-            sorted({*bounds.columns} - {*BOUND_COLUMNS}) + sorted({*speeds.columns} - {*SPEED_COLUMNS}),
-        ),
+        unused=tuple(sorted({*bounds.columns} - {*BOUND_COLUMNS}) + sorted({*speeds.columns} - {*SPEED_COLUMNS})),
         sources=(bounds_source, speeds_source),
     )
 
@@ -122,26 +127,6 @@ def _rows(frame: SavedFrame, columns: Sequence[str]) -> dict[str, dict[str, Any]
     table = {column: frame.column(column).tolist() for column in columns if column != "Tsub"}
     table["Tsub"] = seconds_of(frame.column("Tsub"), f"{frame.where}: Tsub").tolist()
     return {name: {column: table[column][place] for column in columns} for place, name in enumerate(names)}
-
-
-def _pairs(bounds: SavedFrame, speeds: SavedFrame) -> list[_Row]:
-    """Put the rows of both tables together; none may be alone."""
-    first, second = _rows(bounds, BOUND_COLUMNS), _rows(speeds, SPEED_COLUMNS)
-    for here, there, frame in ((first, second, speeds), (second, first, bounds)):
-        alone = [name for name in here if name not in there]
-        if alone:
-            more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
-            shown = ", ".join(f"'{name}'" for name in alone[:_SHOWN])
-            fix = f"{bounds.where} has {len(first)} tasks, {speeds.where} {len(second)}; they must have the same"
-            raise BadInput(f"no row for {shown}{more}", where=frame.where, fix=fix)
-    for name, row in first.items():
-        if row["Tsub"] != second[name]["Tsub"]:
-            raise BadInput(
-                f"task '{name}': Tsub is not the same in both files",
-                where=speeds.where,
-                fix="give two files of one pair",
-            )
-    return [_Row(name, row, second[name], f"{bounds.where}: task '{name}'") for name, row in first.items()]
 
 
 def _curve(row: _Row) -> SpeedCurve:
@@ -195,7 +180,6 @@ _COLUMN_OF: Final = {
 
 
 def _rounded_profile(curve: SpeedCurve) -> Profile | None:
-    """Give the bundled profile whose speeds are these, rounded to whole samples/s."""
     for known in profiles().values():
         if known.curve.nodes == curve.nodes and all(
             abs(ours - theirs) <= ROUNDING for ours, theirs in zip(known.curve.rate, curve.rate, strict=True)
@@ -220,7 +204,6 @@ def _objective(rows: Sequence[_Row], curves: Sequence[SpeedCurve]) -> str | None
 
 
 def _is_times_speed(row: _Row, single: float) -> bool:
-    """Whether Os is Ps over ``single``."""
     values, rates = row.speeds["Os"], row.speeds["Ps"]
     if not isinstance(values, list) or len(values) != len(rates) or single <= 0:
         return False

@@ -13,13 +13,11 @@ import lzma
 import struct
 import tarfile
 import zlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from bftrain.errors import BadInput
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
 
 MOST_STEPS: Final = 4_000_000  # operations; the published files need 40,000 at most
 MOST_BYTES: Final = 1 << 33  # of all texts and byte strings together
@@ -91,12 +89,11 @@ class _Machine:
         self._room = MOST_BYTES
 
     def run(self) -> Any:  # noqa: ANN401 - data is what it is
-        """Follow the operations to the end."""
         try:
-            if self._take(1) != b"\x80" or self._take(1)[0] not in _PROTOCOLS:
+            if self.take(1) != b"\x80" or self.take(1)[0] not in _PROTOCOLS:
                 raise self._wrong("not a pickle of Python 3")
             for _ in range(MOST_STEPS):
-                code = self._take(1)
+                code = self.take(1)
                 if code == b".":
                     return self._end()
                 step = _STEPS.get(code)
@@ -128,8 +125,7 @@ class _Machine:
 
     # Bytes
 
-    def _take(self, count: int) -> bytes:
-        """Read a small number of bytes."""
+    def take(self, count: int) -> bytes:
         found = self._file.read(count)
         while len(found) < count:
             more = self._file.read(count - len(found))
@@ -138,20 +134,21 @@ class _Machine:
             found += more
         return found
 
-    def _number(self, form: str) -> int:
-        (number,) = struct.unpack(form, self._take(struct.calcsize(form)))
+    def number(self, form: str) -> int:
+        (number,) = struct.unpack(form, self.take(struct.calcsize(form)))
         return int(number)
 
-    def _buffer(self, count: int) -> bytes | bytearray:
-        """Read bytes that may be many; memory grows with what is there, not with the number that the pickle claims."""
+    def octets(self, form: str) -> bytes | bytearray:
+        """Read bytes after their number. Memory grows with what is there, not with what the pickle claims."""
+        count = self.number(form)
         self._room -= count
         if self._room < 0:
             raise self._wrong(f"the pickle asks for more than {MOST_BYTES:,} bytes of memory")
         if count <= _BLOCK_BYTES:
-            return self._take(count)
+            return self.take(count)
         whole = bytearray()
         while len(whole) < count:
-            whole += self._take(min(count - len(whole), _BLOCK_BYTES))
+            whole += self.take(min(count - len(whole), _BLOCK_BYTES))
         return whole
 
     def _line(self) -> str:
@@ -163,18 +160,15 @@ class _Machine:
     # The stack
 
     def push(self, value: object) -> None:
-        """Put a value on the stack."""
         self._stack.append(value)
 
     def pop(self) -> Any:  # noqa: ANN401 - data is what it is
-        """Take the value on top."""
         value = self._stack.pop()
         if value is _MARK:
             raise IndexError
         return value
 
     def pop_items(self) -> list[Any]:
-        """Take all values above the last mark, and the mark."""
         place = len(self._stack) - 1
         while self._stack[place] is not _MARK:  # IndexError if there is none
             place -= 1
@@ -185,91 +179,37 @@ class _Machine:
         return items
 
     def tuple_of(self, count: int) -> None:
-        """Make a tuple of the values on top."""
         values = [self.pop() for _ in range(count)]
         self.push(tuple(reversed(values)))
 
-    def frame(self) -> None:
-        """Pass over the size of a frame: only the operations themselves say where the pickle ends."""
-        self._number("<Q")
-
-    # Values
-
-    def integer(self, form: str) -> None:
-        """Read a whole number of fixed width."""
-        self.push(self._number(form))
-
     def long_integer(self) -> None:
-        """Read a whole number of up to 128 bits."""
-        count = self._number("<B")
+        count = self.number("<B")
         if count > _LONGEST_INTEGER_BYTES:
             raise self._wrong(f"the pickle holds a whole number of {count} bytes")
-        self.push(int.from_bytes(self._take(count), "little", signed=True))
+        self.push(int.from_bytes(self.take(count), "little", signed=True))
 
-    def real(self) -> None:
-        """Read a floating-point number."""
-        (number,) = struct.unpack(">d", self._take(8))
-        self.push(number)
-
-    def text(self, form: str) -> None:
-        """Read a text after its length."""
-        self.push(self._buffer(self._number(form)).decode("utf-8", "surrogatepass"))
-
-    def octets(self, form: str) -> None:
-        """Read bytes after their number."""
-        self.push(self._buffer(self._number(form)))
-
-    def empty(self, kind: Callable[[], object]) -> None:
-        """Begin a list, a tuple or a dictionary."""
-        self.push(kind())
-
-    def append(self) -> None:
-        """Append one value to a list."""
-        value = self.pop()
-        self._top(list).append(value)
-
-    def extend(self) -> None:
-        """Append all values above the mark to a list."""
-        values = self.pop_items()
+    def extend(self, values: list[Any]) -> None:
         self._top(list).extend(values)
 
-    def set_item(self) -> None:
-        """Set one item of a dictionary."""
-        value, key = self.pop(), self.pop()
-        self._set(self._top(dict), key, value)
-
-    def set_items(self) -> None:
-        """Set all items above the mark in a dictionary."""
-        values = self.pop_items()
+    def set_items(self, values: list[Any]) -> None:
         target = self._top(dict)
         for place in range(0, len(values), 2):
-            self._set(target, values[place], values[place + 1])
-
-    def _set(self, target: dict[Any, Any], key: object, value: object) -> None:
-        if not isinstance(key, str):  # the hash of anything deeper could take for ever, or overflow the C stack
-            raise self._wrong("a dictionary in the pickle has a key that is no text")
-        target[key] = value
+            key, value = values[place], values[place + 1]
+            if not isinstance(key, str):  # the hash of anything deeper could take for ever, or overflow the C stack
+                raise self._wrong("a dictionary in the pickle has a key that is no text")
+            target[key] = value
 
     def _top(self, kind: type[Any]) -> Any:  # noqa: ANN401 - data is what it is
         if type(self._stack[-1]) is not kind:
             raise self._wrong(f"a damaged pickle: a {kind.__name__} is missing")
         return self._stack[-1]
 
-    # The memo
-
     def remember(self, place: int | None = None) -> None:
-        """Keep the value on top under a number."""
         if self._stack[-1] is _MARK:
             raise IndexError
         self._memo[len(self._memo) if place is None else place] = self._stack[-1]
 
-    def remember_at(self, form: str) -> None:
-        """Keep the value on top under the number that follows."""
-        self.remember(self._number(form))
-
-    def recall(self, form: str) -> None:
-        """Put the value that was kept under a number on the stack."""
-        place = self._number(form)
+    def recall(self, place: int) -> None:
         if place not in self._memo:
             raise self._wrong("a damaged pickle: it recalls what was not there")
         self.push(self._memo[place])
@@ -277,12 +217,10 @@ class _Machine:
     # Names and objects
 
     def named(self) -> None:
-        """Ask for a name written as two lines."""
         module = self._line()
         self._ask(module, self._line())
 
     def named_on_stack(self) -> None:
-        """Ask for a name whose parts are the two texts on top."""
         name, module = self.pop(), self.pop()
         if type(name) is not str or type(module) is not str:
             raise self._wrong("a damaged pickle: it asks for a name that is no text")
@@ -297,14 +235,12 @@ class _Machine:
         self.push(NamedObject(module, name))
 
     def make(self) -> None:
-        """Write down a call."""
         args, what = self.pop(), self.pop()
         if type(what) is not NamedObject or type(args) is not tuple:
             raise self._wrong("the pickle calls something that is no name")
         self.push(PickledCall(what, args))
 
     def build(self) -> None:
-        """Write down the state of what was made last."""
         state = self.pop()
         made = self._top(PickledCall)
         if made.state is not None:
@@ -312,40 +248,40 @@ class _Machine:
         made.state = state
 
 
-_STEPS: Final[Mapping[bytes, Callable[[_Machine], None]]] = {
-    b"\x95": _Machine.frame,
+_STEPS: Final[Mapping[bytes, Callable[[_Machine], object]]] = {
+    b"\x95": lambda machine: machine.number("<Q"),  # the size of a frame; only the operations say where it ends
     b"(": lambda machine: machine.push(_MARK),
     b"N": lambda machine: machine.push(None),
     b"\x88": lambda machine: machine.push(True),  # noqa: FBT003 - the value that is read
     b"\x89": lambda machine: machine.push(False),  # noqa: FBT003 - the value that is read
-    b"J": lambda machine: machine.integer("<i"),
-    b"K": lambda machine: machine.integer("<B"),
-    b"M": lambda machine: machine.integer("<H"),
+    b"J": lambda machine: machine.push(machine.number("<i")),
+    b"K": lambda machine: machine.push(machine.number("<B")),
+    b"M": lambda machine: machine.push(machine.number("<H")),
     b"\x8a": _Machine.long_integer,
-    b"G": _Machine.real,
-    b"\x8c": lambda machine: machine.text("<B"),
-    b"X": lambda machine: machine.text("<I"),
-    b"\x8d": lambda machine: machine.text("<Q"),
-    b"C": lambda machine: machine.octets("<B"),
-    b"B": lambda machine: machine.octets("<I"),
-    b"\x8e": lambda machine: machine.octets("<Q"),
-    b"\x96": lambda machine: machine.octets("<Q"),
-    b"]": lambda machine: machine.empty(list),
-    b")": lambda machine: machine.empty(tuple),
-    b"}": lambda machine: machine.empty(dict),
-    b"a": _Machine.append,
-    b"e": _Machine.extend,
-    b"s": _Machine.set_item,
-    b"u": _Machine.set_items,
+    b"G": lambda machine: machine.push(*struct.unpack(">d", machine.take(8))),
+    b"\x8c": lambda machine: machine.push(machine.octets("<B").decode("utf-8", "surrogatepass")),
+    b"X": lambda machine: machine.push(machine.octets("<I").decode("utf-8", "surrogatepass")),
+    b"\x8d": lambda machine: machine.push(machine.octets("<Q").decode("utf-8", "surrogatepass")),
+    b"C": lambda machine: machine.push(machine.octets("<B")),
+    b"B": lambda machine: machine.push(machine.octets("<I")),
+    b"\x8e": lambda machine: machine.push(machine.octets("<Q")),
+    b"\x96": lambda machine: machine.push(machine.octets("<Q")),
+    b"]": lambda machine: machine.push([]),
+    b")": lambda machine: machine.push(()),
+    b"}": lambda machine: machine.push({}),
+    b"a": lambda machine: machine.extend([machine.pop()]),
+    b"e": lambda machine: machine.extend(machine.pop_items()),
+    b"s": lambda machine: machine.set_items([machine.pop(), machine.pop()][::-1]),
+    b"u": lambda machine: machine.set_items(machine.pop_items()),
     b"t": lambda machine: machine.push(tuple(machine.pop_items())),
     b"\x85": lambda machine: machine.tuple_of(1),
     b"\x86": lambda machine: machine.tuple_of(2),
     b"\x87": lambda machine: machine.tuple_of(3),
     b"\x94": _Machine.remember,
-    b"q": lambda machine: machine.remember_at("<B"),
-    b"r": lambda machine: machine.remember_at("<I"),
-    b"h": lambda machine: machine.recall("<B"),
-    b"j": lambda machine: machine.recall("<I"),
+    b"q": lambda machine: machine.remember(machine.number("<B")),
+    b"r": lambda machine: machine.remember(machine.number("<I")),
+    b"h": lambda machine: machine.recall(machine.number("<B")),
+    b"j": lambda machine: machine.recall(machine.number("<I")),
     b"c": _Machine.named,
     b"\x93": _Machine.named_on_stack,
     b"R": _Machine.make,

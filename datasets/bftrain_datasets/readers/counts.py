@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL
+from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "counts"
 about: Final = "how many nodes are busy: time,active,total, or idle instead of active"
@@ -29,21 +25,13 @@ ALIASES: Final = {
 }
 SEPARATORS: Final = ",;\t|"
 COMMENT: Final = "#"
+tells_units: Final = True
 HEADER_WITHIN: Final = 5  # lines
 REMEDY: Final = "the first line names the columns: time, active (or idle) and, if it changes, total"
 _WHOLE: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where the columns stand; ``None`` for one that is not there."""
-
-    separator: str
-    width: int
-    time: int
-    active: int | None
-    idle: int | None
-    total: int | None
+_Layout = tuple[str, int, dict[str, int]]  # the separator, the number of columns, and where each of ours stands
 
 
 def _header(line: str) -> _Layout | None:
@@ -51,13 +39,11 @@ def _header(line: str) -> _Layout | None:
     separator = next((each for each in SEPARATORS if each in line), None)
     if separator is None:
         return None
-    words = [word.strip().strip('"').lower() for word in line.split(separator)]
-    columns = [ALIASES.get(word) for word in words]
-    known = [column for column in columns if column]
-    if len(known) != len(set(known)) or TIME not in known or not {ACTIVE, IDLE} & set(known):
-        return None
+    columns = [ALIASES.get(word.strip().strip('"').lower()) for word in line.split(separator)]
     places = {column: place for place, column in enumerate(columns) if column}
-    return _Layout(separator, len(words), places[TIME], places.get(ACTIVE), places.get(IDLE), places.get(TOTAL))
+    if len(places) != len(columns) - columns.count(None) or TIME not in places or not {ACTIVE, IDLE} & set(places):
+        return None
+    return separator, len(columns), places
 
 
 def recognises(head: bytes) -> bool:
@@ -76,46 +62,42 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             header = _header(line)
             if header is not None:
                 layout = header
-                _check(layout, intake, file.name)
+                # Refuse counts of idle nodes where it is not known of how many
+                if not {ACTIVE, TOTAL} & set(layout[2]) and _machine(intake) is None:
+                    raise BadInput(
+                        "only idle nodes are counted, and of how many is not said",
+                        where=file.name,
+                        fix="give --counts --nodes N",
+                    )
                 continue
         intake.row(number)
-        cells = [cell.strip().strip('"') for cell in line.split(layout.separator)] if layout else []
-        if layout is None or len(cells) != layout.width:
+        cells = [cell.strip().strip('"') for cell in line.split(layout[0])] if layout else []
+        if layout is None or len(cells) != layout[1]:
             intake.set_aside("malformed")
             continue
-        _take(cells, layout, intake)
+        _take(cells, layout[2], intake)
     if layout is None:
         raise BadInput("no header", where=file.name, fix=REMEDY)
 
 
-def _check(layout: _Layout, intake: RecordIntake, where: str) -> None:
-    """Refuse counts of idle nodes where it is not known of how many."""
-    if layout.active is None and layout.total is None and _machine(intake) is None:
-        raise BadInput(
-            "only idle nodes are counted, and of how many is not said", where=where, fix="give --counts --nodes N"
-        )
-
-
 def _machine(intake: RecordIntake) -> int | None:
-    """How many nodes the options say there are."""
     options = intake.options
     return len(options.nodes) if options.nodes is not None else options.node_count
 
 
-def _take(cells: Sequence[str], layout: _Layout, intake: RecordIntake) -> None:
+def _take(cells: Sequence[str], places: Mapping[str, int], intake: RecordIntake) -> None:
     try:
-        time_s = intake.seconds(cells[layout.time])
+        time_s = intake.seconds(cells[places[TIME]])
     except (ValueError, OverflowError):
         intake.set_aside("bad_time")
         return
     try:
-        found = [
-            None if place is None else _count(cells[place]) for place in (layout.active, layout.idle, layout.total)
-        ]
+        active, idle, total = (
+            _count(cells[places[column]]) if column in places else None for column in (ACTIVE, IDLE, TOTAL)
+        )
     except ValueError:
         intake.set_aside("bad_count")
         return
-    active, idle, total = found
     if total is None:
         total = active + idle if active is not None and idle is not None else _machine(intake)
     if active is None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
-from bftrain_datasets.importing.slurm_words import moment_of, nodes_of
-from bftrain_datasets.importing.text_cells import count_of, first_lines
-
-if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import count_of, first_lines, moment_of, moments, nodes_of
 
 name: Final = "jobcomp"
 about: Final = "Slurm: the file of the jobcomp/filetxt plug-in, one line a job that ended"
@@ -22,10 +20,10 @@ HEAD: Final = "JobId="
 
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a job."""
-    return any(values_of(line) for line in first_lines(head))
+    return any(_values_of(line) for line in first_lines(head))
 
 
-def values_of(line: str) -> list[str] | None:
+def _values_of(line: str) -> list[str] | None:
     """Values of the keys of a row, or None if it is none."""
     if not line.startswith(HEAD):
         return None
@@ -44,27 +42,15 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if not line.strip():
             continue
         intake.row(number)
-        values = values_of(line)
+        values = _values_of(line)
         if values is None:
             intake.set_aside("malformed")
             continue
-        take_job(line[len(HEAD) :].partition(" ")[0], values, intake)
-
-
-def take_job(job: str, values: list[str], intake: RecordIntake) -> None:
-    """Hand one job over."""
-    state, queue, _, start, end, nodes, count = values
-    try:
-        start_s, end_s = moment_of(start, intake.seconds), moment_of(end, intake.seconds)
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
-    intake.job(
-        job,
-        start_s,
-        end_s,
-        nodes_of(nodes),
-        count=count_of(count),
-        queue=queue,
-        preempted=state == "PREEMPTED",
-    )
+        state, queue, _, start, end, nodes, count = values
+        try:
+            start_s, end_s = moment_of(start, intake.seconds), moment_of(end, intake.seconds)
+        except ValueError:
+            start_s, end_s = moments(partial(moment_of, seconds=intake.seconds), start, end)
+        job = line[len(HEAD) :].partition(" ")[0]
+        preempted = state == "PREEMPTED"
+        intake.job(job, start_s, end_s, nodes_of(nodes), count=count_of(count), queue=queue, preempted=preempted)

@@ -1,27 +1,37 @@
-"""LSF's accounting, ``lsb.acct``: one record a finished job, quoted texts and numbers with blanks between them."""
+"""LSF's accounting, ``lsb.acct``, and its log of events, ``lsb.events``: quoted texts and numbers with blanks between.
+
+A record of ``lsb.acct`` tells all of a job. In ``lsb.events`` ``JOB_NEW`` tells its queue, ``JOB_START`` its hosts, and
+``JOB_STATUS`` its end.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from bftrain_datasets.importing.text_cells import first_lines, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain.errors import BadInput
+from bftrain.node_units import GPU
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.open_jobs import OpenJob
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import first_lines, moments, whole_number
 
 name: Final = "lsf"
-about: Final = "LSF: lsb.acct, its JOB_FINISH records"
+tells_units: Final = True
+about: Final = "LSF: ended jobs in lsb.acct, and starts and ends in lsb.events"
 
-JOB_FINISH: Final = "JOB_FINISH"
 # Places of the fields, as LSF 9 and 10 write them; hosts and the fields after them have none that is fixed
 EVENT_TIME, JOB, START, QUEUE, ASKED_HOSTS = 2, 3, 10, 12, 22
 INDEX_AFTER_HOSTS: Final = 29  # of a job in its array; the texts and the resource usage lie between
+# Places in records of lsb.events, whose event time and job stand where they do in lsb.acct
+QUEUE_AMONG_TEXTS: Final = 4  # of JOB_NEW, whose limits are of no fixed number; the type is the first text
+EXECUTION_HOSTS: Final = 8  # of JOB_START; two commands and flags stand between the hosts and the index
+STATUS, HAS_USAGE, USAGE_FIELDS, REQUEUED_INDEX = 4, 9, 19, 4
+PENDING, ENDED = frozenset({1, 2}), 32 | 64  # of the status: waits, perhaps again; exited or done
 
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
 _BEGIN: Final = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d')
@@ -29,12 +39,15 @@ _HOST: Final = re.compile(r"(?:\d+\*)?([\w.-]+)\Z")
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines begins with a record of a finished job."""
-    return any(match is not None and match[1] == JOB_FINISH for match in map(_BEGIN.match, first_lines(head)))
+    """Say whether one of the first lines begins with a record of a job."""
+    return any(match is not None and match[1] in (*_KINDS, JOB_NEW) for match in map(_BEGIN.match, first_lines(head)))
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record. A text in one may go over several lines: those after the first say nothing that we need."""
+    if intake.options.unit == GPU:
+        fix = "--unit core counts the slots of jobs, and a table of jobs may tell GPUs"
+        raise BadInput("records of LSF do not tell the GPUs of jobs in a fixed place", where=file.where, fix=fix)
     inside = False  # a text that goes on
     for number, line in file.lines():
         begin = _BEGIN.match(line)
@@ -48,33 +61,109 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             intake.set_aside("malformed")
             continue
         inside = line.count('"') % 2 == 1
-        if begin[1] == JOB_FINISH:
-            _take(line, intake)
-        else:
-            intake.set_aside("other_record")
+        _KINDS.get(begin[1], _other)(line, intake)
 
 
-def _take(line: str, intake: RecordIntake) -> None:
+def _other(line: str, intake: RecordIntake) -> None:
+    if line.startswith(f'"{JOB_NEW}"'):
+        texts = [match[1] for match in islice(_FIELD.finditer(line), _MOST_BEFORE_QUEUE) if match[2] is None]
+        fields = line.split(" ", JOB + 1)
+        if len(texts) > QUEUE_AMONG_TEXTS and len(fields) > JOB:
+            intake.open_jobs.wait(fields[JOB], texts[QUEUE_AMONG_TEXTS])
+    intake.set_aside("other_record")
+
+
+def _started(line: str, intake: RecordIntake) -> None:
+    fields = [match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line)]
+    count = whole_number(fields[EXECUTION_HOSTS]) if len(fields) > EXECUTION_HOSTS else None
+    after = EXECUTION_HOSTS + 1 + (count or 0)
+    if count is None or len(fields) < after:
+        intake.set_aside("malformed")
+        return
+    index = next(filter(str.isdecimal, fields[after + 3 : after + 5]), "0")  # LSF has a group before it, openlava not
+    try:
+        start_s = intake.seconds(fields[EVENT_TIME])
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    hosts = "\n".join(fields[EXECUTION_HOSTS + 1 : after])
+    job = OpenJob(
+        job=f"{fields[JOB]}[{index}]",
+        start_s=start_s,
+        nodes=hosts,
+        units=_slots(hosts),
+        queue=intake.open_jobs.queue_of(fields[JOB]) or "",
+        place=intake.place(),
+        also=(fields[JOB],),
+        expand=_names,
+    )
+    if intake.open_jobs.begin(job):
+        intake.use()
+    else:
+        intake.set_aside("duplicate")
+
+
+def _status(line: str, intake: RecordIntake) -> None:
+    fields = line.split()
+    status = whole_number(fields[STATUS]) if len(fields) > HAS_USAGE else None
+    if status is None:
+        intake.set_aside("malformed")
+    elif status in PENDING or status & ENDED:
+        place = HAS_USAGE + 2 + (USAGE_FIELDS if fields[HAS_USAGE] == "1" else 0)
+        _end(fields, fields[place] if place < len(fields) else "0", intake)
+    else:
+        intake.set_aside("other_record")
+
+
+def _requeued(line: str, intake: RecordIntake) -> None:
+    fields = line.split()
+    if len(fields) > REQUEUED_INDEX:
+        _end(fields, fields[REQUEUED_INDEX], intake)
+    else:
+        intake.set_aside("malformed")
+
+
+def _end(fields: Sequence[str], index: str, intake: RecordIntake) -> None:
+    """Take the end of what a job held. If one job of an array runs, it is that one, wherever its index stands."""
+    try:
+        end_s = intake.seconds(fields[EVENT_TIME])
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    jobs, job = intake.open_jobs, f"{fields[JOB]}[{index}]"
+    alike = jobs.named(fields[JOB])
+    known = jobs.end(job, end_s) or (jobs.end(alike[0].job, end_s) if len(alike) == 1 else None)
+    if known is not None:
+        count = len({host.rpartition("*")[2] for host in known.nodes.split("\n")})
+        start_s, queue, units = known.start_s, known.queue, known.units
+        intake.job(known.job, start_s, end_s, known.nodes, count=count, queue=queue, expand=_names, units=units)
+    elif jobs.ended_lately(job) or whole_number(fields[STATUS]) in PENDING:
+        intake.set_aside("other_record")
+    elif jobs.queue_of(fields[JOB]) is not None:
+        intake.set_aside("never_started")
+    else:
+        jobs.end_unseen(job, end_s, intake.place())
+        intake.use()
+
+
+def _finished(line: str, intake: RecordIntake) -> None:
     fields = _fields(line)
     hosts, after = _hosts(fields)
     if hosts is None:
         intake.set_aside("malformed")
         return
-    try:
-        start_s, end_s = intake.seconds(fields[START]), intake.seconds(fields[EVENT_TIME])
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+    start_s, end_s = moments(intake.seconds, fields[START], fields[EVENT_TIME])
     place = after + INDEX_AFTER_HOSTS
     index = fields[place] if place < len(fields) else ""
     intake.job(
         f"{fields[JOB]}[{index}]",
-        start_s if start_s > 0 else None,
+        start_s or None,
         end_s,
         "\n".join(hosts),
-        count=len(set(hosts)),
+        count=len({host.rpartition("*")[2] for host in hosts}),
         queue=fields[QUEUE],
         expand=_names,
+        units=_slots("\n".join(hosts)),
     )
 
 
@@ -105,6 +194,16 @@ def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
 
 
 @lru_cache(maxsize=1 << 12)
+def _slots(text: str) -> str:
+    """Say how many slots of each host a job has, which are cores: ``16*name``, or the name once for each."""
+    found = Counter[str]()
+    for part in text.split("\n"):
+        number, _, host = part.rpartition("*")
+        found[host] += whole_number(number) or 1
+    return "\n".join(f"{number}*{host}" for host, number in found.items() if host)
+
+
+@lru_cache(maxsize=1 << 12)
 def _names(text: str) -> list[str]:
     """Names of hosts; ``16*name`` is one host with 16 slots."""
     names = []
@@ -114,3 +213,13 @@ def _names(text: str) -> list[str]:
             raise ValueError(f"{part!r} is no host")
         names.append(match[1])
     return names
+
+
+JOB_NEW: Final = "JOB_NEW"
+_MOST_BEFORE_QUEUE: Final = 40  # fields
+_KINDS: Final[dict[str, Callable[[str, RecordIntake], None]]] = {
+    "JOB_FINISH": _finished,
+    "JOB_START": _started,
+    "JOB_STATUS": _status,
+    "JOB_REQUEUE": _requeued,
+}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
 
-from bftrain_datasets.published.frame import load_frame
-from bftrain_datasets.published.log import transitions_of
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.log.eventlog import BUSY, IDLE
+from bftrain_datasets.log.log_columns import is_node_name
+from bftrain_datasets.published.frame import FrameBlock, SavedFrame, load_frame, seconds_of
 
 name: Final = "ndstat"
 about: Final = "the published replayer: ndstat-*.pkl, a pickled table of nodes and events"
@@ -19,6 +23,28 @@ _PROTOCOLS: Final = range(2, 6)
 _MARKS: Final = (b"pandas", b"DataFrame")
 _TASK_MARK: Final = b"Tsub"  # a column of the pickled tables of tasks
 _BEGINNING: Final = 1 << 10
+COLUMNS_AT_ONCE: Final = 64  # nodes whose values are compared at once, so that little memory is needed beside the table
+REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTransitions:
+    """What a table says, as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` go to ``states``.
+
+    The first row states every node; after it stand changes only, node by node. Times are seconds UTC. ``rows`` are
+    the table's; ``unsorted`` of them stood before an earlier one, ``repeated_times`` have the time of another row: of
+    these the last one holds.
+    """
+
+    node_names: tuple[str, ...]
+    times: NDArray[np.float64]
+    nodes: NDArray[np.int32]
+    states: NDArray[np.int8]
+    begin_s: float
+    end_s: float
+    rows: int
+    unsorted: int
+    repeated_times: int
 
 
 def recognises(head: bytes) -> bool:
@@ -36,4 +62,73 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     if table.unsorted:
         intake.note("unsorted", count=table.unsorted)
     if table.repeated_times:
-        intake.tally.unuse("superseded", intake.tally.where, table.repeated_times, 0.0)
+        intake.unuse("superseded", intake.where, table.repeated_times, 0.0)
+
+
+def transitions_of(frame: SavedFrame) -> NodeTransitions:
+    """Turn a table into transitions; ``BadInput`` names the first value that is neither 0 nor 1.
+
+    The table is looked at in pieces, so that hardly any memory is needed beside it.
+    """
+    where = frame.where
+    if not len(frame.index) or not frame.columns:
+        raise BadInput("the table is empty", where=where, fix=REMEDY)
+    for name in frame.columns:
+        if not is_node_name(name):
+            raise BadInput(f"a column is called {name!r}, which is no name of a node", where=where, fix=REMEDY)
+    moments = seconds_of(frame.index, where)
+    steps = np.diff(moments)
+    order = np.argsort(moments, kind="stable") if (steps < 0).any() else None
+    sorted_s = moments if order is None else moments[order]
+    parts = [_piece(piece, order, frame) for block in frame.blocks for piece in _pieces(block)]
+    rows = np.concatenate([rows for rows, _, _ in parts])
+    return NodeTransitions(
+        node_names=frame.columns,
+        times=sorted_s[rows],
+        nodes=np.concatenate([nodes for _, nodes, _ in parts]),
+        states=np.concatenate([states for _, _, states in parts]),
+        begin_s=float(sorted_s[0]),
+        end_s=float(sorted_s[-1]),
+        rows=len(moments),
+        unsorted=int((steps < 0).sum()),
+        repeated_times=int((np.diff(sorted_s) == 0).sum()),
+    )
+
+
+def _pieces(block: FrameBlock) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
+    starts = range(0, block.places.size, COLUMNS_AT_ONCE)
+    return [(block.places[at : at + COLUMNS_AT_ONCE], block.values[at : at + COLUMNS_AT_ONCE]) for at in starts]
+
+
+def _piece(
+    piece: tuple[NDArray[np.int64], NDArray[Any]], order: NDArray[np.intp] | None, frame: SavedFrame
+) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int8]]:
+    """Rows, nodes and states of the changes of some nodes; the first row is a change of all."""
+    places, values = piece
+    values = _bits(values, places, frame)
+    if order is not None:
+        values = values[:, order]
+    changed = np.ones(values.shape, dtype=np.bool_)
+    np.not_equal(values[:, 1:], values[:, :-1], out=changed[:, 1:])
+    which, rows = np.nonzero(changed)
+    states = np.where(values[which, rows], IDLE, BUSY).astype(np.int8)
+    return rows, places[which].astype(np.int32), states
+
+
+def _bits(values: NDArray[Any], places: NDArray[np.int64], frame: SavedFrame) -> NDArray[np.bool_]:
+    """Give values as truths, if they are 0 and 1."""
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)  # another byte than 0 and 1 may stand for a truth in a file
+    elif values.dtype.kind not in "iuf":
+        _reject(values, np.ones(values.shape, dtype=np.bool_), places, frame)
+    bits: NDArray[np.bool_] = values == 1
+    if np.count_nonzero(bits) + np.count_nonzero(values == 0) != values.size:
+        _reject(values, ~bits & (values != 0), places, frame)
+    return np.ascontiguousarray(bits)
+
+
+def _reject(values: NDArray[Any], wrong: NDArray[np.bool_], places: NDArray[np.int64], frame: SavedFrame) -> NoReturn:
+    column, row = (int(place[0]) for place in np.nonzero(wrong))
+    found = "an object" if values.dtype.kind == "O" else str(values[column, row])
+    what = f"row {row + 1}, node '{frame.columns[places[column]]}': {found} is neither 0 nor 1"
+    raise BadInput(what, where=frame.where, fix=REMEDY)

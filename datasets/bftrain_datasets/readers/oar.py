@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.job_checks import RUNNING
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import moments
+from bftrain_datasets.job_tables.json_records import format_of
 
 name: Final = "oar"
 about: Final = "OAR: details of jobs and the data of the Gantt chart, as JSON"
@@ -27,32 +25,15 @@ START: Final = ("startTime", "start_time")
 STOP: Final = ("stopTime", "stop_time")
 QUEUE: Final = ("queue", "queue_name")
 HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types", "state"
-_MARKS: Final = (b'"assigned_network_address"', b'"dead_resources"')
-_RESOURCE_MARKS: Final = (b'"network_address"', b'"resource_id"')
 
 
 def recognises(head: bytes) -> bool:
     """Say whether this is JSON with one of the fields that only OAR has."""
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return False
-    return any(mark in head for mark in _MARKS) or all(mark in head for mark in _RESOURCE_MARKS)
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    text, document = _document(file)
-    hosts_of = _resources(document, intake)
-    recorded = intake.stays.keys() if len(intake.stays) else set()
-    for line, job, fields in _jobs(document, text):
-        intake.row(line)
-        if not isinstance(fields, dict):
-            intake.set_aside("malformed")
-            continue
-        _take(job, fields, hosts_of, recorded, intake)
-
-
-def _document(file: RawFile) -> tuple[str, Mapping[str, Any]]:
-    """Read the file as a whole, if it is not larger than memory allows."""
     content = file.binary().read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
         raise BadInput(
@@ -67,11 +48,24 @@ def _document(file: RawFile) -> tuple[str, Mapping[str, Any]]:
         raise BadInput(f"not whole JSON: {error}", where=file.name, fix="fetch the file again") from error
     if not isinstance(document, dict):
         raise BadInput("not what OAR writes: no object with jobs", where=file.name, fix="see docs/readers.md")
-    return text, document
+    # Tell of the machine's nodes, if the Gantt chart names them; give the node of each resource
+    hosts_of: dict[str, str] = {}
+    resources = document.get(RESOURCES)
+    for resource in resources if isinstance(resources, list) else ():
+        host = resource.get("network_address") if isinstance(resource, dict) else None
+        if isinstance(host, str) and _is_name(host):
+            hosts_of[str(resource.get("resource_id"))] = host
+            intake.name_node(host)
+    recorded = intake.stays.keys() if len(intake.stays) else set()
+    for line, job, fields in _jobs(document, text):
+        intake.row(line)
+        if not isinstance(fields, dict):
+            intake.set_aside("malformed")
+            continue
+        _take(job, fields, hosts_of, recorded, intake)
 
 
 def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, Any]]:
-    """Give each job with its line and its number."""
     jobs = document.get("jobs", document)
     if isinstance(jobs, list):
         yield from ((0, str(job.get("Job_Id", "")) if isinstance(job, dict) else "", job) for job in jobs)
@@ -85,18 +79,6 @@ def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, An
         yield line, job, fields
 
 
-def _resources(document: Mapping[str, Any], intake: RecordIntake) -> dict[str, str]:
-    """Tell of the machine's nodes, if the Gantt chart names them; give the node of each resource."""
-    hosts: dict[str, str] = {}
-    resources = document.get(RESOURCES)
-    for resource in resources if isinstance(resources, list) else ():
-        host = resource.get("network_address") if isinstance(resource, dict) else None
-        if isinstance(host, str) and _is_name(host):
-            hosts[str(resource.get("resource_id"))] = host
-            intake.name_node(host)
-    return hosts
-
-
 def _take(
     job: str,
     fields: Mapping[str, Any],
@@ -104,11 +86,7 @@ def _take(
     recorded: set[tuple[int, float, float]],
     intake: RecordIntake,
 ) -> None:
-    try:
-        start_s, stop_s = _moment(fields, START, intake), _moment(fields, STOP, intake)
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+    start_s, stop_s = moments(lambda keys: _moment(fields, keys, intake), START, STOP)
     state = str(fields.get(STATE, "")).lower()
     if state in NOT_STARTED:
         start_s = None
@@ -117,10 +95,14 @@ def _take(
     if start_s is not None and (key_of(job), start_s, stop_s) in recorded:
         intake.set_aside("told_before")
         return
-    hosts = _hosts(fields, hosts_of)
+    hosts = fields.get(HOSTS)
     if hosts is None:
+        resources = fields.get(RESOURCES)
+        hosts = [hosts_of.get(str(each)) for each in resources] if isinstance(resources, list) else []
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_name(host) for host in hosts):
         intake.set_aside("bad_nodes")
         return
+    hosts = list(dict.fromkeys(hosts))
     types = fields.get(TYPES) or ()
     best_effort = BEST_EFFORT in types if isinstance(types, (list, tuple, dict)) else BEST_EFFORT in str(types)
     queue = next((str(fields[key]) for key in QUEUE if key in fields), "")
@@ -145,17 +127,6 @@ def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: RecordIntake
     except (TypeError, OverflowError) as error:  # a list; a number too large for any time
         raise ValueError(f"{str(value)[:30]!r} is no time") from error
     return time_s or None
-
-
-def _hosts(fields: Mapping[str, Any], hosts_of: Mapping[str, str]) -> list[str] | None:
-    """Names of the job's nodes, once each; None if one of them is no name or not known."""
-    hosts = fields.get(HOSTS)
-    if hosts is None:
-        resources = fields.get(RESOURCES)
-        hosts = [hosts_of.get(str(each)) for each in resources] if isinstance(resources, list) else []
-    if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_name(host) for host in hosts):
-        return None
-    return list(dict.fromkeys(hosts))
 
 
 def _is_name(text: str) -> bool:

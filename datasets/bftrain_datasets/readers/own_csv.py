@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bftrain.errors import BadInput
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, unquoted
 from bftrain_datasets.log import table_log
-from bftrain_datasets.log.csv_log import END
-
-if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.log.table_log import END
 
 name: Final = "csv"
 about: Final = "node states as bftrain writes them: time,node,state"
@@ -36,7 +34,9 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if not line.strip():
             continue
         if line.startswith(COMMENT):
-            _take_comment(line.removeprefix(COMMENT).strip(), file.name, intake)
+            text = line.removeprefix(COMMENT).strip()
+            if text.startswith(END):
+                intake.observed(table_log.seconds(text.removeprefix(END), file.name, "end_s"))
         elif _is_header(line):
             headed = True
         else:
@@ -46,13 +46,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         raise BadInput("not a log: it has no header", where=file.name, fix=table_log.REMEDY)
 
 
-def _take_comment(text: str, where: str, intake: RecordIntake) -> None:
-    if text.startswith(END):
-        intake.observed(table_log.seconds(text.removeprefix(END), where, "end_s"))
-
-
 def _take(line: str, where: str, intake: RecordIntake) -> None:
-    """Settle one row; what is wrong with it says which of its cells cannot be read."""
     cells = line.split(",") if '"' not in line else unquoted(line)
     if len(cells) != len(table_log.COLUMNS):
         intake.set_aside("malformed")

@@ -1,30 +1,44 @@
-"""Accounting of PBS Professional, OpenPBS and Torque: ``MM/DD/YYYY HH:MM:SS;E;id;key=value ...``, one record a line."""
+"""Accounting of PBS Professional, OpenPBS, Torque and Cobalt: ``MM/DD/YYYY HH:MM:SS;E;id;key=value ...`` a line."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+import string
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from math import prod
+from typing import Final
 
+from bftrain.node_units import CORE, GPU, NODE
+from bftrain.nodesets import expand
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.open_jobs import OpenJob
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import first_lines, moments
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
-
 name: Final = "pbs"
-about: Final = "PBS Professional, OpenPBS and Torque: the accounting files of the server"
+about: Final = "PBS Professional, OpenPBS, Torque and Cobalt: the accounting files of the server"
 
-_RECORD: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d)(?:\.\d+)?;([A-Za-z]);([^;]*);(.*)", re.DOTALL)
-_QUOTED: Final = re.compile(r'"[^"]*"')
+tells_units: Final = True
+NOTHING: Final = "None"  # as Cobalt writes it
+# Before a record may stand the name of a program or of a file, as in a system log or what grep prints
+_RECORD: Final = re.compile(
+    r"(?:[^;]{0,200}[: ])?(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d)(?:\.\d+)?;([A-Za-z]);([^;]*);(.*)", re.DOTALL
+)
+_QUOTED: Final = re.compile(r'"([^"]*)"')
 _NAME: Final = re.compile(r"[\w.-]+\Z")
+_PREFIX: Final = re.compile(r"\A[a-z]+:(?=[A-Za-z])")  # torque:n1/0
 _PORT: Final = re.compile(r":\d+\Z")
+_DIGITS: Final = string.digits + string.ascii_uppercase
+_NUMBERS: Final = re.compile(r"\d[\d,-]*\Z")
+# A block of Blue Gene/Q: two corners of a box in five dimensions, and how many nodes are in it
+_BLOCK: Final = re.compile(r"(\w+)-([0-9A-Z]{5})-([0-9A-Z]{5})-(\d{1,6})\Z")
 
 
-class PbsRecord:
+class _Record:
     """One line: its ``kind``, the ``job`` and its fields. ``when`` is the local time of writing, as ISO."""
 
     __slots__ = ("_text", "job", "kind", "when")
@@ -32,7 +46,7 @@ class PbsRecord:
     def __init__(self, match: re.Match[str]) -> None:
         month, day, year, clock, self.kind, self.job, text = match.groups()
         self.when = f"{year}-{month}-{day}T{clock}"
-        plain = _QUOTED.sub("", text) if '"' in text else text  # a quoted text may look like a key
+        plain = _QUOTED.sub(_one_word, text) if '"' in text else text  # a quoted text may look like a key
         self._text = f" {plain} "
 
     def value(self, key: str) -> str:
@@ -41,11 +55,53 @@ class PbsRecord:
         if begin < 0:
             return ""
         begin += len(key) + 2
-        return self._text[begin : self._text.index(" ", begin)]
+        value = self._text[begin : self._text.index(" ", begin)]
+        return "" if value == NOTHING else value
 
     def nodes(self) -> str:
-        """Give where the job runs, as written: hosts and, after a blank, vnodes."""
-        return f"{self.value('exec_host')} {self.value('exec_vnode')}"
+        """Give where the job runs, as written: hosts and, after a blank, vnodes; nothing if there are neither."""
+        hosts = self.value("exec_host") or self.value("resources_used.location")
+        nodes = f"{hosts} {self.value('exec_vnode')}"
+        return "" if nodes.isspace() else nodes
+
+    def units(self, unit: str) -> str:
+        """Say how many GPUs or cores the job held of each node, or which, where these are counted."""
+        if unit == NODE or not self.nodes():
+            return ""
+        chunks = self.value("exec_vnode").replace("(", "").replace(")", "").split("+")
+        if unit == GPU and self.value("exec_gpus"):  # of Torque: n1-gpu/0+n1-gpu/1
+            slots = (slot.partition("/") for slot in self.value("exec_gpus").split("+"))
+            return "\n".join(f"{number}:{name.removesuffix('-gpu')}" for name, _, number in slots)
+        try:
+            names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
+        except ValueError:
+            return "?"  # of nodes that cannot be read either
+        key, found = _OF_VNODE[unit], Counter[str]()
+        for chunk in chunks:
+            vnode, *resources = chunk.split(":")
+            name = vnode.partition("[")[0]
+            for resource in resources:
+                if resource.startswith(key) and resource[len(key) :].isdecimal():
+                    found[names.get(name.partition(".")[0], name)] += int(resource[len(key) :])
+        if found or unit == GPU:
+            return "\n".join(f"{count}*{name}" for name, count in found.items() if count)
+        return _cores_of(self.value("exec_host"))
+
+
+_OF_VNODE: Final = {GPU: "ngpus=", CORE: "ncpus="}
+
+
+def _cores_of(hosts: str) -> str:
+    """Read the cores in ``n1/0*4+n2/0*4``, where the number tells how many, or in Torque's ``n1/0-3+n2/0``, which."""
+    slots = (_PREFIX.sub("", slot).partition("/") for slot in hosts.split("+") if "/" in slot)
+    found = ((_PORT.sub("", host), number) for host, _, number in slots)
+    if "*" in hosts:
+        return "\n".join(f"{number.partition('*')[2] or 1}*{host}" for host, number in found)
+    return "\n".join(f"{number}:{host}" for host, number in found)
+
+
+def _one_word(quoted: re.Match[str]) -> str:
+    return "" if " " in quoted[1] or "=" in quoted[1] else quoted[1]
 
 
 def recognises(head: bytes) -> bool:
@@ -60,13 +116,32 @@ def places_of(text: str) -> list[str]:
     nodes. Where vnodes are no part of their hosts, as on a machine whose jobs start from a service node, they are.
     """
     host_text, _, vnode_text = text.partition(" ")
-    hosts = [_PORT.sub("", slot.partition("/")[0]) for slot in host_text.split("+") if slot]
+    if not vnode_text and not set(host_text) & set("/+"):
+        return _cobalt_places(host_text)
+    hosts = [_PORT.sub("", _PREFIX.sub("", slot.partition("/")[0])) for slot in host_text.split("+") if slot]
     chunks = vnode_text.replace("(", "").replace(")", "").split("+")
     vnodes = [chunk.partition(":")[0].partition("[")[0] for chunk in chunks if chunk]
     known = {host.partition(".")[0] for host in hosts}
     chosen = hosts if hosts and all(vnode.partition(".")[0] in known for vnode in vnodes) else vnodes or hosts
     names = list(dict.fromkeys(chosen))
     if not names or not all(_NAME.match(each) for each in names):
+        raise ValueError(f"{text[:60]!r} names no node")
+    return names
+
+
+def _cobalt_places(text: str) -> list[str]:
+    """Names of nodes as Cobalt writes them: numbers such as ``0-4,7``, ``n1:n2``, or a block of Blue Gene/Q."""
+    block = _BLOCK.match(text)
+    if _NUMBERS.match(text):
+        names = expand(f"[{text}]")
+    elif block is not None:
+        sides = [range(int(low, 36), int(high, 36) + 1) for low, high in zip(block[2], block[3], strict=True)]
+        if prod(map(len, sides)) != int(block[4]):  # it reaches round the edge of the torus, or is something else
+            raise ValueError(f"{text[:60]!r} is no block")
+        names = [f"{block[1]}-{''.join(map(_DIGITS.__getitem__, place))}" for place in product(*sides)]
+    else:
+        names = _PORT.sub("", text).split(":")
+    if not all(_NAME.match(each) for each in names):
         raise ValueError(f"{text[:60]!r} names no node")
     return names
 
@@ -81,10 +156,14 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if match is None:
             intake.set_aside("malformed")
             continue
-        record = PbsRecord(match)
+        record = _Record(match)
         take = _KINDS.get(record.kind)
         if take is None or "[]" in record.job:  # the parent of an array holds nothing itself
             intake.set_aside("other_record")
+            continue
+        server = record.job.partition(".")[2].partition(".")[0]  # with its domain or without
+        if server and intake.is_other_cluster(server):
+            intake.set_aside("other_cluster")
             continue
         try:
             take(record, intake)
@@ -92,17 +171,16 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             intake.set_aside("bad_time")
 
 
-def _started(record: PbsRecord, intake: RecordIntake) -> None:
+def _started(record: _Record, intake: RecordIntake) -> None:
     start_s = _time(record.value("start"), intake)
-    if start_s is None:
-        start_s = intake.seconds(record.when)
     job = OpenJob(
         job=record.job,
-        start_s=start_s,
-        nodes=_nodes(record),
+        start_s=intake.seconds(record.when) if start_s is None else start_s,
+        nodes=record.nodes(),
         queue=record.value("queue"),
         place=intake.place(),
         expand=places_of,
+        units=record.units(intake.options.unit),
     )
     if intake.open_jobs.begin(job):
         intake.use()
@@ -110,10 +188,14 @@ def _started(record: PbsRecord, intake: RecordIntake) -> None:
         intake.set_aside("duplicate")
 
 
-def _ended(record: PbsRecord, intake: RecordIntake) -> None:
+def _ended(record: _Record, intake: RecordIntake) -> None:
     """Take the end of a run: the record tells all of it, or else that of its start does."""
-    start_s = _time(record.value("start"), intake)
-    end_s = _time(record.value("end"), intake)
+    try:
+        start_s, end_s = _time(record.value("start"), intake), _time(record.value("end"), intake)
+    except ValueError:
+        start_s, end_s = moments(partial(_time, intake=intake), record.value("start"), record.value("end"))
+        intake.job(record.job, start_s, end_s, record.nodes(), expand=places_of)
+        return
     if end_s is None:
         end_s = intake.seconds(record.when)
     known = intake.open_jobs.end(record.job, end_s)
@@ -121,12 +203,13 @@ def _ended(record: PbsRecord, intake: RecordIntake) -> None:
         intake.open_jobs.end_unseen(record.job, end_s, intake.place(), start_s=start_s or end_s, counts=False)
     elif start_s is None or known.start_s > start_s:  # the job gave nodes back, and holds fewer since then
         start_s = known.start_s
-    nodes = _nodes(record) or (known.nodes if known else "")
+    nodes = record.nodes() or (known.nodes if known else "")
     queue = record.value("queue") or (known.queue if known else "")
-    intake.job(record.job, start_s, end_s, nodes, queue=queue, expand=places_of)
+    units = record.units(intake.options.unit) or (known.units if known else "")
+    intake.job(record.job, start_s, end_s, nodes, queue=queue, expand=places_of, units=units)
 
 
-def _shrinks(record: PbsRecord, intake: RecordIntake) -> None:
+def _shrinks(record: _Record, intake: RecordIntake) -> None:
     """Take an update: what the job held up to now. The record that goes with it says what it keeps."""
     known = intake.open_jobs.get(record.job)
     until_s = intake.seconds(record.when)
@@ -134,19 +217,20 @@ def _shrinks(record: PbsRecord, intake: RecordIntake) -> None:
         intake.set_aside("other_record")
         return
     start_s, known.start_s = known.start_s, until_s
-    intake.job(record.job, start_s, until_s, _nodes(record) or known.nodes, queue=known.queue, expand=places_of)
+    nodes, units = record.nodes() or known.nodes, record.units(intake.options.unit) or known.units
+    intake.job(record.job, start_s, until_s, nodes, queue=known.queue, expand=places_of, units=units)
 
 
-def _goes_on(record: PbsRecord, intake: RecordIntake) -> None:
-    known, nodes = intake.open_jobs.get(record.job), _nodes(record)
+def _goes_on(record: _Record, intake: RecordIntake) -> None:
+    known, nodes = intake.open_jobs.get(record.job), record.nodes()
     if known is None or not nodes:
         intake.set_aside("other_record")
         return
-    known.nodes = nodes
+    known.nodes, known.units = nodes, record.units(intake.options.unit)
     intake.use()
 
 
-def _may_end(record: PbsRecord, intake: RecordIntake) -> None:
+def _may_end(record: _Record, intake: RecordIntake) -> None:
     """Take a job's deletion, for the case that no record of its end follows."""
     known = intake.open_jobs.get(record.job)
     if known is None:
@@ -156,7 +240,7 @@ def _may_end(record: PbsRecord, intake: RecordIntake) -> None:
     intake.use()
 
 
-_KINDS: Final[dict[str, Callable[[PbsRecord, RecordIntake], None]]] = {
+_KINDS: Final[dict[str, Callable[[_Record, RecordIntake], None]]] = {
     "S": _started,
     "T": _started,  # Torque: again, from a checkpoint
     "E": _ended,
@@ -170,13 +254,7 @@ _KINDS: Final[dict[str, Callable[[PbsRecord, RecordIntake], None]]] = {
 }
 
 
-def _nodes(record: PbsRecord) -> str:
-    nodes = record.nodes()
-    return "" if nodes.isspace() else nodes
-
-
 def _time(text: str, intake: RecordIntake) -> float | None:
-    """Seconds UTC of an epoch, None if there is none."""
     if text in {"", "0"}:
         return None
     time_s = intake.clock.epoch(float(text))

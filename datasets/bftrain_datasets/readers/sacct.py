@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.job_checks import RUNNING
-from bftrain_datasets.importing.slurm_words import NO_TIME, moment_of, nodes_of
-from bftrain_datasets.importing.text_cells import count_of, first_lines, unquoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain.node_units import CORE, GPU, NODE, in_words_of
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import (
+    NO_TIME,
+    count_of,
+    first_lines,
+    moment_of,
+    moments,
+    names_slurm_jobs,
+    nodes_of,
+    units_in,
+    unquoted,
+)
+from bftrain_datasets.log.time_formats import span_s
 
 name: Final = "sacct"
 about: Final = "Slurm: sacct --parsable2, with a header or in the order of Open XDMoD"
@@ -41,50 +49,63 @@ ALIASES: Final = {
     "nodes_alloc": "nnodes",
     "nodes_req": "nnodes",
     "reqnodes": "nnodes",
+    "tres_alloc": "alloctres",
+    "ncpus": "alloccpus",
+    "cpus_alloc": "alloccpus",
 }
-JOB_COLUMNS: Final = ("jobid", "start", "end", "nodelist", "state", "partition", "nnodes")
+ASKED: Final = frozenset({"reqnodes", "nodes_req"})  # a number that was asked for need not be that of NodeList
+JOB_COLUMNS: Final = (
+    "jobid", "start", "end", "nodelist", "state", "partition", "nnodes", "elapsedraw", "elapsed", "cluster",
+    "alloctres", "alloccpus",
+)  # fmt: skip
+tells_units: Final = True
 HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
+WANTED: Final = "JobID, Start, End, NodeList and, if you have them, State, Partition and NNodes"
 SEPARATORS: Final = "|\t;,"
 # A job that is configuring waits for nodes that it has already
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
+COMPLETING: Final = "COMPLETING"  # the job has ended where it has an end: only its epilog still runs
 PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 RESIZING: Final = "RESIZING"  # a record of each size: all but the last one have an end
 
 
-class SacctLayout:
-    """Where each column stands. Free text may hold the separator; it is found from both sides."""
+class _Layout:
+    """Where each column stands. Free text may hold the separator; it is found from both sides.
 
-    def __init__(self, columns: Sequence[str], separator: str) -> None:
+    ``closed`` says that a separator ends each line, as ``--parsable`` writes it.
+    """
+
+    def __init__(self, columns: Sequence[str], separator: str, *, closed: bool = False) -> None:
         plain = [column.strip().lower().partition("%")[0] for column in columns]
         self.names = [ALIASES.get(column, column) for column in plain]
+        self.written = plain
         self.separator = separator
+        self.closed = closed
         self.width = len(self.names)
         self.free = [place for place, column in enumerate(self.names) if column in FREE_TEXT]
         self.places = {column: place for place, column in reversed(list(enumerate(self.names)))}
-        self._pick = itemgetter(*(self.places.get(column, self.width) for column in JOB_COLUMNS))
+        count_place = self.places.get("nnodes")
+        self.tells_nodes = count_place is not None and plain[count_place] not in ASKED
+        self.units = {GPU: "alloctres" in self.places, CORE: bool({"alloctres", "alloccpus"} & self.places.keys())}
+        self.pick = itemgetter(*(self.places.get(column, self.width) for column in JOB_COLUMNS))
 
     def complete(self) -> bool:
-        """Whether the columns tell of a job what has to be known."""
         return "jobid" in self.places and all(column in self.places for column in NEEDED)
 
     def cells(self, line: str) -> list[str] | None:
         """Split a line into its cells, or give None if they do not fit the columns."""
         quoted = self.separator == "," and '"' in line
         cells = unquoted(line) if quoted else line.split(self.separator)
-        if len(cells) == self.width + 1 and not cells[-1]:  # --parsable ends each line with a separator
+        if len(cells) == self.width + 1 and not cells[-1] and (self.closed or not self.free):
             cells.pop()
         return cells if len(cells) == self.width else None
-
-    def pick(self, cells: list[str]) -> tuple[str, ...]:
-        """Give the cells of ``JOB_COLUMNS``; a column that is not there is empty."""
-        cells.append("")
-        picked: tuple[str, ...] = self._pick(cells)
-        return picked
 
     def torn(self, line: str) -> list[str] | None:
         """Split a line whose one column of free text holds separators."""
         cells = line.split(self.separator)
+        if self.closed and not cells[-1]:
+            cells.pop()
         surplus = len(cells) - self.width
         if surplus < 1 or len(self.free) != 1:
             return None
@@ -93,23 +114,27 @@ class SacctLayout:
         return [*cells[:place], text, *cells[place + surplus + 1 :]]
 
 
-def header_of(line: str) -> SacctLayout | None:
-    """Read a line as a header, if it is one."""
+def _header_of(line: str) -> _Layout | None:
     for separator in SEPARATORS:
         if separator in line:
-            layout = SacctLayout(line.rstrip(separator).split(separator), separator)
+            closed = line.endswith(separator)
+            layout = _Layout(line.rstrip(separator).split(separator), separator, closed=closed)
             return layout if layout.complete() else None
     return None
 
 
-def headless(line: str) -> SacctLayout | None:
+def _headless(line: str) -> _Layout | None:
     """Recognise the most common dump that comes without a header."""
-    layout = SacctLayout(XDMOD_COLUMNS, "|")
+    layout = _Layout(XDMOD_COLUMNS, "|", closed=_is_closed(line, "|", len(XDMOD_COLUMNS)))
     cells = layout.cells(line) or layout.torn(line)
     if cells is None:
         return None
     stamps = (cells[layout.places[column]] for column in ("submit", "start", "end"))
     return layout if all(_is_time(stamp) for stamp in stamps) else None
+
+
+def _is_closed(line: str, separator: str, width: int) -> bool:
+    return line.endswith(separator) and line.count(separator) == width
 
 
 def _is_time(text: str) -> bool:
@@ -119,23 +144,24 @@ def _is_time(text: str) -> bool:
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines is a header of ours, or the first one a row without."""
     lines = first_lines(head)[:HEADER_WITHIN]
-    if any(header_of(line) for line in lines) or any(headless(line) for line in lines[:1]):
+    headers = [header for header in map(_header_of, lines) if header and names_slurm_jobs(header.written)]
+    if headers or any(_headless(line) for line in lines[:1]):
         return True
     return any(_is_rule(rule) and "jobid" in words.lower().split() for words, rule in pairwise(lines))
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    layout = _layout_for(intake.options.columns, file.head)
+    layout, unit = _layout_for(intake.options.columns, file.head), intake.options.unit
     for number, line in file.lines():
         if not line.strip():
             continue
-        header = header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
+        header = _header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
         if header is not None:
             layout = header
             continue
         intake.row(number)
-        layout = layout or headless(line)
+        layout = layout or _headless(line)
         cells = layout.cells(line) if layout else None
         if layout is not None and cells is None:
             cells = layout.torn(line)
@@ -146,21 +172,26 @@ def read(file: RawFile, intake: RecordIntake) -> None:
                 raise BadInput("columns that are cut to a width", where=file.name, fix="use sacct with --parsable2")
             intake.set_aside("malformed")
             continue
-        take_job(layout.pick(cells), intake)
+        if not layout.units.get(unit, True):
+            needed = "AllocTRES" if unit == GPU else "AllocTRES or AllocCPUS"
+            what = f"no column tells how many {in_words_of(unit, 'nodes')} a job held"
+            raise BadInput(what, where=file.name, fix=f"ask sacct for {needed} too")
+        _take_job(layout.pick([*cells, ""]), intake, tells_nodes=layout.tells_nodes)
     if layout is None:
         raise BadInput(
-            "no header, and not the columns that we know", where=file.name, fix=f"name {_wanted()} with --columns"
+            "no header, and not the columns that we know", where=file.name, fix=f"name {WANTED} with --columns"
         )
 
 
-def _layout_for(columns: Sequence[str] | None, head: bytes) -> SacctLayout | None:
+def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:
     """Make a layout of the columns that the options name; the first line tells what stands between them."""
     if not columns:
         return None
     first = head.decode(errors="replace").lstrip().partition("\n")[0]
-    layout = SacctLayout(columns, next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0]))
+    separator = next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0])
+    layout = _Layout(columns, separator, closed=_is_closed(first.rstrip("\r"), separator, len(columns)))
     if not layout.complete():
-        raise BadInput(f"not enough columns: {', '.join(columns)}", where="--columns", fix=f"name {_wanted()}")
+        raise BadInput(f"not enough columns: {', '.join(columns)}", where="--columns", fix=f"name {WANTED}")
     return layout
 
 
@@ -169,35 +200,73 @@ def _is_rule(line: str) -> bool:
     return line.startswith("---") and not line.strip("- ")
 
 
-def take_job(cells: Iterable[str], intake: RecordIntake) -> None:
-    """Hand one job over; the cells are those of ``JOB_COLUMNS``, in this order."""
-    job, start, end, nodes, state, queue, count = cells
+def _take_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -> None:
+    job, start, end, nodes, state, queue, count, elapsed_raw, elapsed, cluster, tres, cpus = cells
+    if cluster and intake.is_other_cluster(cluster):
+        intake.set_aside("other_cluster")
+        return
     if "." in job:
         intake.set_aside("step")
         return
+    clock = intake.clock
+    twice = clock.twice
     try:
-        start_s, end_s = moment_of(start, intake.clock.seconds), moment_of(end, intake.clock.seconds)
+        start_s, end_s = moment_of(start, clock.seconds), moment_of(end, clock.seconds)
     except ValueError:
-        intake.set_aside("bad_time")
+        start_s, end_s = moments(partial(moment_of, seconds=clock.seconds), start, end)
+        intake.job(job, start_s, end_s, nodes_of(nodes), count=count_of(count))
         return
-    if state.startswith(PENDING):
-        start_s = None
-    elif state.startswith(UNFINISHED):
-        if end_s is not None and start_s is not None and end_s > start_s:
-            intake.observed(end_s)  # where sacct cut the job off
-        end_s = RUNNING
-    elif end_s is None and state.startswith(RESIZING):
-        end_s = RUNNING
+    if clock.twice != twice and start_s is not None and end_s is not None:
+        length_s = _length_of(elapsed_raw, elapsed)
+        if length_s is not None:
+            start_s, end_s = _by_length(start, end, length_s, twice, intake)
+    start_s, end_s = _by_state(state, start_s, end_s, nodes_of(nodes), intake)
+    counts = tells_nodes or not nodes_of(nodes) or intake.options.counts
     intake.job(
         job,
         start_s,
         end_s,
         nodes_of(nodes),
-        count=count_of(count),
+        count=count_of(count) if counts else 0,
         queue=queue,
         preempted=state.startswith("PREEMPTED"),
+        units=units_in(tres, cpus, intake.options.unit) if intake.options.unit != NODE else "",
     )
 
 
-def _wanted() -> str:
-    return "JobID, Start, End, NodeList and, if you have them, State, Partition and NNodes"
+def _by_state(
+    state: str, start_s: float | None, end_s: float | None, nodes: str, intake: RecordIntake
+) -> tuple[float | None, float | None]:
+    """Give start and end as the job's state leaves them: none if it never started, ``RUNNING`` if it still runs."""
+    held = end_s is not None and start_s is not None and end_s > start_s
+    if state.startswith(PENDING):
+        return (start_s, end_s) if held and nodes and not state.startswith("PENDING") else (None, None)
+    if state.startswith(UNFINISHED):
+        if held and state.startswith(COMPLETING):
+            return start_s, end_s
+        if held and end_s is not None:
+            intake.observed(end_s)  # where sacct cut the job off
+        return start_s, RUNNING
+    return start_s, RUNNING if end_s is None and state.startswith(RESIZING) else end_s
+
+
+def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
+    """Read how long the job ran; a time in which it was suspended is not in it."""
+    try:
+        return float(elapsed_raw) if elapsed_raw.isdecimal() else span_s(elapsed)
+    except ValueError:
+        return None
+
+
+def _by_length(start: str, end: str, length_s: float, twice: int, intake: RecordIntake) -> tuple[float, float]:
+    """Read times that a clock shows twice or never so that the job's length is the nearest to what the row says.
+
+    Where two readings do so, as for a job that began and ended within the hour that comes twice, the earlier is taken
+    and stays a doubt; else ``twice`` is how many such times there were before.
+    """
+    pairs = [(first, last) for first in intake.clock.readings(start) for last in intake.clock.readings(end)]
+    off = [abs(last - first - length_s) for first, last in pairs]
+    if off.count(min(off)) == 1:
+        intake.clock.settle(twice)
+        intake.note("length_known")
+    return pairs[off.index(min(off))]

@@ -1,38 +1,79 @@
-"""Accounting of Grid Engine (Sun, Univa, and those that followed): one line a job or task, ``:`` between the fields."""
+"""Accounting of Grid Engine (Sun, Univa, Altair, Open Cluster Scheduler): its file, or what ``qacct -j`` prints.
+
+The file has a line a job or task: fields with ``:`` between them, or since version 9 an object of JSON.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
-from bftrain_datasets.importing.text_cells import first_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import count_of, date_line, first_lines, moments
+from bftrain_datasets.job_tables.json_records import format_of, records
+from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"
-about: Final = "Grid Engine (SGE, UGE): the file accounting"
+about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON, and qacct -j"
 
-QUEUE, HOST, JOB, SUBMIT, START, END, FAILED = 0, 1, 5, 8, 9, 10, 11
-PARALLEL, SLOTS, TASK, PARALLEL_TASK = 33, 34, 35, 41
+PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41)  # of the fields of a record in a line
+LISTED: Final = (
+    "qname", "hostname", "jobnumber", "start_time", "end_time", "granted_pe", "slots", "taskid", "pe_taskid",
+)  # fmt: skip
+JSON_KEYS: Final = (
+    "qname", "hostname", "job_number", "start_time", "end_time", "granted_pe", "slots", "task_number", "pe_taskid",
+)  # fmt: skip
+NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # places of fields that are numbers
 LEAST_FIELDS: Final = 36  # up to the number of the task; version 6 has 45 fields, others have more
-NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN"})
+NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
+NO_TIME: Final = frozenset({"0", "-/-"})
 COMMENT: Final = "#"
+RULE: Final = "=" * 20  # with which qacct begins a record
+ACCOUNTING: Final = "acct"  # the type of such a record among others, in the file reporting
 # Parallel environments that by custom put all slots on one host; others may use several
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
 MOST_WAITING: Final = 1 << 16  # parallel jobs of which a record of another host may still come
+LONGEST_MS: Final = 14  # letters of an epoch in milliseconds; version 9 writes microseconds
+_US_DATE: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) ")  # as Univa's qacct writes it
+
+
+_picked = itemgetter(*PLACES)
+
+
+class _Record(NamedTuple):
+    """Fields of a record, as written."""
+
+    queue: str
+    host: str
+    job: str
+    start: str
+    end: str
+    environment: str
+    slots: str
+    task: str
+    slave: str
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines has the fields of a job in their places."""
-    return any(_is_job(line.split(":")) for line in first_lines(head) if not line.startswith(COMMENT))
+    """Say whether this is JSON with the keys of a job, one of the first lines has its fields, or qacct's list does."""
+    if head.lstrip().startswith(b"{"):
+        return format_of(head) == name
+    lines = first_lines(head)
+    if any(_is_job(line.split(":")) for line in lines if not line.startswith(COMMENT)):
+        return True
+    rules = (place for place, line in enumerate(lines) if line.startswith(RULE))
+    first = next(rules, len(lines)) + 1
+    listed = {line.partition(" ")[0] for line in takewhile(lambda line: not line.startswith(RULE), lines[first:])}
+    return listed.issuperset(LISTED[:5])
 
 
 def _is_job(fields: Sequence[str]) -> bool:
-    numbers = (JOB, SUBMIT, START, END, FAILED, SLOTS, TASK)
-    return len(fields) >= LEAST_FIELDS and all(fields[place].isdecimal() for place in numbers)
+    return len(fields) >= LEAST_FIELDS and all(fields[place].isdecimal() for place in NUMBERS)
 
 
 class _ParallelJobs:
@@ -45,71 +86,121 @@ class _ParallelJobs:
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
         self._named: dict[str, None] = {}  # jobs whose other hosts were named before the job itself
-        self._waiting: dict[str, None] = {}
+        self._waiting: dict[str, tuple[float, float, int]] = {}  # from when to when, on how many slots
 
     def other_host(self, job: str) -> None:
-        """Say that a line names a further host of this job."""
-        if self._waiting.pop(job, self) is self:
+        if self._waiting.pop(job, None) is None:
             self._named[job] = None
             if len(self._named) > MOST_WAITING:
                 self._named.pop(next(iter(self._named)))
 
-    def master(self, job: str) -> None:
-        """Say that a parallel job names its first host."""
+    def master(self, job: str, start_s: float, end_s: float, slots: int) -> None:
         if self._named.pop(job, self) is self:
-            self._waiting[job] = None
+            self._waiting[job] = start_s, end_s, slots
             if len(self._waiting) > MOST_WAITING:
-                self._waiting.pop(next(iter(self._waiting)))
-                self._intake.note("hosts_incomplete")
+                self._note(next(iter(self._waiting)))
 
     def finish(self) -> None:
-        """Count the jobs that wait in vain."""
-        if self._waiting:
-            self._intake.note("hosts_incomplete", count=len(self._waiting))
+        for job in tuple(self._waiting):
+            self._note(job)
+
+    def _note(self, job: str) -> None:
+        """Count a job that may hold as many further hosts as it has further slots."""
+        start_s, end_s, slots = self._waiting.pop(job)
+        self._intake.note("hosts_incomplete")
+        self._intake.doubtful_stays.add(HOSTS_INCOMPLETE, start_s, end_s, slots - 1)
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every line."""
+    """Read every record."""
     parallel = _ParallelJobs(intake)
-    for number, line in file.lines():
-        if len(line.strip()) <= 1 or line.startswith(COMMENT):  # Grid Engine itself ignores lines of one letter
-            continue
+    if file.head.lstrip().startswith(b"{"):
+        found = _objects(file, intake)
+    else:
+        listed = any(line.startswith(RULE) for line in first_lines(file.head))
+        found = _listed(file) if listed else _lines(file)
+    for number, record in found:
         intake.row(number)
-        fields = line.split(":")
-        if len(fields) < LEAST_FIELDS:
+        if record is None:
             intake.set_aside("malformed")
-            continue
-        _take(fields, parallel, intake)
+        else:
+            _take(record, parallel, intake)
     parallel.finish()
 
 
-def _take(fields: Sequence[str], parallel: _ParallelJobs, intake: RecordIntake) -> None:
+def _lines(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
+    for number, line in file.lines():
+        if len(line.strip()) <= 1 or line.startswith(COMMENT):  # Grid Engine itself ignores lines of one letter
+            continue
+        fields = line.split(":")
+        if len(fields) < LEAST_FIELDS:
+            yield number, None
+            continue
+        fields += [""] * (PLACES[-1] + 1 - len(fields))
+        yield number, _Record._make(_picked(fields))
+
+
+def _listed(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
+    first, values = 0, dict[str, str]()
+    for number, line in file.lines():
+        if line.startswith(RULE):
+            if first:
+                yield first, _of_keys(values, LISTED)
+            first, values = number, {}
+        elif first:
+            key, _, value = line.partition(" ")
+            if key in LISTED:
+                values.setdefault(key, value.strip())
+    if first:
+        yield first, _of_keys(values, LISTED)
+
+
+def _objects(file: RawFile, intake: RecordIntake) -> Iterator[tuple[int, _Record | None]]:
+    for number, fields in records(file, intake):
+        if fields.get("type", ACCOUNTING) == ACCOUNTING:
+            yield number, _of_keys(fields, JSON_KEYS)
+        else:
+            intake.row(number)
+            intake.set_aside("other_record")
+
+
+def _of_keys(values: Mapping[str, Any], keys: Sequence[str]) -> _Record | None:
+    if not all(key in values for key in keys[:5]):
+        return None
+    return _Record(*(str(values.get(key, "")) for key in keys))
+
+
+def _time(text: str, intake: RecordIntake) -> float | None:
+    """Read an epoch in seconds, milliseconds or microseconds, or a date; None where there is none."""
+    if text in NO_TIME:
+        return None
+    if len(text) > LONGEST_MS and text.isdecimal():
+        text = f"{text[:-6]}.{text[-6:]}"
     try:
-        start_s, end_s = intake.seconds(fields[START]), intake.seconds(fields[END])
+        return intake.seconds(text)
     except ValueError:
-        intake.set_aside("bad_time")
-        return
-    task = fields[TASK]
-    job = fields[JOB] if task in NOTHING else f"{fields[JOB]}[{task}]"
-    slave = fields[PARALLEL_TASK] if len(fields) > PARALLEL_TASK else ""
-    before = intake.tally.used
-    host = fields[HOST].strip()
+        time_s = date_line(_US_DATE.sub(r"\3-\1-\2T", text), intake.clock)
+        if time_s is None:
+            raise
+        return time_s
+
+
+def _take(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> None:
+    start_s, end_s = moments(partial(_time, intake=intake), record.start, record.end)
+    job = record.job if record.task in NOTHING else f"{record.job}[{record.task}]"
+    before = intake.used
+    host = record.host.strip()
     intake.job(
-        job if slave in NOTHING else f"{job} {slave}",
-        start_s if start_s > 0 else None,
-        end_s,
+        job if record.slave in NOTHING else f"{job} {record.slave}",
+        start_s,
+        end_s := 0.0 if end_s is None else end_s,
         "" if host in NOTHING else host,
         count=1,
-        queue=fields[QUEUE],
+        queue=record.queue,
     )
-    if intake.tally.used == before:
+    if intake.used == before:
         return  # it held no node that counts
-    if slave not in NOTHING:
+    if record.slave not in NOTHING:
         parallel.other_host(job)
-    elif _may_have_more_hosts(fields):
-        parallel.master(job)
-
-
-def _may_have_more_hosts(fields: Sequence[str]) -> bool:
-    slots, environment = fields[SLOTS], fields[PARALLEL]
-    return environment not in NOTHING and environment not in ONE_HOST and slots.lstrip("0") not in {"", "1"}
+    elif record.environment not in NOTHING | ONE_HOST and record.slots.lstrip("0") not in {"", "1"}:
+        parallel.master(job, start_s or 0.0, end_s, count_of(record.slots))  # it may have more hosts

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES, ONE_BRACKET, expand
-from bftrain_datasets.importing.date_lines import LONGEST, date_line, looks_like_time
-from bftrain_datasets.importing.slurm_words import state_of
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import LONGEST, date_line, first_lines, looks_like_time, state_of
 from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.idle_doubts import POLL_GAP
 from bftrain_datasets.log.time_formats import RecordClock
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "sinfo"
 about: Final = "Slurm: sinfo polled again and again, with a line that says when before each poll"
@@ -44,7 +39,7 @@ _NOTHING: Final = np.empty(0, dtype=np.int32)
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
 
 
-class SinfoLayout:
+class _Layout:
     """Which column stands where."""
 
     def __init__(self, columns: Sequence[str], separator: str | None = None) -> None:
@@ -56,7 +51,6 @@ class SinfoLayout:
         self.free_end = names[-1] == "reason"  # may hold blanks
 
     def complete(self) -> bool:
-        """Whether they tell what has to be known."""
         return all(column in self.places for column in NEEDED)
 
     def cells(self, line: str) -> list[str] | None:
@@ -67,30 +61,26 @@ class SinfoLayout:
         return [cell.strip() for cell in cells] if len(cells) == self.width else None
 
 
-def header_of(line: str) -> SinfoLayout | None:
-    """Read a line as a header, if it is one."""
+def _header_of(line: str) -> _Layout | None:
     if "STATE" not in line.upper():
         return None
     separator = "|" if "|" in line else None
-    layout = SinfoLayout(line.split(separator), separator)
+    layout = _Layout(line.split(separator), separator)
     return layout if layout.complete() else None
 
 
-def headless(line: str) -> SinfoLayout | None:
+def _headless(line: str) -> _Layout | None:
     """Recognise the columns of a row that comes without a header."""
     cells = line.split()
     if len(cells) == 2:  # noqa: PLR2004 - a state and nodes
-        turned = state_of(cells[0]) is None
-        return SinfoLayout(("nodelist", "state") if turned else ("state", "nodelist")) if _is_state(cells) else None
+        if state_of(cells[0]) is not None:
+            return _Layout(("state", "nodelist"))
+        return _Layout(("nodelist", "state")) if state_of(cells[1]) is not None else None
     if len(cells) == len(BY_NODE_COLUMNS) and cells[1].isdecimal() and state_of(cells[3]) is not None:
-        return SinfoLayout(BY_NODE_COLUMNS)
+        return _Layout(BY_NODE_COLUMNS)
     if len(cells) == len(DEFAULT_COLUMNS) and cells[1] in AVAILABLE and state_of(cells[4]) is not None:
-        return SinfoLayout(DEFAULT_COLUMNS)
+        return _Layout(DEFAULT_COLUMNS)
     return None
-
-
-def _is_state(cells: Sequence[str]) -> bool:
-    return any(state_of(cell) is not None for cell in cells)
 
 
 def recognises(head: bytes) -> bool:
@@ -99,13 +89,13 @@ def recognises(head: bytes) -> bool:
     for line in first_lines(head):
         if not line.strip(RULES):
             continue
-        if after_time and (header_of(line) or headless(line)):
+        if after_time and (_header_of(line) or _headless(line)):
             return True
         after_time = date_line(line, clock) is not None
     return False
 
 
-class SinfoPolls:
+class _Polls:
     """The polls of one file. Changes from one to the next are passed on when the next begins."""
 
     def __init__(self, intake: RecordIntake) -> None:
@@ -126,7 +116,6 @@ class SinfoPolls:
         self._set_of(intake.node_names)  # of the options or an earlier file: this one should list them too
 
     def begin(self, time_s: float, line: int) -> None:
-        """Begin a poll."""
         self.finish()
         self.time_s, self._line = time_s, line
 
@@ -138,7 +127,19 @@ class SinfoPolls:
     def add(self, state: NodeState, nodes: str) -> bool:
         """Say that the poll shows these nodes in this state, or give back False if they cannot be read."""
         try:
-            places = self._places_of(nodes)
+            # Places of the nodes in a node set; those of a range are found at once, as most are known
+            match = ONE_BRACKET.match(nodes)
+            if match is None:
+                places = self._set_of(expand(nodes))
+            else:
+                before, numbers, after = match.groups()
+                known = self._parts.setdefault((before, after), {})
+                if len(known) >= MOST_KNOWN_PARTS:
+                    known.clear()
+                for part in numbers.split(","):
+                    if part not in known:
+                        known[part] = self._range(before, part, after)
+                places = np.concatenate([known[part] for part in numbers.split(",")])
         except ValueError:
             return False
         self._rows.append((state, places[places >= 0] if self._fixed else places))
@@ -155,7 +156,16 @@ class SinfoPolls:
                 if state == rank:
                     seen[places] = state
         self._rows.clear()
-        self._missing(seen)
+        # Nodes that were or will be listed, and are not now, are down
+        missing = seen == MISSING
+        if missing.any():
+            self._note("missing_nodes", self._line, count=int(missing.sum()))
+            seen[missing] = NodeState.DOWN
+        unseen = np.flatnonzero(self._reported == MISSING)
+        if self.times and unseen.size:  # the first poll should have listed them too
+            names = [self._names[place] for place in unseen.tolist()]
+            self._note("missing_nodes", self._line, count=len(names))
+            self.intake.state(self.times[0], names, NodeState.DOWN)
         back = time_s <= self._latest_s
         if time_s < self._latest_s:
             self._note("clock_step", self._line)
@@ -177,24 +187,9 @@ class SinfoPolls:
         wide = np.flatnonzero(steps > WIDE_GAP * usual)
         if usual > 0 and wide.size:
             node_s = float(steps[wide].sum()) * len(self._names)
+            for place in wide.tolist():
+                self.intake.doubtful_stays.add(POLL_GAP, self.times[place], self.times[place + 1], len(self._names))
             self._note("poll_gap", self.lines[int(wide[0])], count=int(wide.size), node_s=node_s)
-
-    def _places_of(self, nodes: str) -> NDArray[np.int32]:
-        """Places of the nodes in a node set; those of a range are found at once, as most are known."""
-        match = ONE_BRACKET.match(nodes)
-        if match is None:
-            return self._set_of(expand(nodes))
-        before, numbers, after = match.groups()
-        known = self._parts.setdefault((before, after), {})
-        if len(known) >= MOST_KNOWN_PARTS:
-            known.clear()
-        found = []
-        for part in numbers.split(","):
-            places = known.get(part)
-            if places is None:
-                places = known[part] = self._range(before, part, after)
-            found.append(places)
-        return np.concatenate(found)
 
     def _range(self, before: str, part: str, after: str) -> NDArray[np.int32]:
         first, dash, last = part.partition("-")
@@ -231,18 +226,6 @@ class SinfoPolls:
             self._reported = np.concatenate((self._reported, more))
         return np.array([self._places[each] for each in names], dtype=np.int32)
 
-    def _missing(self, seen: NDArray[np.int8]) -> None:
-        """Nodes that were or will be listed, and are not now, are down."""
-        missing = seen == MISSING
-        if missing.any():
-            self._note("missing_nodes", self._line, count=int(missing.sum()))
-            seen[missing] = NodeState.DOWN
-        unseen = np.flatnonzero(self._reported == MISSING)
-        if self.times and unseen.size:  # the first poll should have listed them too
-            names = [self._names[place] for place in unseen.tolist()]
-            self._note("missing_nodes", self._line, count=len(names))
-            self.intake.state(self.times[0], names, NodeState.DOWN)
-
     def _tell(self, time_s: float, places: NDArray[np.intp], seen: NDArray[np.int8]) -> None:
         for state in NodeState:
             names = [self._names[place] for place in places[seen[places] == state].tolist()]
@@ -251,17 +234,17 @@ class SinfoPolls:
 
     def _note(self, hazard: str, line: int, *, count: int = 1, node_s: float = 0.0) -> None:
         """Count something at the line that said when: the rows of its poll have been read by then."""
-        where = f"{self.intake.tally.file}:{line}"
-        self.intake.tally.note(hazard, count=count, node_s=node_s, where=where)
+        where = f"{self.intake.file}:{line}"
+        self.intake.note(hazard, count=count, node_s=node_s, where=where)
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every poll."""
     columns = intake.options.columns
-    layout = SinfoLayout(columns) if columns else None
+    layout = _Layout(columns) if columns else None
     if layout is not None and not layout.complete():
         raise BadInput("not enough columns", where="--columns", fix=f"name {' and '.join(NEEDED)}")
-    polls = SinfoPolls(intake)
+    polls = _Polls(intake)
     for number, line in file.lines():
         if not line.strip(RULES):
             continue
@@ -269,31 +252,27 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if time_s is not None:
             polls.begin(time_s, number)
             continue
-        header = header_of(line)
+        header = _header_of(line)
         if header is not None:
             layout = header
             continue
         intake.row(number)
-        layout = layout or headless(line)
+        layout = layout or _headless(line)
         cells = layout.cells(line) if layout is not None else None
         if layout is None or cells is None:
-            _strange(line, polls, intake)
+            # Set a line aside that is neither a row nor says when; if it may have meant to, rows after it have no
+            # time
+            if looks_like_time(line):
+                polls.forget()
+                intake.set_aside("bad_time")
+            else:
+                intake.set_aside("malformed")
             continue
-        take_row(cells, layout, polls, intake)
+        _take_row(cells, layout, polls, intake)
     polls.close()
 
 
-def _strange(line: str, polls: SinfoPolls, intake: RecordIntake) -> None:
-    """Set a line aside that is neither a row nor says when; if it may have meant to, rows after it have no time."""
-    if looks_like_time(line):
-        polls.forget()
-        intake.set_aside("bad_time")
-    else:
-        intake.set_aside("malformed")
-
-
-def take_row(cells: Sequence[str], layout: SinfoLayout, polls: SinfoPolls, intake: RecordIntake) -> None:
-    """Take one row of a poll."""
+def _take_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: RecordIntake) -> None:
     nodes = cells[layout.places["nodelist"]]
     state = state_of(cells[layout.places["state"]])
     place = layout.places.get("partition")

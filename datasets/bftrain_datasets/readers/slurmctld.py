@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from bftrain.nodesets import expand
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.open_jobs import OpenJob
-from bftrain_datasets.importing.slurm_words import nodes_of, state_of
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import first_lines, nodes_of, state_of
 from bftrain_datasets.log.eventlog import NodeState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "slurmctld"
 about: Final = "Slurm: the log of slurmctld, at its level info"
+
+_Taker = Callable[[re.Match[str], float, RecordIntake], None]
 
 AT_ONCE_S: Final = 1.0  # within which the lines of several threads may come in any order
 
@@ -65,29 +64,22 @@ OTHER_ORDERS: Final = frozenset(
 )
 
 
-class SlurmctldLine(NamedTuple):
-    """A line that says something to us: what is to be done with it, the match, and more that this needs."""
-
-    take: Callable[[re.Match[str], float, RecordIntake], None]
-    match: re.Match[str]
-
-
 def recognises(head: bytes) -> bool:
     """Say whether one of the first lines has a time and tells of a job or node as slurmctld does."""
     for text in first_lines(head):
         stamped = _LINE.match(text)
-        if stamped and (what_of(stamped[4]) or "slurmctld version " in stamped[4]):
+        if stamped and (_meaning(stamped[4]) or "slurmctld version " in stamped[4]):
             return True
     return False
 
 
-def what_of(message: str) -> SlurmctldLine | None:
-    """Tell what a message means to us, None if nothing."""
+def _meaning(message: str) -> tuple[_Taker, re.Match[str]] | None:
+    """Tell what is to be done with a message, None if it means nothing to us."""
     for words, pattern, take in _MEANINGS:
         if words in message:
             match = pattern.search(message)
             if match:
-                return SlurmctldLine(take, match)
+                return take, match
     return None
 
 
@@ -104,8 +96,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             intake.set_aside("malformed")
             continue
         last = stamped
-        line = what_of(stamped[4])
-        if line is None:
+        meaning = _meaning(stamped[4])
+        if meaning is None:
             intake.set_aside("other_record")
             continue
         try:
@@ -116,7 +108,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if time_s < latest_s - AT_ONCE_S:
             intake.note("clock_step")
         latest_s = max(latest_s, time_s)
-        line.take(line.match, time_s, intake)
+        take, match = meaning
+        take(match, time_s, intake)
     if last is not None:  # the log was being written up to here
         try:
             intake.observed(_time(last, intake))
@@ -134,33 +127,29 @@ def _key(match: re.Match[str]) -> str:
     return match[2] or match[1]
 
 
-def _begin(job: OpenJob, intake: RecordIntake) -> None:
-    if not nodes_of(job.nodes):
+def _begin(match: re.Match[str], time_s: float, intake: RecordIntake, *, nodes: int, queue: int) -> None:
+    """Take the start of a job on the nodes and in the queue that stand in these groups of the match."""
+    if not nodes_of(match[nodes]):
         intake.set_aside("other_record")  # it was put into the queue
         return
     try:
-        expand(job.nodes)
+        expand(match[nodes])
     except ValueError:
         intake.set_aside("bad_nodes")
         return
+    key = _key(match)
+    job = OpenJob(
+        job=key,
+        start_s=time_s,
+        nodes=match[nodes],
+        queue=match[queue] or "",
+        place=intake.place(),
+        also=() if match[1] == key else (match[1], re.split(r"[_+]", match[1])[0]),
+    )
     if intake.open_jobs.begin(job):
         intake.use()
     else:
         intake.set_aside("duplicate")
-
-
-def _started_job(match: re.Match[str], time_s: float, nodes: str, queue: str, intake: RecordIntake) -> OpenJob:
-    key = _key(match)
-    also = () if match[1] == key else (match[1], re.split(r"[_+]", match[1])[0])
-    return OpenJob(job=key, start_s=time_s, nodes=nodes, queue=queue, place=intake.place(), also=also)
-
-
-def _allocated(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-    _begin(_started_job(match, time_s, match[3], match[4] or "", intake), intake)
-
-
-def _started(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-    _begin(_started_job(match, time_s, match[4], match[3] or "", intake), intake)
 
 
 def _end(match: re.Match[str], time_s: float, intake: RecordIntake, *, preempted: bool = False) -> None:
@@ -183,10 +172,6 @@ def _end_unseen(key: str, time_s: float, intake: RecordIntake, *, counts: bool) 
         intake.set_aside("other_record")
 
 
-def _preempted(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-    _end(match, time_s, intake, preempted=True)
-
-
 def _ended_if_open(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     """Take a line that follows the end of a job, in case the end itself is missing."""
     if intake.open_jobs.get(_key(match)) is not None:
@@ -204,11 +189,10 @@ def _killed(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     if found:
         intake.use()
     else:
-        _end_unseen(match[2] or match[1], time_s, intake, counts=False)
+        _end_unseen(_key(match), time_s, intake, counts=False)
 
 
 def _not_killed(match: re.Match[str], _: float, intake: RecordIntake) -> None:
-    """Take the refusal of such a request."""
     for each in _named(match[1]):
         for job in intake.open_jobs.named(each):
             job.may_end_s = None
@@ -216,20 +200,12 @@ def _not_killed(match: re.Match[str], _: float, intake: RecordIntake) -> None:
 
 
 def _named(text: str) -> list[str]:
-    """Names in ``17``, ``17_2`` or ``17_[1-3]``."""
     if "[" not in text:
         return [text]
     try:
         return expand(text.partition("%")[0].rstrip("]") + "]")
     except ValueError:
         return []
-
-
-def _node(out: bool, why: str) -> Callable[[re.Match[str], float, RecordIntake], None]:  # noqa: FBT001 - of a table
-    def take(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-        _tell_nodes(match[1], time_s, intake, out=out, why=why)
-
-    return take
 
 
 def _set_by_hand(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
@@ -239,12 +215,12 @@ def _set_by_hand(match: re.Match[str], time_s: float, intake: RecordIntake) -> N
         intake.set_aside("other_record")
     else:
         out = word not in BACK and state != NodeState.IDLE
-        _tell_nodes(match[1], time_s, intake, out=out, why="down" if out else "")
+        _tell_nodes(match, time_s, intake, out=out, why="down" if out else "")
 
 
-def _tell_nodes(text: str, time_s: float, intake: RecordIntake, *, out: bool, why: str) -> None:
+def _tell_nodes(match: re.Match[str], time_s: float, intake: RecordIntake, *, out: bool, why: str) -> None:
     try:
-        names = expand(text)
+        names = expand(match[1])
     except ValueError:
         intake.set_aside("bad_nodes")
         return
@@ -255,11 +231,11 @@ def _tell_nodes(text: str, time_s: float, intake: RecordIntake, *, out: bool, wh
 
 
 # For each meaning: words that a line must have, which is quick to see, and how it reads
-_MEANINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], float, RecordIntake], None]], ...]] = (
-    ("llocate", _ALLOCATED, _allocated),
-    ("Started ", _STARTED, _started),
+_MEANINGS: Final[tuple[tuple[str, re.Pattern[str], _Taker], ...]] = (
+    ("llocate", _ALLOCATED, partial(_begin, nodes=3, queue=4)),
+    ("Started ", _STARTED, partial(_begin, nodes=4, queue=3)),
     ("job_complete: ", _DONE, _end),
-    ("preempted ", _PREEMPTED, _preempted),
+    ("preempted ", _PREEMPTED, partial(_end, preempted=True)),
     (" fail", _FAILED, _end),
     ("ime limit ", _TIMED_OUT, _end),
     ("Requeu", _REQUEUED, _ended_if_open),
@@ -267,5 +243,5 @@ _MEANINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], floa
     ("KILL_JOB", _REFUSED, _not_killed),
     ("job_str_signal", _REFUSED, _not_killed),
     ("update_node: ", _SET, _set_by_hand),
-    *((words, pattern, _node(out, why)) for words, pattern, out, why in _NODE_LINES),
+    *((words, pattern, partial(_tell_nodes, out=out, why=why)) for words, pattern, out, why in _NODE_LINES),
 )

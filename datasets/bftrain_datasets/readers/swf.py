@@ -4,49 +4,47 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.node_units import NODE
+from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.import_options import CORES
+from bftrain_datasets.importing.job_batches import JobBatch, take_jobs
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.job_columns import key_of
+from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES
 from bftrain_datasets.log.time_formats import LARGEST_S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
 
 name: Final = "swf"
 about: Final = "Standard Workload Format, with host lists in field 19, or with --counts"
 
 FIELDS: Final = 18
+SwfRow = tuple[list[str], list[float]]  # the fields of a job as written, and the 18 of them that are numbers
+SwfBlock = tuple[list[list[str]], NDArray[np.float64], NDArray[np.int64]]  # fields, those taken as numbers, lines
 JOB, SUBMIT, WAIT, RUN, PROCS = 0, 1, 2, 3, 4
 PROCS_ASKED, LIMIT, STATUS, USER, QUEUE = 7, 8, 10, 11, 14
 UNKNOWN: Final = -1
-PARTIAL: Final = frozenset({2, 3, 4})  # parts of a job that was swapped out; the job has a line of its own
+PARTIAL: Final = frozenset({2, 3, 4})  # parts of a job that was swapped out; mostly the job has a line of its own
 CANCELLED: Final = 5
 COMPLETED: Final = 1
 COMMENT: Final = ";"
 
+_TAKEN: Final = (SUBMIT, WAIT, RUN, PROCS, PROCS_ASKED, STATUS, QUEUE)
+_AT_ONCE: Final = 1 << 13  # rows
+_PLAIN: Final = re.compile(r"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
 _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "MaxNodes", "MaxProcs", "MaxJobs"})
 _HEADINGS_NEEDED: Final = 2
-
-
-class SwfCounts(Protocol):
-    """Where rows are counted: an intake, or its tally alone."""
-
-    def row(self, line: int) -> None:
-        """Begin a row."""
-        ...
-
-    def set_aside(self, reason: str) -> None:
-        """Leave the row unused."""
-        ...
-
-    def note(self, name: str) -> None:
-        """Count something about the row."""
-        ...
 
 
 class SwfHeader:
@@ -103,70 +101,189 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    header = SwfHeader()
-    for parts, values in rows(file, intake, header):
+    header, parts_of_jobs = SwfHeader(), JobParts()
+    by_columns = intake.options.counts and intake.options.unit == NODE
+    lines = file.lines()
+    while block := list(islice(lines, _AT_ONCE)):
+        jobs = _plain_block(block) if by_columns else None
+        if jobs is None:
+            for parts, values in parts_of_jobs.left_out(rows(block, intake, header), intake):
+                _take_job(parts, values, header, intake)
+        else:
+            parts_of_jobs.add_whole(parts[JOB] for parts in jobs[0])
+            _take_block(*jobs, header, intake)
+    for parts, values in parts_of_jobs.finish(intake):
         _take_job(parts, values, header, intake)
     intake.capacity = header.capacity or intake.capacity
 
 
-def rows(file: RawFile, books: SwfCounts, header: SwfHeader) -> Iterator[tuple[list[str], list[float]]]:
-    """Give the fields of every job, as written and as numbers; the caller settles the row of each in the ``books``.
+class JobParts:
+    """Keeps lines of parts of jobs until it is known which jobs have a line of their own."""
 
-    Comments go into the ``header``; a line that is no job is set aside here.
+    def __init__(self) -> None:
+        self._whole = array("q")
+        self._pieces: list[tuple[int, list[str], list[float]]] = []
+
+    def add_whole(self, jobs: Iterable[str]) -> None:
+        """Say that these jobs have a line of their own."""
+        self._whole.extend(map(key_of, jobs))
+
+    def left_out(self, records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
+        """Give lines of whole jobs; those of parts are kept."""
+        for parts, values in records:
+            if values[STATUS] in PARTIAL:
+                tally.use()  # until it is known whether another line is of the job itself
+                self._pieces.append((tally.line, parts, values))
+            else:
+                self._whole.append(key_of(parts[JOB]))
+                yield parts, values
+
+    def finish(self, tally: FindingsTally) -> Iterator[SwfRow]:
+        """Give parts of jobs that have no line of their own; others are set aside as steps."""
+        known = set(self._whole) if self._pieces else set()
+        for line, parts, values in self._pieces:
+            tally.again(tally.file, line)
+            if key_of(parts[JOB]) in known:
+                tally.set_aside("step")
+            else:
+                yield parts, values
+
+
+def _plain_block(block: Sequence[tuple[int, str]]) -> SwfBlock | None:
+    """Split rows of whole jobs that are 18 whole numbers each; None if any row is something else."""
+    text = "\n".join(line for _, line in block)
+    begun = text.count(" -") + text.count("\n-") + text.startswith("-")
+    if not _PLAIN.match(text) or text.count("-") != begun or any(odd in text for odd in ("- ", "-\n", "-\r", "--")):
+        return None
+    parts = [line.split() for _, line in block]
+    if any(len(each) != FIELDS for each in parts):
+        return None
+    columns = list(zip(*parts, strict=True))
+    values = np.array([np.fromiter(map(float, columns[field]), np.float64, len(parts)) for field in _TAKEN])
+    submit_s, wait_s, run_s, procs, asked, status, _ = np.abs(values)
+    if np.isin(status, tuple(PARTIAL)).any() or max(each.max() for each in (submit_s, wait_s, run_s)) >= LARGEST_S:
+        return None
+    if max(procs.max(), asked.max()) > MOST_NODES:
+        return None
+    return parts, values, np.array([number for number, _ in block], dtype=np.int64)
+
+
+def _take_block(
+    parts: list[list[str]],
+    values: NDArray[np.float64],
+    lines: NDArray[np.int64],
+    header: SwfHeader,
+    intake: RecordIntake,
+) -> None:
+    """Take jobs as ``_take_job`` takes one, in columns."""
+    submit_s, wait_s, run_s, procs, asked, status, queue = values
+    did_run = np.where(run_s == 0, status != CANCELLED, (run_s != UNKNOWN) | ((status == COMPLETED) & (procs > 0)))
+    size = np.where(procs > 0, procs, np.maximum(asked, 0)).astype(np.int64)
+    whole_nodes = header.several_a_node and intake.options.sharing != CORES
+    for name, mask in (
+        ("no_wait", wait_s < 0),
+        ("requested_size", (procs <= 0) & (asked > 0)),
+        ("procs_as_nodes", np.full(size.size, whole_nodes)),
+    ):
+        noted = np.flatnonzero(mask & did_run)
+        if noted.size:
+            intake.line = int(lines[noted[0]])
+            intake.note(name, count=noted.size)
+    if header.several_a_node and not whole_nodes:
+        intake.cores_per_node = header.procs / header.nodes
+    since_begin = (submit_s <= header.begin_s / 2) & (header.begin_s > 0)
+    start = submit_s + np.where(since_begin, header.begin_s, 0) + np.maximum(wait_s, 0)
+    start[~did_run] = np.nan
+    end = np.where(did_run & (run_s != UNKNOWN), start + run_s, np.nan)
+    unfilled = whole_nodes & (size * header.nodes % max(header.procs, 1) != 0)
+    queues = [each[QUEUE] if number != UNKNOWN else "" for each, number in zip(parts, queue, strict=True)]
+    batch = JobBatch(
+        lines=lines,
+        job=[each[JOB] for each in parts],
+        start=start,
+        end=end,
+        sets=np.full(size.size, -1, dtype=np.int32),
+        set_texts=(),
+        count=-(-size * header.nodes // header.procs) if whole_nodes else size,
+        queue=queues,
+        preempted=np.zeros(size.size, dtype=np.bool_),
+        reason=np.full(size.size, -1, dtype=np.int8),
+        most=np.where(unfilled, size, 0),
+    )
+    take_jobs(intake, batch)
+
+
+def whole_jobs(records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
+    """Give lines of whole jobs, and then parts of jobs that have no such line; other parts are set aside as steps."""
+    parts_of_jobs = JobParts()
+    yield from parts_of_jobs.left_out(records, tally)
+    yield from parts_of_jobs.finish(tally)
+
+
+def rows(
+    lines: Iterable[tuple[int, str]],
+    tally: FindingsTally,
+    header: SwfHeader,
+    leave_out: Callable[[], object] | None = None,
+) -> Iterator[SwfRow]:
+    """Give the fields of every job, as written and as numbers; the caller settles the row of each.
+
+    Comments go into the ``header``; a line that is no job is set aside here, unless ``leave_out`` does that.
     """
-    for number, line in file.lines():
+    for number, line in lines:
         text = line.strip()
         if not text:
             continue
         if text.startswith(COMMENT):
             header.take(text)
             continue
-        books.row(number)
+        tally.row(number)
         parts = text.split(None, FIELDS)
         values = _numbers(parts)
         if values is None:
-            books.set_aside("malformed")
+            if leave_out is None:
+                tally.set_aside("malformed")
+            else:
+                leave_out()
             continue
-        if "\t" in text or any("." in part for part in parts[SUBMIT : PROCS + 1]):
-            books.note("odd_layout")
+        if "\t" in text or ("." in text and any("." in part for part in parts[SUBMIT : PROCS + 1])):
+            tally.note("odd_layout")
         yield parts, values
 
 
 def _numbers(parts: Sequence[str]) -> list[float] | None:
-    """Read the 18 fields, if they are numbers."""
     if len(parts) < FIELDS:
         return None
     try:
-        return [float(part) for part in parts[:FIELDS]]
+        return list(map(float, parts[:FIELDS]))
     except ValueError:
         return None
 
 
 def _take_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> None:
-    if values[STATUS] in PARTIAL:
-        intake.set_aside("step")
-        return
-    times = values[SUBMIT], values[WAIT], values[RUN]
-    if not all(abs(each) < LARGEST_S for each in times):  # NaN and infinities too
-        intake.set_aside("bad_time")
-        return
-    submit_s, wait_s, run_s = times
+    times = submit_s, wait_s, run_s = values[SUBMIT], values[WAIT], values[RUN]
+    if not max(map(abs, times)) < LARGEST_S or math.isnan(sum(times)):
+        submit_s, wait_s, run_s = (each if abs(each) < LARGEST_S else math.nan for each in times)
     if not ran(values):
         intake.job(parts[JOB], None, None, "")
         return
     if wait_s < 0:
         intake.note("no_wait")
-    start_s = header.epoch(submit_s) + max(0.0, wait_s)
+    start_s = header.epoch(submit_s) + (0.0 if wait_s < 0 else wait_s)  # NaN stays
     nodes, queue = _hosts(parts, values)
+    count, most = _size(nodes, values, header, intake)
+    end_s, used = None if run_s == UNKNOWN else start_s + run_s, intake.used
     intake.job(
         parts[JOB],
         start_s,
-        None if run_s == UNKNOWN else start_s + run_s,
+        end_s,
         nodes,
-        count=_size(nodes, values, header, intake),
+        count=count,
         queue=queue,
         expand=_different,
     )
+    if intake.used > used and end_s is not None:
+        intake.doubtful_stays.add(PROCS_AS_NODES, start_s, end_s, most - count)
 
 
 def ran(values: Sequence[float]) -> bool:
@@ -201,13 +318,16 @@ def _different(nodes: str) -> list[str]:
     return list(dict.fromkeys(expand_set(nodes)))
 
 
-def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> int:
-    """How many nodes the job held. Only where hosts are not wanted is anything assumed for it, and counted."""
+def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> tuple[int, int]:
+    """Return how many nodes the job held, and may have held at most, if that is more.
+
+    Only where hosts are not wanted is anything assumed for it, and counted.
+    """
     if not intake.options.counts:
-        return 0
-    if nodes:
+        return 0, 0
+    if nodes and intake.options.sharing != CORES:
         try:
-            return len(_different(nodes))
+            return len(_different(nodes)), 0
         except ValueError:
             pass  # then the number of processors is all there is
     procs = values[PROCS]
@@ -216,7 +336,13 @@ def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: Record
         if procs > 0:
             intake.note("requested_size")
     if not math.isfinite(procs):
-        return -1  # no machine has that; the intake says so
-    if header.several_a_node:
-        intake.note("procs_as_nodes")
-    return header.nodes_for(max(0, math.ceil(procs)))
+        return -1, 0  # no machine has that; the intake says so
+    whole = max(0, math.ceil(procs))
+    if not header.several_a_node:
+        return whole, 0
+    if intake.options.sharing == CORES:
+        intake.cores_per_node = header.procs / header.nodes
+        return whole, 0
+    intake.note("procs_as_nodes")
+    fills_them = whole * header.nodes % header.procs == 0
+    return header.nodes_for(whole), 0 if fills_them else whole

@@ -1,16 +1,15 @@
-"""SimulatedCluster: all that a policy may know of the simulated machine when it is asked who starts."""
+"""What a queue policy is, and all that it may know of the simulated machine when it is asked which jobs start."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain_datasets.scheduling.campaigns import UserCampaigns
     from bftrain_datasets.scheduling.jobs import JobTable
+    from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
 NEVER: Final = math.inf
 
@@ -94,3 +93,21 @@ class SimulatedCluster:
         self.submitted.clear()
         self.ended.clear()
         self.overran.clear()
+
+
+@runtime_checkable
+class QueuePolicy(Protocol):
+    """Says which waiting jobs start, in a main scheduler that is simulated. It is made by a factory.
+
+    One that wants to be asked at some time though nothing happens then has an attribute ``wake_s``; one that promises
+    starts has ``promises``, the first promise by job.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is asked for by."""
+        ...
+
+    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
+        """Give the waiting jobs that start now; together they need no more nodes than are free."""
+        ...

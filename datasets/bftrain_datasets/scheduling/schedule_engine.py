@@ -5,25 +5,19 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from bftrain.errors import BftrainError, BrokenPlugin
-from bftrain.exception_text import raised
-from bftrain_datasets.scheduling.campaigns import UserCampaigns
-from bftrain_datasets.scheduling.cluster import NEVER, SimulatedCluster
+from bftrain.errors import BftrainError, BrokenPlugin, raised
+from bftrain_datasets.scheduling.cluster import NEVER, QueuePolicy, SimulatedCluster
+from bftrain_datasets.scheduling.jobs import JobTable, RuntimeEstimator
+from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bftrain_datasets.scheduling.jobs import JobTable
-    from bftrain_datasets.scheduling.queue_policy import QueuePolicy
-    from bftrain_datasets.scheduling.runtime_estimates import RuntimeEstimator
-
-    # Takes the progress, in seconds since the first submission and in jobs that ended; False stops it
-    Watch = Callable[[float, int], bool]
+# Takes the progress, in seconds since the first submission and in jobs that ended; False stops it
+Watch = Callable[[float, int], bool]
 
 TELL_EVERY: Final = 256  # moments
 OUR_OWN: Final = "bftrain_datasets."  # how the modules of built-in policies are called
@@ -71,12 +65,19 @@ class ScheduleEngine:
     """One simulation."""
 
     def __init__(
-        self, jobs: JobTable, nodes: int, policy: QueuePolicy, estimator: RuntimeEstimator, gap_s: float
+        self,
+        jobs: JobTable,
+        nodes: int,
+        policy: QueuePolicy,
+        estimator: RuntimeEstimator,
+        gap_s: float,
+        *,
+        whole_seconds: bool = False,
     ) -> None:
         self._jobs = jobs
         self._policy = policy
         self._estimator = estimator
-        self._campaigns = UserCampaigns(jobs, nodes, gap_s)
+        self._campaigns = UserCampaigns(jobs, nodes, gap_s, whole_seconds=whole_seconds)
         self._cluster = SimulatedCluster(jobs, nodes, self._campaigns)
         self._refused = tuple(job for job, size in enumerate(jobs.size) if size > nodes)
         self._next = 0  # job to arrive
@@ -101,7 +102,8 @@ class ScheduleEngine:
                 ended = ScheduleEnd.INTERRUPTED
                 break
             moments += 1
-            self._pass_to(now_s)
+            self._campaigns.virtual.advance(now_s, cluster.nodes - cluster.free)
+            cluster.now_s = now_s
             self._take_in(now_s)
             self._ask()
             if self._backlog > most_backlog:
@@ -111,24 +113,31 @@ class ScheduleEngine:
             raise self._fault(f"leaves job {self._jobs.name(cluster.waiting[0])} waiting though nothing runs")
         end_s = until_s if ended is ScheduleEnd.UNTIL else cluster.now_s
         self._campaigns.virtual.advance(end_s, cluster.nodes - cluster.free)
-        return self._result(end_s, ended)
+        promises: dict[int, float] = getattr(self._policy, "promises", {})
+        return JobSchedule(
+            jobs=self._jobs,
+            nodes=cluster.nodes,
+            end_s=end_s,
+            ended=ended,
+            start_s=cluster.start_s,
+            first_planned_s=self._first_planned_s,
+            prolonged=self._prolonged,
+            promised_s=[promises.get(job, math.inf) for job in range(len(self._jobs))],
+            overtook=[bool(each) for each in self._overtook],
+            refused=self._refused,
+            campaigns=self._campaigns,
+            asked=self._asked,
+            most_waiting=self._most_waiting,
+        )
 
     def _next_s(self) -> float:
-        """Give when something happens next."""
         wake_s: float = getattr(self._policy, "wake_s", NEVER) if self._cluster.waiting else NEVER
-        now_s = wake_s if wake_s > self._cluster.now_s else NEVER  # it was asked now
-        if self._next < len(self._jobs):
-            now_s = min(now_s, self._jobs.submit_s[self._next])
-        if self._ends:
-            now_s = min(now_s, self._ends[0][0])
-        if self._overruns:
-            now_s = min(now_s, self._overruns[0][0])
-        return now_s
-
-    def _pass_to(self, now_s: float) -> None:
-        cluster = self._cluster
-        self._campaigns.virtual.advance(now_s, cluster.nodes - cluster.free)
-        cluster.now_s = now_s
+        return min(
+            wake_s if wake_s > self._cluster.now_s else NEVER,  # it was asked now
+            self._jobs.submit_s[self._next] if self._next < len(self._jobs) else NEVER,
+            self._ends[0][0] if self._ends else NEVER,
+            self._overruns[0][0] if self._overruns else NEVER,
+        )
 
     def _take_in(self, now_s: float) -> None:
         """Take in all that happens now: first ends, then estimates that are outlived, then arrivals."""
@@ -152,7 +161,6 @@ class ScheduleEngine:
             self._backlog += jobs.size[job] * jobs.run_s[job]
 
     def _prolong(self, job: int) -> None:
-        """Believe that a job which outlives its estimate will run longer."""
         cluster = self._cluster
         self._prolonged[job] += 1
         before_s = cluster.planned_s[job]
@@ -163,13 +171,11 @@ class ScheduleEngine:
         self._watch_estimate(job)
 
     def _watch_estimate(self, job: int) -> None:
-        """Note when a running job will outlive what is believed of it."""
         end_s = self._cluster.planned_end_s(job)
         if end_s < self._cluster.start_s[job] + self._jobs.run_s[job]:
             heappush(self._overruns, (end_s, job))
 
     def _ask(self) -> None:
-        """Ask the policy who starts, and start them."""
         cluster, jobs = self._cluster, self._jobs
         try:
             started = list(self._policy.starts(cluster))
@@ -180,7 +186,12 @@ class ScheduleEngine:
         self._asked += 1
         cluster.clear_changes()
         for job in started:
-            self._check(job)
+            place = bisect_left(cluster.waiting, job)
+            if place == len(cluster.waiting) or cluster.waiting[place] != job:
+                raise self._fault(f"starts job number {job}, which does not wait")
+            if cluster.size[job] > cluster.free:
+                what = f"starts job {jobs.name(job)} on {cluster.size[job]} nodes where {cluster.free} are free"
+                raise self._fault(what)
             cluster.start(job)
             heappush(self._ends, (cluster.now_s + jobs.run_s[job], job))
             self._watch_estimate(job)
@@ -191,35 +202,6 @@ class ScheduleEngine:
                 self._overtook[job] = waiting[0] < job
             self._most_waiting = max(self._most_waiting, len(waiting))
 
-    def _check(self, job: int) -> None:
-        """Refuse what no policy may do."""
-        cluster = self._cluster
-        place = bisect_left(cluster.waiting, job)
-        if place == len(cluster.waiting) or cluster.waiting[place] != job:
-            raise self._fault(f"starts job number {job}, which does not wait")
-        if cluster.size[job] > cluster.free:
-            what = f"starts job {self._jobs.name(job)} on {cluster.size[job]} nodes where {cluster.free} are free"
-            raise self._fault(what)
-
     def _fault(self, what: str) -> BftrainError:
         where = f"policy '{self._policy.name}', {self._cluster.now_s:g} s after the first submission"
         return BrokenPlugin(what, where=where, fix="repair the policy")
-
-    def _result(self, end_s: float, ended: ScheduleEnd) -> JobSchedule:
-        cluster = self._cluster
-        promises: dict[int, float] = getattr(self._policy, "promises", {})
-        return JobSchedule(
-            jobs=self._jobs,
-            nodes=cluster.nodes,
-            end_s=end_s,
-            ended=ended,
-            start_s=cluster.start_s,
-            first_planned_s=self._first_planned_s,
-            prolonged=self._prolonged,
-            promised_s=[promises.get(job, math.inf) for job in range(len(self._jobs))],
-            overtook=[bool(each) for each in self._overtook],
-            refused=self._refused,
-            campaigns=self._campaigns,
-            asked=self._asked,
-            most_waiting=self._most_waiting,
-        )

@@ -1,25 +1,23 @@
-"""Figures: how a schedule served its jobs, and what it left of the machine."""
+"""Figures: how a schedule served its jobs and campaigns, and what it left of the machine."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain_datasets.scheduling.schedule_engine import ScheduleEnd
-from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES
+from bftrain_datasets.scheduling.jobs import JobWorkload
+from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEnd
+from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES, ScheduleSettings
+from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.scheduling.campaign_figures import CampaignFigures
-    from bftrain_datasets.scheduling.jobs import JobWorkload
-    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
-    from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
-
+_LATE_S: Final = 1e-6  # less is rounding, not time
+LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
+ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
 BOUNDED_S: Final = 10.0  # in bounded slowdowns no job is taken to run for less
 DONE: Final = "done"
 RUNNING: Final = "running"
@@ -39,7 +37,8 @@ class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> ScheduleSpread:
-        """Summarise these."""
+        """Summarise those that are finite."""
+        values = values[np.isfinite(values)]
         if values.size == 0:
             return cls(mean=None, p50=None, p95=None, max=None)
         p50, p95 = np.percentile(values, (50, 95)).tolist()
@@ -154,6 +153,9 @@ def summarise(
     delay_s = jobs.start_s - jobs.promised_s
     late = delay_s > _LATE_S
     all_done = schedule.ended is ScheduleEnd.ALL_DONE
+    possible = schedule.nodes * schedule.jobs.submit_s[-1]  # until the last submission
+    pairs = zip(schedule.jobs.size, schedule.jobs.run_s, strict=True)
+    offered = math.fsum(size * run_s for size, run_s in pairs if size <= schedule.nodes)
     ratio = campaigns.flow_s[campaigns.done] / np.maximum(campaigns.bound_s[campaigns.done], _LATE_S)
     return ScheduleSummary(
         policy=settings.policy,
@@ -167,13 +169,13 @@ def summarise(
         jobs=len(schedule.jobs),
         **counted,
         makespan_s=float(np.nanmax(jobs.end_s)) if all_done and counted[DONE] else None,
-        load=_load(schedule),
+        load=offered / possible if possible else None,
         utilisation=busy / whole if whole else None,
         busy_h=busy / 3600,
         free_h=(whole - busy) / 3600,
-        wait_s=ScheduleSpread.of(jobs.wait_s[np.isfinite(jobs.wait_s)]),
-        slowdown=ScheduleSpread.of(jobs.slowdown[np.isfinite(jobs.slowdown)]),
-        bounded_slowdown=ScheduleSpread.of(jobs.bounded_slowdown[np.isfinite(jobs.bounded_slowdown)]),
+        wait_s=ScheduleSpread.of(jobs.wait_s),
+        slowdown=ScheduleSpread.of(jobs.slowdown),
+        bounded_slowdown=ScheduleSpread.of(jobs.bounded_slowdown),
         overtook=sum(schedule.overtook),
         overran=sum(1 for times in schedule.prolonged if times),
         promised=int(np.isfinite(jobs.promised_s).sum()),
@@ -188,14 +190,92 @@ def summarise(
     )
 
 
-_LATE_S: Final = 1e-6  # less is rounding, not time
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignFigures:
+    """One place a campaign, in order of creation; NaN where something did not happen.
+
+    ``work`` and ``previous`` are node-seconds (of shared nodes processor-seconds), all ``_s`` are seconds;
+    ``created_s`` and the two ends count from the first submission. ``done`` are campaigns all of whose jobs ended;
+    only these have a ``stretch`` and a ``bound_s``.
+    """
+
+    user: NDArray[np.int64]
+    created_s: NDArray[np.float64]
+    jobs: NDArray[np.int64]
+    work: NDArray[np.float64]
+    longest_s: NDArray[np.float64]
+    least_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+    virtual_end_s: NDArray[np.float64]
+    rivals: NDArray[np.float64]
+    previous: NDArray[np.float64]
+    bound_s: NDArray[np.float64]
+    stretch: NDArray[np.float64]
+    stretch_bound: NDArray[np.float64]
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """Whether all jobs of a campaign ended."""
+        return np.isfinite(self.end_s)
+
+    @property
+    def flow_s(self) -> NDArray[np.float64]:
+        """Time from the creation to the end of the last job."""
+        return self.end_s - self.created_s
+
+    @property
+    def within(self) -> NDArray[np.bool_]:
+        """Whether a campaign ended within its bound; those that have not ended did not."""
+        return self.flow_s <= self.bound_s * (1 + ROUNDING)
 
 
-def _load(schedule: JobSchedule) -> float | None:
-    """Give the work that was offered over what the machine can do until the last submission."""
-    jobs = schedule.jobs
-    whole = schedule.nodes * jobs.submit_s[-1]
-    offered = math.fsum(
-        size * run_s for size, run_s in zip(jobs.size, jobs.run_s, strict=True) if size <= schedule.nodes
+def figures(schedule: JobSchedule) -> CampaignFigures:
+    """Compute them. Jobs that were refused belong to no campaign.
+
+    The bound is that of OStrich (docs/schedule.md has the proof): a campaign waits for the work that its user had left
+    and for its own, each as often as there are rivals; for one job that was running; and for its own longest job.
+    """
+    campaigns, count = schedule.campaigns, len(schedule.campaigns)
+    taken = np.isfinite(schedule.first_planned_s)  # jobs that were submitted and not refused
+    run_s, of = np.array(schedule.jobs.run_s)[taken], np.array(campaigns.of, dtype=np.int64)
+    number, user = of[taken], np.array(campaigns.user, dtype=np.int64)
+    arrived = np.bincount(number, minlength=count)
+    stop_s = np.array(schedule.start_s)[taken] + run_s
+    end_s = _largest(number, np.where(stop_s <= schedule.end_s, stop_s, np.inf), count)
+    complete = (arrived == np.bincount(of[of != NO_CAMPAIGN], minlength=count)) & (arrived > 0)
+    end_s = np.where(complete & np.isfinite(end_s), end_s, np.nan)  # NaN if a job has not ended, or not even arrived
+    created_s = np.array(campaigns.created_s, dtype=np.float64)
+    work = np.bincount(number, np.array(schedule.jobs.size, dtype=np.float64)[taken] * run_s, minlength=count)
+    longest_s = _largest(number, run_s, count)
+    virtual_end_s = campaigns.virtual.times_of(campaigns.virtual.tag)
+    rivals = campaigns.virtual.most_shares(created_s, np.nan_to_num(virtual_end_s, nan=schedule.end_s))
+    rivals = rivals / np.array(schedule.jobs.shares)[user]
+    previous = np.maximum(np.array(campaigns.previous), 0.0)
+    last_submit_s = np.maximum(_largest(number, np.array(schedule.jobs.submit_s)[taken], count), created_s)
+    waited_for = rivals * (previous + np.maximum(np.array(campaigns.planned), work)) / schedule.nodes
+    bound_s = last_submit_s - created_s + waited_for + float(run_s.max(initial=0.0)) + longest_s
+    bound_s[np.isnan(end_s)] = np.nan
+    least_s = np.maximum(np.maximum(work / schedule.nodes, longest_s), LEAST_S)
+    virtual_end_s[arrived == 0] = np.nan
+    return CampaignFigures(
+        user=user,
+        created_s=created_s,
+        jobs=arrived,
+        work=work.astype(np.float64),
+        longest_s=longest_s,
+        least_s=least_s,
+        end_s=end_s,
+        virtual_end_s=virtual_end_s,
+        rivals=rivals,
+        previous=previous,
+        bound_s=bound_s,
+        stretch=np.maximum(1.0, (end_s - created_s) / least_s),
+        stretch_bound=np.maximum(1.0, bound_s / least_s),
     )
-    return offered / whole if whole else None
+
+
+def _largest(number: NDArray[np.int64], values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Give the largest value of each campaign; 0 for one that has none."""
+    largest = np.full(count, -np.inf)
+    np.maximum.at(largest, number, values)
+    return np.where(largest == -np.inf, 0.0, largest)

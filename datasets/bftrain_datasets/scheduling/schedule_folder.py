@@ -6,21 +6,59 @@ The same inputs give the same bytes, but for what a real clock measured (:data:`
 
 from __future__ import annotations
 
+import math
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 from bftrain import config, summaries
-from bftrain.files import write_text
+from bftrain.files import whole_file, write_text
 from bftrain.result_folder import ResultKind
 from bftrain.values import wire
+from bftrain.version import __version__
 from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.scheduling import swf_file, table_files
+from bftrain_datasets.readers import swf
+from bftrain_datasets.scheduling import table_files
 from bftrain_datasets.scheduling.schedule_tables import NAMES, tables
+from bftrain_datasets.scheduling.scheduling import ScheduleResult
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
+def _swf_lines(result: ScheduleResult) -> Iterator[str]:
+    workload, schedule, summary = result.workload, result.schedule, result.summary
+    jobs = workload.jobs
+    started = [job for job, start_s in enumerate(schedule.start_s) if start_s < math.inf]
+    yield "; Version: 2.2"
+    yield f"; UnixStartTime: {_number(workload.header_begin_s)}"
+    yield f"; MaxNodes: {workload.nodes}"
+    yield f"; MaxProcs: {math.ceil(workload.nodes * workload.cores_per_node)}"
+    yield f"; MaxJobs: {len(started)}"
+    yield f"; MaxRecords: {len(started)}"
+    yield f"; Note: derived: bftrain {__version__} simulated the main scheduler ({summary.policy})"
+    yield f"; Note: from {workload.source.name}, SHA-256 {workload.source.sha256}"
+    if len(started) < len(jobs):
+        yield f"; Note: {len(jobs) - len(started)} jobs that did not start are left out"
+    first_s = float(jobs.fields[0][swf.SUBMIT])
+    for job in started:
+        fields = list(jobs.fields[job])
+        fields[swf.SUBMIT] = _number(first_s + jobs.submit_s[job])
+        fields[swf.WAIT] = _number(schedule.start_s[job] - jobs.submit_s[job])
+        fields[swf.PROCS] = str(jobs.procs[job])
+        for place, number in ((swf.JOB, job + 1), (swf.USER, jobs.user[job] + 1), (swf.QUEUE, swf.UNKNOWN)):
+            fields[place] = fields[place] if _is_number(fields[place]) else str(number)  # the format has no words
+        yield " ".join(fields)
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").replace(".", "", 1).isdecimal()
+
+
+_EXACT: Final = 2.0**53
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < _EXACT else repr(value)
+
 
 FORMAT: Final = "bftrain schedule 1"
 LOG_FILE: Final = "idle.npz"
@@ -37,9 +75,18 @@ KIND: Final = ResultKind(
 def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:
     """Write all files into ``folder``; ``name`` is what the caller called the log. Each appears whole or not at all."""
     table_files.write(tables(result), folder, form, FORMAT)
-    swf_file.write(result, folder / SCHEDULE_FILE)
+    with whole_file(folder / SCHEDULE_FILE) as file:
+        file.writelines(f"{line}\n".encode() for line in _swf_lines(result))
     save_log(result.log, folder / LOG_FILE)
-    write_text(folder / "config.toml", _again(name, form) + config.dump(result.settings))
+    # Give the command that runs it again, as a comment, if it can be written on one line
+    words = ["bftrain", "schedule", name]
+    if form != table_files.CSV:
+        words += ["--tables", form]
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
+    write_text(
+        folder / "config.toml",
+        (f"# {command}\n" if name and command.isprintable() else "") + config.dump(result.settings),
+    )
     write_text(folder / "summary.json", summaries.in_json(summary(result, name)))
 
 
@@ -72,12 +119,3 @@ def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:
         "versions": summaries.versions(),
     }
     return summaries.with_sum(data, MEASURED)
-
-
-def _again(name: str, form: str) -> str:
-    """Give the command that runs it again, as a comment, if it can be written on one line."""
-    words = ["bftrain", "schedule", name]
-    if form != table_files.CSV:
-        words += ["--tables", form]
-    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
-    return f"# {command}\n" if name and command.isprintable() else ""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypedDict
 
 import msgspec
 
-from bftrain.errors import suggestion
+from bftrain.errors import BadInput, suggestion
+from bftrain.files import text_lines
 from bftrain.values import checks
 
 LIMIT: Final = "limit"
@@ -22,6 +27,14 @@ WHOLE_NODES: Final = "none"
 CORES: Final = "cores"
 SHARINGS: Final = (WHOLE_NODES, CORES)
 
+CONTINUOUS: Final = "continuous"
+PUBLISHED: Final = "published"
+DECAYS: Final = (CONTINUOUS, PUBLISHED)
+
+BY_END: Final = "by-end"
+OLDEST_FIRST: Final = "oldest-first"
+DONE_CAMPAIGNS: Final = (BY_END, OLDEST_FIRST)
+
 LAST_SUBMIT: Final = "last-submit"
 A_DAY_S: Final = 86_400.0
 
@@ -34,31 +47,40 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     nodes: int | None = None  # of the machine
     cores_per_node: int | None = None
     sharing: str = WHOLE_NODES  # whether jobs get whole nodes, or processors of nodes that they share
+    map: str = ""  # what columns of a table of jobs mean, as bftrain import takes it
+    preset: str = ""  # the public set that a table is
+    least_run_s: float = 0.0  # shorter run times count as this
     time_factor: float = 1.0  # the gaps between submissions are multiplied by it
     window: str = ""  # A..B: only jobs submitted then; seconds UTC or ISO times
     first: int | None = None  # only so many rows of the log, from its begin
     until: str = ""  # when it ends: seconds UTC, an ISO time, or last-submit; "" when all jobs are done
     placement: str = FIRST_FIT  # which of the free nodes a job gets
     backfill_depth: int = 50  # fairshare, ostrich: how many jobs may be looked at after the first that has to wait
+    backfill_interval_s: float = 0.0  # fairshare, ostrich: backfill at multiples of it only; 0 whenever jobs may start
+    backfill_window_s: float = 0.0  # fairshare, ostrich: no start is kept for a job that is further ahead; 0 for any
     half_life_s: float = 7 * A_DAY_S  # fairshare: after which usage counts half; 0 for ever
+    decay: str = CONTINUOUS  # fairshare: how usage is forgotten and ranked
     campaign_gap_s: float = 600.0  # a job submitted so long after a campaign's first begins a new one
+    done_campaigns: str = BY_END  # ostrich: order of campaigns that ended virtually; "oldest-first" counts as published
     shares: str = ""  # file of the users' shares; "" for equal ones
     max_backlog_s: float = 30 * A_DAY_S  # more waiting work than the whole machine does in this time ends it
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "policy")
         _one_of(self, "estimates", ESTIMATES)
         _one_of(self, "placement", PLACEMENTS)
         _one_of(self, "sharing", SHARINGS)
+        _one_of(self, "decay", DECAYS)
+        _one_of(self, "done_campaigns", DONE_CAMPAIGNS)
         for name in ("nodes", "cores_per_node", "first"):
             if getattr(self, name) is not None:
                 checks.integer(self, name, at_least=1)
         for name in ("time_factor", "campaign_gap_s", "max_backlog_s"):
             checks.number(self, name, above=0.0)
-        checks.number(self, "half_life_s", at_least=0.0)
+        for name in ("half_life_s", "backfill_interval_s", "backfill_window_s", "least_run_s"):
+            checks.number(self, name, at_least=0.0)
         checks.integer(self, "backfill_depth", at_least=0)
-        for name in ("window", "until", "shares"):
+        for name in ("window", "until", "shares", "map", "preset"):
             if getattr(self, name) != "":
                 checks.text(self, name)
 
@@ -71,14 +93,21 @@ class ScheduleOptions(TypedDict, total=False):
     nodes: int | None
     cores_per_node: int | None
     sharing: str
+    map: str
+    preset: str
+    least_run_s: float
     time_factor: float
     window: str
     first: int | None
     until: str
     placement: str
     backfill_depth: int
+    backfill_interval_s: float
+    backfill_window_s: float
     half_life_s: float
+    decay: str
     campaign_gap_s: float
+    done_campaigns: str
     shares: str
     max_backlog_s: float
 
@@ -87,3 +116,43 @@ def _one_of(settings: ScheduleSettings, field: str, known: tuple[str, ...]) -> N
     given = checks.text(settings, field)
     if given not in known:
         checks.reject(settings, field, f"is {given!r}", suggestion(given, known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyOptions:
+    """Options of a policy: how deep and when it backfills, how it forgets, and each user's share."""
+
+    backfill_depth: int = 50
+    backfill_interval_s: float = 0.0
+    backfill_window_s: float = 0.0
+    half_life_s: float = 0.0
+    decay: str = CONTINUOUS
+    done_campaigns: str = BY_END
+    shares: Sequence[float] = ()
+
+
+COMMENT: Final = "#"
+FIX: Final = "write a user and a number above 0 on each line, such as: 17 2.5"
+
+
+def load_shares(path: Path) -> dict[str, float]:
+    """Read lines of a user, as the log names it, and a share; who is not named has a share of 1."""
+    shares: dict[str, float] = {}
+    for number, line in text_lines(path):
+        where = f"{path}:{number}"
+        words = line.partition(COMMENT)[0].replace(",", " ").split()
+        if not words:
+            continue
+        if len(words) != 2:  # noqa: PLR2004 - a user and a number
+            raise BadInput(f"{len(words)} words", where=where, fix=FIX)
+        user, text = words
+        try:
+            share = float(text)
+        except ValueError:
+            share = math.nan
+        if not 0 < share < math.inf:  # NaN too
+            raise BadInput(f"{text!r} is no share", where=where, fix=FIX)
+        if user in shares:
+            raise BadInput(f"names user '{user}' twice", where=where, fix="leave one of the lines out")
+        shares[user] = share
+    return shares

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.campaigns import NO_CAMPAIGN
 from bftrain_datasets.scheduling.schedule_figures import DONE
+from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
+    from bftrain_datasets.scheduling.scheduling import ScheduleResult
 
     # Column by column; a cell without a value is None
     Table = Mapping[str, list[Any]]

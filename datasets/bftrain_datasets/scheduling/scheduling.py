@@ -3,39 +3,72 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import msgspec
 
-from bftrain import registry
-from bftrain.errors import BadInput
-from bftrain.exception_text import described
-from bftrain.parts import python_file
-from bftrain_datasets.importing.findings import ordered
-from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain import parts, registry, text_formats
+from bftrain.errors import BadInput, described
+from bftrain.short_repr import ShortRepr
+from bftrain_datasets.importing.findings import HAZARDS, ordered
 from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
-from bftrain_datasets.scheduling.campaign_figures import figures as campaign_figures
-from bftrain_datasets.scheduling.job_placement import place
-from bftrain_datasets.scheduling.jobs import read_workload
-from bftrain_datasets.scheduling.policy_options import PolicyOptions
-from bftrain_datasets.scheduling.queue_policy import QueuePolicy
-from bftrain_datasets.scheduling.runtime_estimates import estimator
-from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine
-from bftrain_datasets.scheduling.schedule_figures import job_figures, summarise
-from bftrain_datasets.scheduling.schedule_result import ScheduleResult
-from bftrain_datasets.scheduling.schedule_settings import LAST_SUBMIT, ScheduleOptions, ScheduleSettings
-from bftrain_datasets.scheduling.user_shares import load_shares
+from bftrain_datasets.scheduling import schedule_figures
+from bftrain_datasets.scheduling.cluster import QueuePolicy
+from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
+from bftrain_datasets.scheduling.jobs import JobTable, JobWorkload, RuntimeEstimator, read_workload
+from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine, Watch
+from bftrain_datasets.scheduling.schedule_settings import (
+    LAST_SUBMIT,
+    OLDEST_FIRST,
+    PolicyOptions,
+    ScheduleOptions,
+    ScheduleSettings,
+    load_shares,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from bftrain_datasets.scheduling.job_placement import PlacedJobs
-    from bftrain_datasets.scheduling.jobs import JobTable, JobWorkload
-    from bftrain_datasets.scheduling.schedule_engine import JobSchedule, Watch
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScheduleResult(ShortRepr):
+    """What went in, what became of it, and ``wall_s``, the seconds that the simulation took.
+
+    ``log`` is the derived log of idle nodes.
+    """
+
+    settings: ScheduleSettings
+    workload: JobWorkload
+    schedule: JobSchedule
+    jobs: schedule_figures.JobFigures
+    campaigns: schedule_figures.CampaignFigures
+    places: PlacedJobs
+    log: EventLog
+    summary: schedule_figures.ScheduleSummary
+    wall_s: float
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        figures = self.summary
+        return f"simulated schedule by {figures.policy}", {
+            "ended": figures.ended.replace("_", " "),
+            "nodes": f"{figures.nodes:,}",
+            "jobs done": f"{figures.done:,} of {figures.jobs:,}",
+            "simulated": text_formats.duration(figures.simulated_s),
+            "utilisation": text_formats.percent(figures.utilisation),
+            "wait, mean": text_formats.duration(figures.wait_s.mean),
+            "idle": text_formats.percent(self.log.idle_share),
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended as it was to end."""
+        return self.summary.complete
+
 
 STDIN = "-"
 
@@ -52,8 +85,8 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     What makes one is a function or class that takes the options, or nothing.
     """
     where = f"policy '{name}'"
-    file, attribute = python_file.parts(name)
-    make = registry.load("queue_policy", name) if file is None else python_file.load(file, attribute, where)
+    file, attribute = parts.split_name(name)
+    make = registry.load("queue_policy", name) if file is None else parts.load_from_file(file, attribute, where)
     try:
         made = make(options) if not callable(make) or signature(make).parameters else make()
     except Exception as error:
@@ -68,17 +101,29 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
     """Schedule the jobs. ``watch`` is called with the progress, and ends it by returning False."""
     begin_s = perf_counter()
     jobs = workload.jobs
-    options = PolicyOptions(
-        backfill_depth=settings.backfill_depth, half_life_s=settings.half_life_s, shares=jobs.shares
-    )
-    policy = find_policy(settings.policy, options)
+    chosen = {field: getattr(settings, field) for field in PolicyOptions.__dataclass_fields__ if field != "shares"}
+    policy = find_policy(settings.policy, PolicyOptions(shares=jobs.shares, **chosen))
     engine = ScheduleEngine(
-        jobs, workload.capacity, policy, estimator(settings.estimates, jobs), settings.campaign_gap_s
+        jobs,
+        workload.capacity,
+        policy,
+        RuntimeEstimator(settings.estimates, jobs),
+        settings.campaign_gap_s,
+        whole_seconds=settings.done_campaigns == OLDEST_FIRST,
     )
     schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
     wall_s = perf_counter() - begin_s
     places = place(schedule, settings.placement, workload.per_node)
-    jobs_found, campaigns_found = job_figures(schedule), campaign_figures(schedule)
+    jobs_found, campaigns_found = schedule_figures.job_figures(schedule), schedule_figures.figures(schedule)
+    default = ScheduleSettings()
+    names = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(default, name)]
+    story = LogProvenance(
+        made_by=f"derived: schedule, {settings.policy} with estimates {settings.estimates}",
+        options={name: getattr(settings, name) for name in dict.fromkeys(("policy", "estimates", *names))},
+        sources=(workload.source,),
+        counts=workload.rows.to_dict(),
+        findings=ordered((*workload.findings, *_findings(schedule, places))),
+    )
     return ScheduleResult(
         settings=settings,
         workload=workload,
@@ -86,8 +131,8 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
         jobs=jobs_found,
         campaigns=campaigns_found,
         places=places,
-        log=places.log(jobs.begin_s, _story(places, workload, schedule, settings)),
-        summary=summarise(schedule, jobs_found, campaigns_found, workload, settings),
+        log=places.log(jobs.begin_s, story),
+        summary=schedule_figures.summarise(schedule, jobs_found, campaigns_found, workload, settings),
         wall_s=wall_s,
     )
 
@@ -122,24 +167,7 @@ def until_s(settings: ScheduleSettings, jobs: JobTable) -> float:
     return at_s - jobs.begin_s
 
 
-def _story(
-    places: PlacedJobs, workload: JobWorkload, schedule: JobSchedule, settings: ScheduleSettings
-) -> LogProvenance:
-    """Tell that the log is derived, from what, and how."""
-    default = ScheduleSettings()
-    names = settings.__struct_fields__
-    options = {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(default, name)}
-    return LogProvenance(
-        made_by=f"derived: schedule, {settings.policy} with estimates {settings.estimates}",
-        options={"policy": settings.policy, "estimates": settings.estimates, **options},
-        sources=(workload.source,),
-        counts=workload.rows.to_dict(),
-        findings=ordered((*workload.findings, *_findings(schedule, places))),
-    )
-
-
 def _findings(schedule: JobSchedule, places: PlacedJobs) -> list[LogFinding]:
-    """Count what is doubtful about a derived log."""
     jobs = schedule.jobs
     found = [_finding("derived", len(places.node_names), 0.0)]
     if schedule.refused:

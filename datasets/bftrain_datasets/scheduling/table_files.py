@@ -35,25 +35,20 @@ def write(tables: Mapping[str, Table], folder: Path, form: str, file_format: str
         if form == PARQUET:
             _write_parquet(table, path, file_format)
         else:
-            _write_csv(table, path)
+            # Write UTF-8 with one header line; numbers as short as they can be without loss, no value left empty
+            with whole_file(path) as file:
+                text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+                writer = csv.writer(text, lineterminator="\n")
+                writer.writerow(table)
+                plain = {name: _words(column) for name, column in table.items()}
+                writer.writerows(rows(plain))
+                text.detach()
         for other in FORMS:
             if other != form:
                 (folder / f"{name}.{other}").unlink(missing_ok=True)
 
 
-def _write_csv(table: Table, path: Path) -> None:
-    """Write UTF-8 with one header line; numbers as short as they can be without loss, no value left empty."""
-    with whole_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(table)
-        plain = {name: _words(column) for name, column in table.items()}
-        writer.writerows(rows(plain))
-        text.detach()
-
-
 def _words(column: list[Any]) -> list[Any]:
-    """Write yes and no as JSON does."""
     if not isinstance(next((cell for cell in column if cell is not None), None), bool):
         return column
     return [str(cell).lower() if isinstance(cell, bool) else cell for cell in column]

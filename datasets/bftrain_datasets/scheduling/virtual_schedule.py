@@ -1,27 +1,35 @@
-"""The virtual fair schedule with its history: when each level was reached, and who was active when."""
+"""The virtual fair schedule with its history, and the campaigns in it: what one user submits at one go."""
 
 from __future__ import annotations
 
+import math
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from bftrain.deciding import ostrich_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from bftrain_datasets.scheduling.jobs import JobTable
 
-    from numpy.typing import ArrayLike, NDArray
+
+_DIGITS: Final = 6  # that count when a time is rounded up to the next second: the others are dust of rounding
 
 
 class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
-    """Users and campaigns are numbers, all known from the begin; none is forgotten."""
+    """Users and campaigns are numbers, all known from the begin; none is forgotten.
+
+    With ``whole_seconds`` users have their part until the second after their end, as in the published simulator.
+    """
 
     tag: array[float]  # in one piece of memory: all of them are put in order, again and again
 
-    def __init__(self, shares: Sequence[float], campaigns: int) -> None:
+    def __init__(self, shares: Sequence[float], campaigns: int, *, whole_seconds: bool = False) -> None:
         super().__init__(dict(enumerate(shares)))
+        self._whole_seconds = whole_seconds
         self.tag = array("d", bytes(8 * campaigns))
         self._times_s, self._levels = array("d", [0.0]), array("d", [0.0])
         self._share_times_s, self._share_sums = array("d", [0.0]), array("d", [0.0])
@@ -43,12 +51,31 @@ class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
 
     def most_shares(self, begins_s: ArrayLike, ends_s: ArrayLike) -> NDArray[np.float64]:
         """Give the largest sum of the shares of all active users between these times."""
-        return _largest_between(
-            np.asarray(self._share_times_s),
-            np.asarray(self._share_sums),
-            np.asarray(begins_s, dtype=np.float64),
-            np.asarray(ends_s, dtype=np.float64),
-        )
+        # Give the largest of the values that hold from each begin to its end; ``values[i]`` holds from ``times[i]``
+        # on. Row ``k`` of the table has the largest of ``2 ** k`` values from each place on; two of them cover any
+        # range.
+        times = np.asarray(self._share_times_s)
+        values = np.asarray(self._share_sums)
+        first = np.maximum(np.searchsorted(times, np.asarray(begins_s, dtype=np.float64), side="right") - 1, 0)
+        last = np.maximum(np.searchsorted(times, np.asarray(ends_s, dtype=np.float64), side="right") - 1, first)
+        rows = [values]
+        while 2 * (width := 1 << (len(rows) - 1)) <= values.size:
+            rows.append(np.maximum(rows[-1][:-width], rows[-1][width:]))
+        row = np.frexp((last - first + 1).astype(np.float64))[1] - 1
+        largest = np.empty(first.size)
+        for number in np.unique(row).tolist():
+            here = row == number
+            table = rows[number]
+            largest[here] = np.maximum(table[first[here]], table[last[here] + 1 - (1 << number)])
+        return largest
+
+    def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:
+        if not self._whole_seconds:
+            return super()._end_of(level, share, served)
+        left = math.ceil(round(max(0.0, level - self.level) * share, _DIGITS))  # whole node-seconds
+        end_s = float(math.ceil(round(self.now_s + left * self.active_shares / (share * served), _DIGITS)))
+        end_s = max(end_s, self.now_s)
+        return end_s, max(level, self.level + (end_s - self.now_s) * served / self.active_shares)
 
     def _forget(self, campaigns: Iterable[int]) -> None:
         """Keep them: figures are drawn from their ends."""
@@ -65,22 +92,76 @@ class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
         self._share_sums.append(self.active_shares)
 
 
-def _largest_between(
-    times: NDArray[np.float64], values: NDArray[np.float64], begins: NDArray[np.float64], ends: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Give the largest of the values that hold from each begin to its end; ``values[i]`` holds from ``times[i]`` on.
+NO_CAMPAIGN: Final = -1
 
-    Row ``k`` of the table has the largest of ``2 ** k`` values from each place on; two of them cover any range.
+
+class UserCampaigns:
+    """Numbers campaigns in the order of their creation, and keeps the virtual schedule up to date.
+
+    A job joins the last campaign of its user if it is submitted less than ``gap_s`` after the first job of that one.
+    One that is larger than the machine joins none. ``of`` gives the campaign of each job, or ``NO_CAMPAIGN``; ``user``
+    and ``created_s`` tell of each campaign. ``previous`` is the
+    virtual work that the user had left when it was created, and ``planned`` the most work that it was ever believed to
+    have, node-seconds. The last two grow as the simulation goes on.
     """
-    first = np.maximum(np.searchsorted(times, begins, side="right") - 1, 0)
-    last = np.maximum(np.searchsorted(times, ends, side="right") - 1, first)
-    rows = [values]
-    while 2 * (width := 1 << (len(rows) - 1)) <= values.size:
-        rows.append(np.maximum(rows[-1][:-width], rows[-1][width:]))
-    row = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-    largest = np.empty(first.size)
-    for number in np.unique(row).tolist():
-        here = row == number
-        table = rows[number]
-        largest[here] = np.maximum(table[first[here]], table[last[here] + 1 - (1 << number)])
-    return largest
+
+    def __init__(self, jobs: JobTable, nodes: int, gap_s: float, *, whole_seconds: bool = False) -> None:
+        self.of: list[int] = []
+        self.user: list[int] = []
+        self.created_s: list[float] = []
+        last: dict[int, int] = {}  # by user
+        for submit_s, user, size in zip(jobs.submit_s, jobs.user, jobs.size, strict=True):
+            if size > nodes:
+                self.of.append(NO_CAMPAIGN)
+                continue
+            number = last.get(user, -1)
+            if number < 0 or submit_s >= self.created_s[number] + gap_s:
+                number = last[user] = len(self.created_s)
+                self.created_s.append(submit_s)
+                self.user.append(user)
+            self.of.append(number)
+        self._rank = np.empty(len(self.user), dtype=np.int64)  # by creation, then user, then number
+        self._rank[np.lexsort((self.user, self.created_s))] = np.arange(len(self.user))
+        self.previous = [-1.0] * len(self.user)
+        self.planned = [0.0] * len(self.user)
+        self.virtual = UserVirtualSchedule(jobs.shares, len(self.user), whole_seconds=whole_seconds)
+        self._work = [0.0] * len(self.user)
+        self._open = [0] * len(self.user)  # jobs that were submitted and have not ended
+        self._jobs = jobs
+
+    def ordered(self, numbers: Sequence[int], precision: float, least: float) -> list[int]:
+        """Put campaigns in order: by virtual end, which is ``least`` or later, then creation, user and number."""
+        given = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
+        ends = np.rint(np.maximum(np.asarray(self.virtual.tag)[given], least) * precision)
+        found: list[int] = given[np.lexsort((self._rank[given], ends))].tolist()
+        return found
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def submitted(self, job: int, planned_s: float) -> None:
+        """Take in a job."""
+        number = self.of[job]
+        if self.previous[number] < 0:
+            self.previous[number] = self.virtual.left(self.user[number])
+        self._open[number] += 1
+        self._grow(number, self._jobs.size[job] * planned_s)
+
+    def prolonged(self, job: int, by_s: float) -> None:
+        """Learn that a job is believed to run so much longer."""
+        self._grow(self.of[job], self._jobs.size[job] * by_s)
+
+    def ended(self, job: int, planned_s: float) -> None:
+        """Learn that a job ended that was believed to run for ``planned_s``."""
+        number = self.of[job]
+        work = self._jobs.size[job] * (planned_s - self._jobs.run_s[job])
+        self._work[number] -= work
+        self.virtual.remove(self.user[number], number, work)
+        self._open[number] -= 1
+        if not self._open[number]:
+            self.virtual.close(self.user[number], number)
+
+    def _grow(self, number: int, work: float) -> None:
+        self._work[number] += work
+        self.planned[number] = max(self.planned[number], self._work[number])
+        self.virtual.add(self.user[number], number, work)

@@ -11,32 +11,30 @@ Learning Workloads", OSDI 2020), the gangs being those that it took from the Phi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BadValue
 from bftrain.nodesets import MOST_NODES
-from bftrain.taskfiles.profiles import profiles
+from bftrain.taskfiles.records import profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.workloads.gavel import short
-from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, TaskArrivals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.workloads.speed_table import SpeedTable
+from bftrain_datasets.workloads.job import short
+from bftrain_datasets.workloads.speed_table import SpeedTable
+from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, TaskArrivals, checked_count
 
 GANGS: Final[Mapping[int, float]] = MappingProxyType({1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05})
 LONG_SHARE: Final = 0.2
 SHORT_POWERS: Final = (1.5, 3.0)  # a duration is 10 to a power between these, in minutes
 LONG_POWERS: Final = (3.0, 4.0)
 HIGH_WEIGHT: Final = 5.0
+_WHOLE: Final = "must be whole numbers of at least 1"
+_SHARES: Final = "must have shares that are not negative and not all 0"
 
 # The order is part of what a seed means: a new stream goes to the end
 STREAMS: Final = ("gaps", "lengths", "durations", "gangs", "models", "priorities", "deadlines", "bursts", "users")
@@ -65,20 +63,20 @@ class ClusterShape:
     start_cost_s: float = DEFAULT_START_COST_S
 
     def __post_init__(self) -> None:
-        """Check every field."""
-        for name in ("long_share", "high_share", "burst_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise _bad(name, f"must be from 0 to 1, not {getattr(self, name):g}")
-        if not 0 <= self.high_weight < math.inf:
-            raise _bad("high_weight", f"must be at least 0, not {self.high_weight:g}")
-        if not self.gangs or not all(1 <= gang <= MOST_NODES for gang in self.gangs):
-            raise _bad("gangs", "must be whole numbers of at least 1")
-        if not all(0 <= share < math.inf for share in self.gangs.values()) or not sum(self.gangs.values()) > 0:
-            raise _bad("gangs", "must have shares that are not negative and not all 0")
-        if not all(0 < multiple < math.inf for multiple in self.deadlines):
-            raise _bad("deadlines", "must be multiples above 0")
-        if self.burst_size < 1 or self.users < 0:
-            raise _bad("burst_size" if self.burst_size < 1 else "users", "must be a count")
+        shares = self.gangs.values()
+        parts = {name: getattr(self, name) for name in ("long_share", "high_share", "burst_share")}
+        checks = (
+            *((name, 0 <= part <= 1, f"must be from 0 to 1, not {part:g}") for name, part in parts.items()),
+            ("high_weight", 0 <= self.high_weight < math.inf, f"must be at least 0, not {self.high_weight:g}"),
+            ("gangs", self.gangs and all(1 <= gang <= MOST_NODES for gang in self.gangs), _WHOLE),
+            ("gangs", all(0 <= share < math.inf for share in shares) and sum(shares) > 0, _SHARES),
+            ("deadlines", all(0 < multiple < math.inf for multiple in self.deadlines), "must be multiples above 0"),
+            ("burst_size", self.burst_size >= 1, "must be a count"),
+            ("users", self.users >= 0, "must be a count"),
+        )
+        for name, fine, what in checks:
+            if not fine:
+                raise BadValue(what, where=f"ClusterShape.{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +95,6 @@ class MeasuredModel:
     def rate(self, gang: int) -> float:
         """Speed on so many nodes; 0 where nothing was measured, or where it does not fit."""
         return _measured(self.curve, gang)
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """Which one it is, from 0; the ``first`` task that it brings; and its name if it is a burst."""
-
-    number: int
-    first: int
-    campaign: str
 
 
 def bundled_models() -> tuple[MeasuredModel, ...]:
@@ -147,11 +136,20 @@ def generate_cluster(
     shape: ClusterShape | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate ``count`` jobs. The first arrives at once, and the gaps after it are exponential."""
-    if count < 1 or seed < 0:
-        raise BadValue(f"must not be below {'1' if count < 1 else '0'}", where="count" if count < 1 else "seed")
+    checked_count(count)
+    if seed < 0:
+        raise BadValue("must not be below 0", where="seed")
     shape, arrivals = shape or ClusterShape(), arrivals or TaskArrivals()
-    drawn = _draw(count, seed)
-    gangs = _gangs(drawn["gangs"], shape.gangs)
+    # Draw one number from 0 to 1 for every task and property
+    seeds = np.random.SeedSequence(seed).spawn(len(STREAMS))
+    drawn = {
+        name: np.random.default_rng(each).random(count).tolist() for name, each in zip(STREAMS, seeds, strict=True)
+    }
+    sizes = sorted(shape.gangs)
+    bounds: NDArray[np.float64] = np.cumsum([shape.gangs[size] for size in sizes])
+    last = max(place for place, size in enumerate(sizes) if shape.gangs[size] > 0)  # rounding must not go beyond it
+    found = np.minimum(np.searchsorted(bounds, np.array(drawn["gangs"]) * bounds[-1], side="right"), last)
+    gangs = [sizes[place] for place in found.tolist()]
     durations = _durations(drawn["lengths"], drawn["durations"], shape.long_share)
     brought = _arrivals(drawn["bursts"], shape, count)
     moments = _moments(drawn["gaps"], arrivals)
@@ -159,9 +157,10 @@ def generate_cluster(
     width = len(str(count))
     tasks = []
     for place, (gang, duration_s, arrival) in enumerate(zip(gangs, durations, brought, strict=True)):
+        number, first, campaign = arrival
         among = running[gang]
         model = among[int(drawn["models"][place] * len(among))]
-        submit_s = moments[arrival.number]
+        submit_s = moments[number]
         tasks.append(
             TaskSpec(
                 name=f"{short(model.name)}-{place + 1:0{width}d}",
@@ -173,50 +172,31 @@ def generate_cluster(
                 start_cost_s=shape.start_cost_s,
                 weight=shape.high_weight if drawn["priorities"][place] < shape.high_share else 1.0,
                 deadline_s=_deadline(drawn["deadlines"][place], shape.deadlines, submit_s, duration_s),
-                user=f"user-{int(drawn['users'][arrival.first] * shape.users) + 1}" if shape.users else "",
-                campaign=arrival.campaign,
+                user=f"user-{int(drawn['users'][first] * shape.users) + 1}" if shape.users else "",
+                campaign=campaign,
             )
         )
     return tuple(tasks)
 
 
-def _bad(name: str, what: str) -> BadValue:
-    return BadValue(what, where=f"ClusterShape.{name}")
-
-
-def _draw(count: int, seed: int) -> dict[str, list[float]]:
-    """Draw one number from 0 to 1 for every task and property."""
-    seeds = np.random.SeedSequence(seed).spawn(len(STREAMS))
-    return {name: np.random.default_rng(each).random(count).tolist() for name, each in zip(STREAMS, seeds, strict=True)}
-
-
-def _gangs(drawn: list[float], shares: Mapping[int, float]) -> list[int]:
-    sizes = sorted(shares)
-    bounds: NDArray[np.float64] = np.cumsum([shares[size] for size in sizes])
-    last = max(place for place, size in enumerate(sizes) if shares[size] > 0)  # rounding must not reach one of none
-    found = np.minimum(np.searchsorted(bounds, np.array(drawn) * bounds[-1], side="right"), last)
-    return [sizes[place] for place in found.tolist()]
-
-
 def _durations(lengths: list[float], drawn: list[float], long_share: float) -> list[float]:
-    """Seconds, to the millisecond."""
     powers = [LONG_POWERS if length < long_share else SHORT_POWERS for length in lengths]
     return [round(60 * 10 ** (low + (high - low) * each), 3) for (low, high), each in zip(powers, drawn, strict=True)]
 
 
-def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[_Arrival]:
-    """Give for each task the arrival that brings it."""
-    found: list[_Arrival] = []
+def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[tuple[int, int, str]]:
+    """Give for each task which arrival brings it, from 0, the first task that this brings, and its name if a burst."""
+    found: list[tuple[int, int, str]] = []
     for number, each in enumerate(drawn):
         size = shape.burst_size if each < shape.burst_share else 1
-        found += [_Arrival(number, len(found), f"burst-{number + 1}" if size > 1 else "")] * size
-        if len(found) >= count:
+        campaign = f"burst-{number + 1}" if size > 1 else ""
+        found += [(number, len(found), campaign)] * min(size, count - len(found))
+        if len(found) == count:
             break
-    return found[:count]
+    return found
 
 
 def _moments(drawn: list[float], arrivals: TaskArrivals) -> list[float]:
-    """Seconds at which the first, second, ... arrival is."""
     if arrivals.per_hour is None:
         return [arrivals.start_s] * len(drawn)
     if not 0 < arrivals.per_hour < math.inf:
@@ -227,7 +207,6 @@ def _moments(drawn: list[float], arrivals: TaskArrivals) -> list[float]:
 
 
 def _running(models: Sequence[MeasuredModel], gangs: Sequence[int]) -> dict[int, list[MeasuredModel]]:
-    """Give the models that run on each gang."""
     found = {gang: [model for model in models if model.rate(gang) > 0] for gang in gangs}
     lacking = next((gang for gang in gangs if not found[gang]), None)
     if lacking is not None:

@@ -1,12 +1,26 @@
-"""TrainingJob: what one row of a workload says; and Unusable: why it cannot become a task."""
+"""TrainingJob: what one row of a workload says; UnusableJob: why it cannot become a task; and the row counts."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
+from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.importing.findings import HAZARDS, FindingsTally
 from bftrain_datasets.importing.text_cells import MOST_DIGITS
+
+_BATCH: Final = re.compile(r"\s*\(batch size (\d+)\)")
+_ODD: Final = re.compile(r"[^a-z0-9]+")
+
+
+def short(model: str) -> str:
+    """Shorten a type to what can stand in the name of a task: ``resnet-18-b64``."""
+    plain = _ODD.sub("-", _BATCH.sub(r" b\1", model).lower()).strip("-")
+    return plain or "job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +83,46 @@ def duration_of(seconds: float, field: str) -> float:
     if seconds == 0:
         raise UnusableJob("no_work", f"{field}: 0")
     return seconds
+
+
+T = TypeVar("T")
+
+MOST_KEPT: Final = 1000  # refusals whose words are kept; all of them are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A row that became no task: the ``reason`` is the name of a hazard; ``where`` it stands, ``what`` is wrong."""
+
+    reason: str
+    where: str
+    what: str
+
+
+class WorkloadRowCounts(FindingsTally):
+    """The tally of one file, with the words of what was refused; of very many rows some are only counted."""
+
+    def __init__(self, *, strict: bool) -> None:
+        super().__init__()
+        self.strict = strict
+        self.refused: list[RefusedRow] = []
+
+    def jobs(self, rows: Iterable[tuple[int, T]], make: Callable[[T], TrainingJob]) -> Iterator[TrainingJob]:
+        """Yield the job that is made of each row, given after its line; rows that cannot be used are refused."""
+        for line, row in rows:
+            self.row(line)
+            try:
+                job = make(row)
+            except UnusableJob as why:
+                self.refuse(why)
+            else:
+                yield job
+
+    def refuse(self, why: UnusableJob) -> None:
+        """Leave the row unused; a strict import ends here if that is doubtful."""
+        where = self.where
+        self.set_aside(why.reason)
+        if self.strict and HAZARDS[why.reason].doubt:
+            raise BadInput(why.what, where=where, fix=why.fix)
+        if len(self.refused) < MOST_KEPT:
+            self.refused.append(RefusedRow(reason=why.reason, where=where, what=why.what))

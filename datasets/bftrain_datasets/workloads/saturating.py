@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from bftrain import text_formats
-from bftrain.taskfiles.profiles import MEASURED_WORK_SAMPLES, profile
+from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, profile
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
 
 MODEL: Final = "shufflenet"  # of the published hyper-parameter search
 MOST_TRIALS: Final = 2000  # for logs with more idle node-time each trial has a multiple of the published work
@@ -41,9 +39,7 @@ class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
         needed = idle_node_s * best / MEASURED_WORK_SAMPLES
         multiple = max(1, math.ceil(needed / MOST_TRIALS))
         return cls(
-            model=MODEL,
-            trials=math.ceil(needed / multiple) + competing,
-            work_samples=multiple * MEASURED_WORK_SAMPLES,
+            model=MODEL, trials=math.ceil(needed / multiple) + competing, work_samples=multiple * MEASURED_WORK_SAMPLES
         )
 
     @property

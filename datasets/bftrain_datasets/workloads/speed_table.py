@@ -1,30 +1,31 @@
 """Gavel's throughput table: steps per second of a model on a kind of node, for each gang that was measured.
 
 ``{kind: {"('model', gang)": {"null": steps/s, "('other', 1)": [...]}}}``: what stands under ``null`` is the job alone,
-the rest are pairs that share a GPU, and not read. Older tables write the gang as ``model (scale factor 2)``, or not at
+the rest are pairs that share a GPU. Older tables write the gang as ``model (scale factor 2)``, or not at
 all where it is 1.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import LARGEST_TEXT_BYTES
 from bftrain.nodesets import MOST_NODES
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.sharing import PairSpeeds
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from bftrain_datasets.log.provenance import ProvenanceSource
+from bftrain_datasets.log.provenance import ProvenanceSource
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, short
 
 ALONE: Final = "null"
 USUAL_KIND: Final = "v100"  # on which Gavel measures how long a job should take
@@ -66,6 +67,28 @@ class SpeedTable:
 
 def load_speed_table(path: Path) -> SpeedTable:
     """Read a table, packed or not."""
+    document, source = _document(path)
+    return SpeedTable(_rates(document, str(path)), source)
+
+
+def load_pair_speeds(path: Path) -> tuple[PairSpeeds, ...]:
+    """Read the speeds of pairs in a table, by models as they stand in the names of imported tasks."""
+    found: dict[tuple[str, str, int], dict[str, tuple[float, float]]] = {}
+    for kind, rows in _mapping(_document(path)[0], str(path)).items():
+        for key, speeds in _mapping(rows, f"{path}: {kind}").items():
+            one, gang = _model_of(key, str(path))
+            for other_key, pair in _mapping(speeds, f"{path}: {key[:80]}").items():
+                if other_key == ALONE:
+                    continue
+                other, others = _model_of(other_key, str(path))
+                if one <= other and gang == others:
+                    found.setdefault((short(one), short(other), gang), {})[kind] = pair
+    if not found:
+        raise BadInput("has no speeds of pairs", where=str(path), fix="give a table such as Gavel's, with such columns")
+    return tuple(PairSpeeds(models=key[:2], nodes=key[2], speeds=speeds) for key, speeds in found.items())
+
+
+def _document(path: Path) -> tuple[object, ProvenanceSource]:
     where = str(path)
     with RawFile(path, FindingsTally()) as file:
         content = file.binary().read(LARGEST_TEXT_BYTES + 1)
@@ -73,10 +96,18 @@ def load_speed_table(path: Path) -> SpeedTable:
             raise BadInput("too large for a throughput table", where=where, fix=_FORM)
         source = file.source()
     try:
-        document = json.loads(content)
+        return json.loads(content), source
     except (ValueError, RecursionError) as error:
         raise BadInput(f"not JSON: {error}", where=where, fix=_FORM) from error
-    return SpeedTable(_rates(document, where), source)
+
+
+def _model_of(key: str, where: str) -> tuple[str, int]:
+    """Take a key apart into a model and a gang; it is text, and never run."""
+    match = next((match for pattern in _KEYS if (match := pattern.fullmatch(key.strip()))), None)
+    model, gang = (match["model"], int(match["gang"])) if match else (key.strip(), 1)
+    if not model or not 1 <= gang <= MOST_NODES:
+        raise BadInput("names no model with a gang of at least 1", where=f"{where}: {key[:80]}", fix=_FORM)
+    return model, gang
 
 
 def _rates(document: object, where: str) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
@@ -92,9 +123,9 @@ def _models(rows: Mapping[str, object], where: str) -> Mapping[str, Mapping[int,
     found: dict[str, dict[int, float]] = {}
     for key, speeds in rows.items():
         place = f"{where}: {key[:80]}"
-        model, gang = _parsed(key, place)
+        model, gang = _model_of(key, where)
         rate = _mapping(speeds, place).get(ALONE)
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < math.inf:
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= sys.float_info.max:
             raise BadInput(
                 f"{ALONE}: {rate!r:.40} is no speed", where=place, fix="give steps/s, or 0 if it does not fit"
             )
@@ -105,16 +136,91 @@ def _models(rows: Mapping[str, object], where: str) -> Mapping[str, Mapping[int,
     return MappingProxyType({model: MappingProxyType(dict(sorted(gangs.items()))) for model, gangs in found.items()})
 
 
-def _parsed(key: str, where: str) -> tuple[str, int]:
-    """Take a key apart; it is text, and never run."""
-    match = next((match for pattern in _KEYS if (match := pattern.fullmatch(key.strip()))), None)
-    model, gang = (match["model"], int(match["gang"])) if match else (key.strip(), 1)
-    if not model or not 1 <= gang <= MOST_NODES:
-        raise BadInput("names no model with a gang of at least 1", where=where, fix=_FORM)
-    return model, gang
-
-
 def _mapping(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"must be an object, not {value!r:.40}", where=where, fix=_FORM)
     return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedTask:
+    """A job as a task: the sizes it may have, its speeds, its work, and the seconds that it ideally takes.
+
+    Work is counted in steps where speeds are steps/s, and in seconds where nothing but a duration is known: then the
+    speed is 1 on the nodes it wants. ``curves`` are by kind of node, where several were asked for.
+    """
+
+    curve: SpeedCurve
+    curves: Mapping[str, SpeedCurve] = field(default_factory=dict)
+    min_nodes: int
+    max_nodes: int
+    work: float
+    ideal_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSizing:
+    """Sizes jobs for the kinds of nodes in ``rates``, a single one being that of all nodes.
+
+    ``reference`` has the speeds that the ideal duration refers to.
+    """
+
+    rates: Mapping[str, Mapping[str, Mapping[int, float]]]
+    reference: Mapping[str, Mapping[int, float]]
+    elastic: bool
+    per_node: int
+    nodes: int | None
+
+    def size(self, job: TrainingJob) -> SizedTask:
+        """Size one job; raises :class:`UnusableJob` if it cannot run here."""
+        if job.duration_s is not None:
+            size = job.nodes or -(-job.gang // self.per_node)
+            sized = SizedTask(
+                curve=_curve(((size, 1.0),)),
+                min_nodes=size,
+                max_nodes=size,
+                work=job.duration_s,
+                ideal_s=job.duration_s,
+            )
+        else:
+            points = {kind: self._points(job, rates.get(job.model, {})) for kind, rates in self.rates.items()}
+            if not any(points.values()):
+                wanted = "" if self.elastic else f" on {job.gang}"
+                what = f"'{job.name}': no speed of '{job.model}'{wanted} is in the table"
+                raise UnusableJob("unknown_speed", what, "add it to the table, or choose another kind with --node-kind")
+            fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
+            fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
+            if not fitting:
+                what = f"'{job.name}': the table says with 0 that '{job.model}' does not fit on {job.gang} of this kind"
+                raise UnusableJob("does_not_fit", what, "choose another kind with --node-kind, or try --elastic")
+            steps = job.steps or 0.0
+            curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
+            ideal = (
+                self.reference.get(job.model, {}).get(job.gang)
+                or next(filter(None, (rates.get(job.model, {}).get(job.gang) for rates in self.rates.values())), 0.0)
+                or max(rate for found in points.values() for rate in found.values())
+            )
+            sized = SizedTask(
+                curve=next(iter(curves.values())),
+                curves=curves if len(self.rates) > 1 else {},
+                min_nodes=min(sizes[0] for sizes in fitting.values()),
+                max_nodes=max(sizes[-1] for sizes in fitting.values()),
+                work=steps,
+                ideal_s=steps / ideal,
+            )
+        if self.nodes is not None and sized.min_nodes > self.nodes:
+            what = f"'{job.name}' wants {sized.min_nodes:,} nodes, and there are {self.nodes:,}"
+            raise UnusableJob("too_large", what, "say with --nodes how many there are, or leave the job out")
+        return sized
+
+    def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:
+        if self.elastic:
+            return {gang // self.per_node: each for gang, each in gangs.items() if gang % self.per_node == 0}
+        rate = gangs.get(job.gang)
+        return {} if rate is None else {-(-job.gang // self.per_node): rate}
+
+
+@lru_cache(maxsize=1024)
+def _curve(points: tuple[tuple[int, float], ...]) -> SpeedCurve:
+    """Keep what was measured as it is, monotone or not."""
+    return SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))

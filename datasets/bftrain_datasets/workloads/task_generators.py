@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from bftrain.errors import BadValue
-from bftrain.taskfiles.profiles import (
-    MEASURED_WORK_SAMPLES,
-    PROFILE_NAMES,
-    Profile,
-    profile,
-)
+from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, PROFILE_NAMES, Profile, profile
 from bftrain.values.task import TaskSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-DEFAULT_MAX_NODES: Final = 64
+DEFAULT_MAX_NODES: Final = 64  # of sweeps: the bundled models were measured up to it
 # No published figure says what a start from nothing costs; a grow is the nearest thing measured
 DEFAULT_START_COST_S: Final = 18.0
+
+MOST_TASKS: Final = 1_000_000  # more than that is a slip of the pen; a gigabyte, if each is different
 
 SAMPLE_TASKS: Final = 56
 SAMPLE_SEED: Final = 1
@@ -30,12 +25,16 @@ SAMPLE_WORK_SAMPLES: Final = 2 * MEASURED_WORK_SAMPLES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskShape:
-    """What all generated tasks have in common."""
+    """What all generated tasks have in common. Tasks without ``work_samples`` never end.
 
-    work_samples: float = MEASURED_WORK_SAMPLES
-    min_nodes: int = 1
-    max_nodes: int = DEFAULT_MAX_NODES
-    start_cost_s: float = DEFAULT_START_COST_S
+    ``None`` for a size is the smallest or the largest that was measured of the model; for the cost of a start what was
+    measured of it, or else what growing costs on Summit.
+    """
+
+    work_samples: float | None = MEASURED_WORK_SAMPLES
+    min_nodes: int | None = None
+    max_nodes: int | None = None
+    start_cost_s: float | None = None
     user: str = ""
     campaign: str = ""
 
@@ -59,7 +58,7 @@ class TaskArrivals:
 
 def generate_trials(
     count: int,
-    model: str = "shufflenet",
+    model: str | Profile = "shufflenet",
     *,
     seed: int = 0,
     arrivals: TaskArrivals | None = None,
@@ -69,14 +68,14 @@ def generate_trials(
 
     ``seed`` decides over random arrivals only.
     """
-    return _tasks([profile(model)] * _checked(count), _rng(seed), arrivals, shape)
+    return _tasks([_profile(model)] * checked_count(count), _rng(seed), arrivals, shape)
 
 
 def generate_mix(
     count: int,
     seed: int,
     *,
-    models: Iterable[str] = PROFILE_NAMES,
+    models: Iterable[str | Profile] = PROFILE_NAMES,
     arrivals: TaskArrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
@@ -84,13 +83,17 @@ def generate_mix(
 
     Every model comes equally often, as far as ``count`` allows.
     """
-    chosen = [profile(name) for name in models]
+    chosen = [_profile(each) for each in models]
     if not chosen:
         raise BadValue("names no model", where="generate_mix.models")
     rng = _rng(seed)
-    rounds = [rng.permutation(len(chosen)) for _ in range(-(-_checked(count) // len(chosen)))]
+    rounds = [rng.permutation(len(chosen)) for _ in range(-(-checked_count(count) // len(chosen)))]
     order = np.concatenate(rounds)[:count].tolist()
     return _tasks([chosen[index] for index in order], rng, arrivals, shape)
+
+
+def _profile(model: str | Profile) -> Profile:
+    return profile(model) if isinstance(model, str) else model
 
 
 def sample_tasks() -> tuple[TaskSpec, ...]:
@@ -98,9 +101,12 @@ def sample_tasks() -> tuple[TaskSpec, ...]:
     return generate_mix(SAMPLE_TASKS, SAMPLE_SEED, shape=TaskShape(work_samples=SAMPLE_WORK_SAMPLES))
 
 
-def _checked(count: int) -> int:
+def checked_count(count: int) -> int:
+    """Return the number of tasks to generate; raise ``BadValue`` before any is made of too many."""
     if count < 1:
         raise BadValue(f"must be at least 1, not {count}", where="tasks.count")
+    if count > MOST_TASKS:
+        raise BadValue(f"must be at most {MOST_TASKS:,}, not {count:,}", where="tasks.count")
     return count
 
 
@@ -111,10 +117,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def _tasks(
-    models: list[Profile],
-    rng: np.random.Generator,
-    arrivals: TaskArrivals | None,
-    shape: TaskShape | None,
+    models: list[Profile], rng: np.random.Generator, arrivals: TaskArrivals | None, shape: TaskShape | None
 ) -> tuple[TaskSpec, ...]:
     shape = shape or TaskShape()
     moments = (arrivals or TaskArrivals()).moments(len(models), rng)
@@ -123,13 +126,15 @@ def _tasks(
         TaskSpec(
             name=f"{model.name}-{number:0{width}d}",
             curve=model.curve,
-            min_nodes=shape.min_nodes,
-            max_nodes=shape.max_nodes,
+            min_nodes=model.curve.nodes[0] if shape.min_nodes is None else shape.min_nodes,
+            max_nodes=model.curve.last_measured if shape.max_nodes is None else shape.max_nodes,
             work_samples=shape.work_samples,
             submit_s=submit_s,
             grow_cost_s=model.grow_cost_s,
             shrink_cost_s=model.shrink_cost_s,
-            start_cost_s=shape.start_cost_s,
+            start_cost_s=next(
+                cost for cost in (shape.start_cost_s, model.start_cost_s, DEFAULT_START_COST_S) if cost is not None
+            ),
             user=shape.user,
             campaign=shape.campaign,
         )

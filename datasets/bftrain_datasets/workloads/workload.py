@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.findings import FindingsTally, RowCounts, is_doubt
+from bftrain_datasets.importing.findings import RowCounts, is_doubt
 from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
-from bftrain_datasets.workloads import blox, gavel, philly, swf
-from bftrain_datasets.workloads.job import TrainingJob, UnusableJob
-from bftrain_datasets.workloads.row_counts import RefusedRow, WorkloadRowCounts
-from bftrain_datasets.workloads.sizing import TaskSizing
-from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, load_speed_table
+from bftrain_datasets.readers import swf as log_format
+from bftrain_datasets.workloads import job_lines, philly
+from bftrain_datasets.workloads.job import RefusedRow, TrainingJob, UnusableJob, WorkloadRowCounts
+from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, TaskSizing, load_speed_table
 from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
-    from typing import Protocol
 
-    from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
+class JobFormat(NamedTuple):
+    """What a format is called, whether a file begins like it, and how the jobs in one are read."""
 
-    class JobReader(Protocol):
-        """A format: what it is called, whether a file begins like it, and the jobs in one."""
-
-        name: str
-        about: str
-
-        def recognises(self, head: bytes) -> bool:
-            """Say whether a file that begins like this is one."""
-            ...
-
-        def read(self, file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-            """Yield every job; the caller settles the row of each."""
-            ...
+    name: str
+    recognises: Callable[[bytes], bool]
+    read: Callable[[RawFile, WorkloadRowCounts, WorkloadOptions], Generator[TrainingJob]]
 
 
 # Blox before Philly, whose tables may have any columns
-_READERS: Final[tuple[JobReader, ...]] = (gavel, blox, philly, swf)
+_READERS: Final = (
+    JobFormat("gavel", job_lines.is_gavel, job_lines.read_gavel),
+    JobFormat("blox", philly.is_blox, philly.read_arrivals),
+    JobFormat("philly", philly.recognises, philly.read),
+    JobFormat("swf", log_format.recognises, job_lines.read_swf),
+)
 FORMATS: Final = tuple(reader.name for reader in _READERS)
 PICKLE: Final = b"\x80"
 
@@ -81,10 +75,7 @@ class TrainingWorkload(ShortRepr):
 
 
 def import_workload(
-    path: Path | str | None,
-    options: WorkloadOptions | None = None,
-    *,
-    tell: Callable[[int], object] | None = None,
+    path: Path | str | None, options: WorkloadOptions | None = None, *, tell: Callable[[int], object] | None = None
 ) -> TrainingWorkload:
     """Read the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
 
@@ -95,23 +86,26 @@ def import_workload(
     ['job-1', 'job-2', 'job-3']
     """
     path, options = None if path is None else Path(path), options or WorkloadOptions()
-    tally = FindingsTally()
-    books = WorkloadRowCounts(tally, strict=options.strict)
+    books = WorkloadRowCounts(strict=options.strict)
     table = load_speed_table(Path(options.speeds)) if options.speeds else None
-    with RawFile(path, tally, tell) as file:
-        tally.file = file.name
+    with RawFile(path, books, tell) as file:
+        books.file = file.name
         where = file.name if path is None else str(path)
         reader = _reader(file.head, where, options.format)
         sizing, kinds, reference = _sizing(reader.name, table, options, where)
         with closing(reader.read(file, books, options)) as jobs:
             tasks = _tasks(islice(jobs, options.first), sizing, books, options.window)
         source = file.source()
-    rows = tally.rows()
+    rows = books.rows()
     if not tasks:
-        raise _nothing(books, rows, source.name)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
+        first = f"; first at {books.refused[0].where}: {books.refused[0].what}" if books.refused else ""
+        raise BadInput(
+            f"no row becomes a task: {reasons}{first}", where=source.name, fix="docs/workloads.md explains each reason"
+        )
     begin_s = _begin(tasks, options.begin_s, source.name)
     tasks = _in_order(tasks, begin_s, books)
-    findings = tally.findings()
+    findings = books.findings()
     doubt = next((each for each in findings if is_doubt(each)), None)
     if options.strict and doubt is not None:
         raise BadInput(f"--strict: {doubt.name}, {doubt.count:,} times: {doubt.done}", where=doubt.first or source.name)
@@ -134,7 +128,7 @@ def recognised(head: bytes) -> str | None:
     return next((reader.name for reader in _READERS if reader.recognises(head)), None)
 
 
-def _reader(head: bytes, where: str, wanted: str | None) -> JobReader:
+def _reader(head: bytes, where: str, wanted: str | None) -> JobFormat:
     known = {reader.name: reader for reader in _READERS}
     if wanted is not None and wanted not in known:
         raise UnknownName.among("format of jobs", wanted, known)
@@ -154,10 +148,10 @@ def _sizing(
     name: str, table: SpeedTable | None, options: WorkloadOptions, where: str
 ) -> tuple[TaskSizing, tuple[str, ...], str | None]:
     """Choose speeds; give the kinds of nodes that these are of as well."""
-    if name == gavel.name and table is None:
+    if name == "gavel" and table is None:
         fix = "give Gavel's throughput table with --speeds, such as simulation_throughputs.json"
         raise BadInput("it tells how many steps a job does, and not how fast", where=where, fix=fix)
-    if name != gavel.name:
+    if name != "gavel":
         needless = {"--speeds": table, "--elastic": options.elastic, "--kinds": options.kinds}
         for option, given in (*needless.items(), ("--node-kind", options.node_kind)):
             if given:
@@ -171,10 +165,10 @@ def _sizing(
         usual = USUAL_KIND if USUAL_KIND in table.rates else kinds[0]
         reference = table.kind(options.reference or usual)
     sizing = TaskSizing(
-        {kind: table.rates[kind] for kind in kinds} if table else {},
-        table.rates[reference] if table and reference else None,
+        rates={kind: table.rates[kind] for kind in kinds} if table else {},
+        reference=table.rates[reference] if table and reference else {},
         elastic=options.elastic,
-        per_node=options.per_node,
+        per_node=options.per_node or 1,
         nodes=options.nodes,
     )
     return sizing, kinds, reference
@@ -249,11 +243,3 @@ def _in_order(tasks: list[TaskSpec], begin_s: float, books: WorkloadRowCounts) -
         )
         for task in order
     ]
-
-
-def _nothing(books: WorkloadRowCounts, rows: RowCounts, where: str) -> BadInput:
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
-    first = f"; first at {books.refused[0].where}: {books.refused[0].what}" if books.refused else ""
-    return BadInput(
-        f"no row becomes a task: {reasons}{first}", where=where, fix="docs/workloads.md explains each reason"
-    )

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bftrain.errors import BadValue
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +39,6 @@ class WorkloadOptions:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse counts that are none."""
         for field in ("per_node", "nodes", "first"):
             value = getattr(self, field)
             if value is not None and value < 1:

@@ -1,46 +1,44 @@
 """The agent: a small process on each node that stands between its workers and the manager.
 
-It starts at once (the nursery imports torch, not the agent), passes messages on, and starts and stops workers. On
-SIGTERM it says goodbye to the manager, kills everything it started and ends; with a grace it gives notice first, and
-ends when no worker is left or the grace is over. If the agent dies, its nursery kills the workers; if the manager is
-gone for long, the agent ends. Until then workers go on, and the agent keeps what the next manager must know of them.
+It starts at once (the prefork server imports torch, not the agent), passes messages on, and starts and stops workers.
+On SIGTERM it tells the manager that it leaves, kills everything it started and ends; with a grace period it gives
+notice first, and ends when no worker is left or the period is over. If the agent dies, its prefork server kills the
+workers; if the manager is gone for long, the agent ends. Until then workers go on, and the agent keeps what the next
+manager must know of them.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import secrets
 import selectors
 import shutil
 import signal
-import socket
 import sys
 import time
 from typing import Final
 
-from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
-from bftrain_elastic.agent.gpus import visible_gpus
-from bftrain_elastic.agent.manager_link import ManagerLink
-from bftrain_elastic.agent.prefork_process import PreforkProcess
+from bftrain_elastic.agent.agent_settings import AgentSettings, command_line, visible_gpus
+from bftrain_elastic.agent.connections import ManagerLink, PreforkProcess, WorkerSocket
 from bftrain_elastic.agent.prefork_server import NOTICES
-from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_family, is_running, state_of
+from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, is_running, state_of
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
-from bftrain_elastic.agent.worker_socket import WorkerSocket
 from bftrain_elastic.errors import BadMessage, ElasticError
-from bftrain_elastic.wire.messages import Message, environment_of, inner_of, text_of
-from bftrain_elastic.wire.network_interfaces import networking
-from bftrain_elastic.wire.worker_messages import checked
+from bftrain_elastic.wire import agent_messages as messages
+from bftrain_elastic.wire.messages import Message, TypedMessage, checked
+from bftrain_elastic.wire.network_interfaces import free_port, networking
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
-_BEAT_S: Final = 1.0  # how often the nursery hears that we live
-_OBEY_S: Final = 3.0  # how long a nursery that was stopped may take to carry out an order
+_BEAT_S: Final = 1.0  # how often the prefork server is sent that the agent lives
+_OBEY_S: Final = 3.0  # how long a prefork server that was stopped may take to carry out an order
 _ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itself, and by its own step (srun)
 _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
 
 
 class NodeAgent:
-    """The loop around manager, nursery and workers."""
+    """The loop around manager, prefork server and workers."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -53,29 +51,31 @@ class NodeAgent:
             self._selector,
             settings.manager,
             settings.secret,
-            on_message=self._do,
+            on_message=self._on_manager_message,
             on_greeted=self._register,
             note=self._note,
         )
-        self._door = WorkerSocket(
-            self._selector, known=self._workers.__contains__, on_message=self._heard_worker, note=self._note
+        self._worker_socket = WorkerSocket(
+            self._selector, is_known=self._workers.__contains__, on_message=self._on_worker_message, note=self._note
         )
-        self._nursery = PreforkProcess(
+        self._prefork = PreforkProcess(
             self._selector,
-            door=self._door.home,
+            socket_folder=self._worker_socket.folder,
             preload=settings.preload,
-            on_message=self._from_nursery,
-            on_lost=self._nursery_lost,
+            on_message=self._on_prefork_message,
+            on_lost=self._on_prefork_lost,
         )
         self._signals: list[int] = []  # that arrived and were not looked at yet
         self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
-        self._workers_know = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
+        self._workers_notified = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
         self._leaving = ""
         self._leave_at = 0.0  # on the monotonic clock: the end of the grace; 0: no SIGTERM came
         self._leave_why = ""
         self._ask_at = 0.0  # on the monotonic clock: when workers are asked to save if no manager does it
         self._beat_at = 0.0
-        self._in_vain = False
+        self._gave_up = False
+        self._instance = secrets.token_hex(8)
+        self._keep_s = math.inf  # how long workers go on without a manager, if not for as long as we do
 
     # -- life
 
@@ -90,19 +90,19 @@ class NodeAgent:
                 signal.signal(number, lambda number, _: self._signals.append(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTICES)
         try:
-            self._nursery.start()
+            self._prefork.start()
             while not self._leaving:
                 self._link.on_time()
                 for key, events in self._selector.select(self._wait_s()):
                     key.data(events)
                 self._on_time()
-            self._say_goodbye()
+            self._close()
         finally:
-            gone = end_family()
-            self._door.close()
+            gone = end_descendants()
+            self._worker_socket.close()
             if self._settings.remove is not None and self._orphaned():
                 shutil.rmtree(self._settings.remove, ignore_errors=True)
-        return 0 if gone and not self._in_vain else 1
+        return 0 if gone and not self._gave_up else 1
 
     def _wait_s(self) -> float:
         times = [self._link.next_at, self._beat_at, *(one.kill_at for one in self._workers.values() if one.kill_at)]
@@ -117,14 +117,16 @@ class NodeAgent:
                 self._kill(worker)
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S
-            self._nursery.start()
-            self._nursery.send({"type": "alive"})
-            self._door.let_in()
-            self._look_after_nursery(now)
+            self._prefork.start()
+            self._prefork.send(messages.Alive())
+            self._worker_socket.accept_again()
+            self._replace_stopped_prefork(now)
         if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
             self._note(f"{self._leaving}: {self._link.trouble}")
-            self._in_vain = True
+            self._gave_up = True
+        if self._workers and self._link.alone_s > self._keep_s:
+            self._kill_all()  # the scheduler may start a job here, and no manager is left to notice it
         if self._leave_at and now >= self._ask_at and not self._link.welcomed:
             self._ask_workers_to_save()
         if self._leave_at and (not self._workers or now >= self._leave_at):
@@ -155,145 +157,149 @@ class NodeAgent:
             self._leave_at, self._leave_why = now + grace_s, why
             self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # if they have had SIGTERM too we know by then
             if self._link.welcomed:
-                self._say_notice()
+                self._send_notice()
 
     def _ask_workers_to_save(self) -> None:
         """Send SIGTERM to all workers, once: there is no manager, or none any more, that would have them save."""
-        if not self._workers_know:
-            self._workers_know = True
+        if not self._workers_notified:
+            self._workers_notified = True
             for worker in self._workers.values():
                 self._signal(worker, signal.SIGTERM)
 
-    def _say_notice(self) -> None:
-        self._link.say({"type": "notice", "grace_s": round(max(0.0, self._leave_at - time.monotonic()), 3)})
+    def _send_notice(self) -> None:
+        self._link.send(messages.PreemptionNotice(round(max(0.0, self._leave_at - time.monotonic()), 3)))
 
-    def _say_goodbye(self) -> None:
+    def _close(self) -> None:
         """Kill all workers, and tell the manager how those ended that we did not kill."""
-        self._nursery.listen()
+        self._prefork.read_pending()
         for name in list(self._workers):
-            self._door.drain(name)
+            self._worker_socket.drain(name)
         exit_codes: dict[int, int] = {}
-        end_family(_REAP_S, exit_codes)
+        end_descendants(_REAP_S, exit_codes)
         for worker in list(self._workers.values()):
             if exit_codes.get(worker.pid, _KILLED) != _KILLED:
-                self._bury(worker, exit_codes[worker.pid])
-        self._link.say({"type": "leaving", "reason": self._leaving})
+                self._record_exit(worker, exit_codes[worker.pid])
+        self._link.send(messages.AgentLeaving(self._leaving))
 
     # -- the manager
 
     def _register(self) -> None:
-        self._link.say(
-            {
-                "type": "register",
-                "node": self._settings.node,
-                "address": self._settings.address,
-                "slots": self._settings.slots or len(self._gpus) or 1,
-                "pid": os.getpid(),
-                "epoch": self._link.epoch,
-                "workers": [worker.known() for worker in self._workers.values()],
-                "ended": list(self._ended.known()),
-            }
+        self._link.send(
+            messages.RegisterAgent(
+                node=self._settings.node,
+                address=self._settings.address,
+                slots=self._settings.slots or len(self._gpus) or 1,
+                pid=os.getpid(),
+                instance=self._instance,
+                epoch=self._link.epoch,
+                workers=tuple(worker.summary() for worker in self._workers.values()),
+                ended=tuple(self._ended.summaries()),
+            )
         )
-        if self._nursery.warm:
-            self._link.say({"type": "warm"})
+        if self._prefork.warm:
+            self._link.send(messages.AgentWarm())
 
-    def _do(self, message: Message) -> None:
-        match message.get("type"):
-            case "spawn":
+    def _on_manager_message(self, message: TypedMessage) -> None:
+        match message:
+            case messages.SpawnWorker():
                 self._spawn(message)
-            case "tell" | "stop" | "inspect":
-                self._do_to_worker(text_of(message, "worker"), message)
-            case "forget":
-                self._forget(text_of(message, "task"), str(message.get("worker") or ""))
-            case "clear":
-                for worker in list(self._workers.values()):
-                    self._stop(worker, 0.0)
-            case "bye":
+            case messages.MessageToWorker() | messages.StopWorker() | messages.InspectWorker():
+                self._on_worker_order(self._workers.get(message.worker), message)
+            case messages.ForgetWorkers(task=task, worker=name):
+                self._forget(task, name)
+            case messages.ClearNode():
+                self._kill_all()
+            case messages.Goodbye():
                 self._leaving = "the manager said goodbye"
-            case "welcome":
+            case messages.AgentRefused(reason=reason):
+                self._leaving, self._gave_up = reason, True
+                self._note(reason)
+            case messages.Welcome(keep_s=keep_s):
+                self._keep_s = math.inf if keep_s is None else keep_s
                 if self._leave_at:
-                    self._say_notice()
-            case other:
-                self._note(f"the manager said '{other}', which this version does not know")
+                    self._send_notice()
 
-    def _do_to_worker(self, name: str, message: Message) -> None:
-        worker = self._workers.get(name)
-        match message["type"]:
-            case "tell" if worker is not None:
-                words = inner_of(message, "message")
-                worker.on_message(words)
-                self._door.tell(name, words)
-            case "stop" if worker is not None:
-                self._stop(worker, float(message.get("grace_s", 0.0)))
-            case "inspect":
-                self._inspect(name, worker)
+    def _on_worker_order(
+        self,
+        worker: WorkerRecord | None,
+        message: messages.MessageToWorker | messages.StopWorker | messages.InspectWorker,
+    ) -> None:
+        match message:
+            case messages.MessageToWorker(message=order) if worker is not None:
+                worker.record_order(order)
+                self._worker_socket.send(worker.name, order)
+            case messages.StopWorker(grace_s=grace_s) if worker is not None:
+                self._stop(worker, grace_s)
+            case messages.InspectWorker(worker=name):
+                pid = worker.pid if worker is not None else 0
+                if worker is not None and worker.warm and pid:  # one that can write its stacks down
+                    self._prefork.send(messages.InspectProcess(pid))
+                self._link.send(messages.WorkerInspected(name, state_of(pid) if pid else ""))
 
     # -- workers
 
-    def _heard_worker(self, name: str, message: Message) -> None:
+    def _on_worker_message(self, name: str, message: Message) -> None:
         worker = self._workers.get(name)
         if worker is None:
             return
         try:
             words = checked(message)
         except BadMessage as error:
-            if not worker.odd:  # once is enough
-                worker.odd = True
-                self._link.say({"type": "odd", "worker": name, "text": error.what})
+            if not worker.sent_invalid:  # once is enough
+                worker.sent_invalid = True
+                self._link.send(messages.InvalidWorkerMessage(name, error.what))
             return
         if words is not None:
-            worker.said(words)
-            self._link.say({"type": "said", "worker": name, "message": words})
+            worker.record_message(words)
+            self._link.send(messages.MessageFromWorker(name, words))
 
-    def _spawn(self, message: Message) -> None:
-        worker = WorkerRecord.of_order(message, 0)
+    def _spawn(self, order: messages.SpawnWorker) -> None:
+        worker = WorkerRecord(order)
         if worker.name in self._workers or worker.name in self._ended:  # it was ordered already
             return
-        self._ended.replace(worker.task, worker.slot)
+        self._ended.forget(worker.task, slot=worker.slot)
         self._workers[worker.name] = worker
         try:
-            worker.order = self._order(worker, message)
+            worker.order = self._order(worker, order)
         except OSError as error:
-            self._bury(worker, 1, f"it cannot be started: {error}")
+            self._record_exit(worker, 1, f"it cannot be started: {error}")
             return
-        self._nursery.start()
-        if self._nursery.warm:
+        self._prefork.start()
+        if self._prefork.warm:
             self._send_orders()
 
-    def _order(self, worker: WorkerRecord, message: Message) -> Message:
-        """Return the order to the nursery: the manager's, with all that the worker is to find in its environment."""
+    def _order(self, worker: WorkerRecord, order: messages.SpawnWorker) -> messages.SpawnWorker:
+        """Return the order to the prefork server: the manager's, with the whole environment of the worker."""
         worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
-        env = environment_of(message, "env") | {"BFTRAIN_SOCKET": self._door.path, "BFTRAIN_WORKER": worker.name}
-        env |= {"BFTRAIN_ADDRESS": self._settings.address, "BFTRAIN_NODE": self._settings.node}
-        env[GRACE] = f"{self._settings.grace_s:g}"
+        env = order.env | {
+            "BFTRAIN_SOCKET": self._worker_socket.path,
+            "BFTRAIN_WORKER": worker.name,
+            "BFTRAIN_ADDRESS": self._settings.address,
+            "BFTRAIN_NODE": self._settings.node,
+            GRACE: f"{self._settings.grace_s:g}",
+        }
         env = {name: value for name, value in self._networking.items() if name not in os.environ} | env
-        if self._gpus and not message.get("all_gpus"):
+        if self._gpus and not order.all_gpus:
             env["CUDA_VISIBLE_DEVICES"] = self._gpus[worker.slot % len(self._gpus)]
-        if message.get("want_port"):
-            worker.port = self._free_port()
+        if order.want_port:
+            worker.port = free_port(self._settings.address)
             env["MASTER_PORT"] = str(worker.port)
-            message = message | {"argv": [word.replace("$MASTER_PORT", str(worker.port)) for word in message["argv"]]}
-        return message | {"env": env}
-
-    def _free_port(self) -> int:
-        with socket.socket() as probe:
-            probe.bind((self._settings.address, 0))
-            port: int = probe.getsockname()[1]
-            return port
+            order = order.replace(argv=tuple(word.replace("$MASTER_PORT", str(worker.port)) for word in order.argv))
+        return order.replace(env=env)
 
     def _send_orders(self) -> None:
-        """Have those workers started that waited for the nursery; until then they could be stopped without a trace."""
+        """Start the workers that waited for the prefork server; until then they could be stopped without a trace."""
         for worker in self._workers.values():
             if worker.order is not None:
-                self._nursery.send(worker.order)
+                self._prefork.send(worker.order)
                 worker.order, worker.ordered_at = None, time.monotonic()
 
     def _stop(self, worker: WorkerRecord, grace_s: float) -> None:
         if worker.order is not None:
-            self._bury(worker, _KILLED)
+            self._record_exit(worker, _KILLED)
         elif grace_s > 0 and worker.pid:  # one that was not started yet has nothing to put in order
-            if self._workers_know:
+            if self._workers_notified:
                 worker.asked_to_end |= is_running(worker.pid)
             else:
                 self._signal(worker, signal.SIGTERM)
@@ -301,80 +307,78 @@ class NodeAgent:
         else:
             self._kill(worker)
 
+    def _kill_all(self) -> None:
+        for worker in list(self._workers.values()):
+            if not worker.kill_ordered:
+                self._stop(worker, 0.0)
+
     def _kill(self, worker: WorkerRecord) -> None:
-        worker.condemned, worker.kill_at = True, 0.0
+        worker.kill_ordered, worker.kill_at = True, 0.0
         if worker.pid:  # or as soon as it is born
             worker.ordered_at = worker.ordered_at or time.monotonic()
             self._signal(worker, signal.SIGKILL)
 
     def _signal(self, worker: WorkerRecord, number: int) -> None:
         if worker.pid:
-            self._nursery.send({"type": "signal", "pid": worker.pid, "signal": int(number)})
-
-    def _inspect(self, name: str, worker: WorkerRecord | None) -> None:
-        """Have a worker write its stacks down, if it is one that can; tell the state of its process."""
-        pid = worker.pid if worker is not None else 0
-        if worker is not None and worker.warm and pid:
-            self._nursery.send({"type": "inspect", "pid": pid})
-        self._link.say({"type": "inspected", "worker": name, "state": state_of(pid) if pid else ""})
+            self._prefork.send(messages.SignalProcess(worker.pid, int(number)))
 
     def _forget(self, task: str, name: str) -> None:
         self._ended.forget(task, name)
         for worker in self._workers.values():
-            if worker.task == task and name in {"", worker.name}:
-                worker.forgotten = True
+            worker.forgotten |= worker.task == task and name in {"", worker.name}
 
-    def _bury(self, worker: WorkerRecord, code: int, words: str = "") -> None:
-        """Tell the manager of a worker's end, and remember it for the next manager."""
-        self._door.drain(worker.name)
+    def _record_exit(self, worker: WorkerRecord, code: int, words: str = "") -> None:
+        """Report to the manager that a worker ended, and remember it for the next manager."""
+        self._worker_socket.drain(worker.name)
         if self._workers.pop(worker.name, None) is None:
             return
         exit_ = worker.ended(code) | ({"tail": words} if words else {})
         if not worker.forgotten:
             self._ended.add(worker, exit_)
-        self._link.say({"type": "exited", "worker": worker.name, **exit_})
+        self._link.send(messages.WorkerExited(worker.name, **exit_))
 
-    # -- the nursery
+    # -- the prefork server
 
-    def _from_nursery(self, message: Message) -> None:
-        worker = self._workers.get(message.get("worker", ""))
-        match message["type"]:
-            case "born" if worker is not None:
-                worker.pid, worker.ordered_at = message["pid"], 0.0
-                self._link.say({"type": "spawned", "worker": worker.name, "pid": worker.pid, "port": worker.port})
-                if worker.condemned:
-                    self._kill(worker)
-            case "died" if worker is not None:
-                worker.asked_to_end |= bool(message.get("asked_to_end"))
-                self._bury(worker, message["code"])
-            case "notice":
-                # A scheduler that signals the nursery signals all processes here. A second SIGTERM could interrupt
-                # a worker that saves since the first.
-                self._workers_know |= message["signal"] == signal.SIGTERM.name
-                self._take_notice(message["signal"])
-            case "warm":
-                self._link.say({"type": "warm"})
-                for missing in message["missing"]:
-                    self._note(f"not preloaded: {missing}")
+    def _on_prefork_message(self, message: TypedMessage) -> None:
+        match message:
+            case messages.ProcessStarted(worker=name, pid=pid):
+                if (worker := self._workers.get(name)) is not None:
+                    worker.pid, worker.ordered_at = pid, 0.0
+                    self._link.send(messages.WorkerSpawned(worker.name, worker.pid, worker.port))
+                    if worker.kill_ordered:
+                        self._kill(worker)
+            case messages.ProcessEnded(worker=name, code=code, asked_to_end=asked_to_end):
+                if (worker := self._workers.get(name)) is not None:
+                    worker.asked_to_end |= asked_to_end
+                    self._record_exit(worker, code)
+            case messages.SignalNotice(signal=name):
+                # A scheduler that signals the prefork server signals all processes of the node. A second SIGTERM could
+                # interrupt a worker that saves since the first.
+                self._workers_notified |= name == signal.SIGTERM.name
+                self._take_notice(name)
+            case messages.PreforkWarm(missing=missing):
+                self._link.send(messages.AgentWarm())
+                for module in missing:
+                    self._note(f"not preloaded: {module}")
                 self._send_orders()
 
-    def _nursery_lost(self) -> None:
+    def _on_prefork_lost(self) -> None:
         """Bury all workers that it started: they died with their parent, and what they left came to us."""
-        exit_codes = self._nursery.bury()
+        exit_codes = self._prefork.kill_remaining()
         for worker in list(self._workers.values()):
             if worker.order is None:
-                self._bury(worker, exit_codes.get(worker.pid, _KILLED))
+                self._record_exit(worker, exit_codes.get(worker.pid, _KILLED))
         if not self._leaving:
-            self._nursery.start()
-            if not self._nursery.runs:
-                self._note("its nursery ended before it was ready; another one is started soon")
+            self._prefork.start()
+            if not self._prefork.runs:
+                self._note("its prefork server ended before it was ready; another one is started soon")
 
-    def _look_after_nursery(self, now: float) -> None:
-        """Kill a nursery that was stopped, and so starts and kills no worker: its workers end with it."""
+    def _replace_stopped_prefork(self, now: float) -> None:
+        """Kill a prefork server that was stopped, and so starts and kills no worker: its workers end with it."""
         waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in self._workers.values())
-        if waits and self._nursery.stands_still():
-            self._note("its nursery was stopped and does not obey: it is killed, and another one takes its place")
-            self._nursery.kill()
+        if waits and self._prefork.kill_if_stopped():
+            replaced = "it is killed, and another one takes its place"
+            self._note(f"its prefork server was stopped and does not obey: {replaced}")
 
     def _note(self, text: str) -> None:
         sys.stderr.write(f"bftrain agent {self._settings.node}: {text}\n")
@@ -383,12 +387,12 @@ class NodeAgent:
 def main(arguments: list[str] | None = None) -> int:
     """Run an agent from its command line."""
     parser = command_line((__doc__ or "").partition("\n")[0])
-    given = parser.parse_args(arguments)
     signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)  # until the agent can answer
-    if given.parent:
-        die_with(given.parent, signal.SIGTERM)
     try:
-        agent = NodeAgent(AgentSettings.of(given))
+        settings = AgentSettings.read(parser, arguments)
+        if settings.parent:
+            die_with(settings.parent, signal.SIGTERM)
+        agent = NodeAgent(settings)
     except (ElasticError, ValueError) as error:
         parser.error(str(error))
     return agent.run()

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import socket
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_elastic.wire.network_interfaces import towards
-from bftrain_elastic.wire.shared_secret import read_secret
 
 AUTO: Final = "auto"  # instead of an address
 
 
-@dataclass(frozen=True)
-class AgentSettings:
+class AgentSettings(argparse.Namespace):
     """What an agent is started with.
 
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
@@ -27,40 +27,28 @@ class AgentSettings:
     manager: tuple[str, int]
     secret: bytes
     node: str
-    address: str = "127.0.0.1"
-    slots: int = 0
-    preload: tuple[str, ...] = PRELOADED
-    patience_s: float = 30.0
-    grace_s: float = 0.0
-    parent: int = 0
-    remove: Path | None = None
+    address: str
+    slots: int
+    preload: tuple[str, ...]
+    patience_s: float
+    grace_s: float
+    parent: int
+    remove: Path | None
 
     @classmethod
-    def of(cls, given: argparse.Namespace) -> Self:
+    def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
         """Read what the command line says; raise what is wrong with it."""
-        host, _, port = given.manager.rpartition(":")
-        if not (host and port.isdecimal()):
-            raise ElasticError(f"'{given.manager}' is not ADDRESS:PORT", where="--manager", fix="such as 10.0.0.1:7070")
-        return cls(
-            manager=(host, int(port)),
-            secret=read_secret(given.secret),
-            node=given.node,
-            address=towards(host) if given.address == AUTO else given.address,
-            slots=given.slots,
-            preload=tuple(filter(None, given.preload.split(","))),
-            patience_s=given.patience,
-            grace_s=given.grace,
-            parent=given.parent,
-            remove=given.remove,
-        )
+        found = parser.parse_args(arguments, namespace=cls())
+        found.address = towards(found.manager[0]) if found.address == AUTO else found.address
+        return found
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
     """Return what reads an agent's command line."""
     parser = argparse.ArgumentParser(prog="python -m bftrain_elastic.agent", description=description)
     add = parser.add_argument
-    add("--manager", required=True, help="address:port of the manager")
-    add("--secret", required=True, type=Path, help="file with the secret of this run, mode 0600")
+    add("--manager", required=True, type=_endpoint, help="address:port of the manager")
+    add("--secret", required=True, type=_secret, help="file with the secret of this run, mode 0600")
     add("--node", default=socket.gethostname(), help="what this node is called")
     add(
         "--address",
@@ -68,9 +56,37 @@ def command_line(description: str) -> argparse.ArgumentParser:
         help="where other nodes reach this one; workers listen there only; auto: whence it reaches the manager",
     )
     add("--slots", type=int, default=0, help="workers at once; 0: one a GPU, or one")
-    add("--preload", default=",".join(PRELOADED), help="modules that workers find imported; empty: none")
-    add("--patience", type=float, default=30.0, help="seconds to go on without the manager")
-    add("--grace", type=float, default=0.0, help="seconds for workers to save or hand over after SIGTERM or SIGUSR1/2")
+    preloaded = "modules that workers find imported; empty: none"
+    add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
+    patience = "seconds to go on without the manager"
+    add("--patience", dest="patience_s", metavar="PATIENCE", type=float, default=30.0, help=patience)
+    grace = "seconds for workers to save or hand over after SIGTERM or SIGUSR1/2"
+    add("--grace", dest="grace_s", metavar="GRACE", type=float, default=0.0, help=grace)
     add("--parent", type=int, default=0, help="end when this process, which started the agent, ends")
     add("--remove", type=Path, help="remove this folder if --parent ended before the agent")
     return parser
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ElasticError(f"'{text}' is not ADDRESS:PORT", where="--manager", fix="such as 10.0.0.1:7070")
+    return host, int(port)
+
+
+def _secret(path: str) -> bytes:
+    return read_secret(Path(path))
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+# Counted without asking CUDA: a process that did could not be forked any more
+def visible_gpus(devices: Path = Path("/dev")) -> list[str]:
+    """Give the names by which CUDA_VISIBLE_DEVICES may call the GPUs that are ours; none where there are none."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None:
+        return [name.strip() for name in allowed.split(",") if name.strip() and name.strip() != "-1"]
+    present = [path.name for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
+    return [str(number) for number in range(len(present))]

@@ -1,11 +1,11 @@
-"""The nursery: a process that has imported what is slow to import, and forks workers that therefore start at once.
+"""The prefork server: a process that has imported slow modules, and forks workers that therefore start at once.
 
 It is the parent of all workers of a node. It takes orders from its agent, and it ends with it, and all workers
 with both: it adopts orphans, and when its agent is gone it kills all that is left. It does the same when its agent
 stands still for so long that the manager gives the node up, and may start the workers elsewhere.
 
-Schedulers send their signals to all processes of a node. The nursery survives them, because the workers would die with
-it, and tells its agent.
+Schedulers send their signals to all processes of a node. The prefork server survives them, because the workers would
+die with it, and reports them to its agent.
 """
 
 from __future__ import annotations
@@ -23,42 +23,30 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
-from bftrain_elastic.agent import tracebacks
 from bftrain_elastic.agent.process_tree import (
     adopt_orphans,
     children,
     descendants,
     die_with,
-    end_family,
+    end_descendants,
     is_running,
     kill,
-    kill_session,
     session_alive,
 )
-from bftrain_elastic.wire.messages import (
-    LINE_LIMIT,
-    Message,
-    MessageLines,
-    decode,
-    encode,
-    environment_of,
-    text_of,
-    texts_of,
-    whole_of,
-)
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.wire import agent_messages as messages
+from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, TypedMessage, decode, encode
 
 # What a training script will import sooner or later, and what takes long
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
 # And what only the scripts of one launcher will: imported before the first of them is run
-LATER: Final = {
-    "horovod": ("horovod.torch", "horovod.torch.elastic"),
-    "torchrun": ("torch.distributed.run",),
-}
+LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic"), "torchrun": ("torch.distributed.run",)}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
 # By these a scheduler says that the node will be taken
 NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
@@ -68,6 +56,8 @@ _TICK_S: Final = 1.0
 _SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 10 s of silence
 _ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
 _EMPTY: Final = 127  # what a shell says when it cannot find a command
+_OURS: Final = str(Path(__file__).parents[1])
+_RUNPY: Final = "<frozen runpy>"
 
 
 class PreforkServer:
@@ -97,27 +87,24 @@ class PreforkServer:
                 silent_s += min(time.monotonic() - begun, 2 * _TICK_S)
                 if self._signals in ready:
                     self._on_signals()
-                self._bury_outlived()  # this is the time to give up waiting, too
+                self._report_outlived()  # this is the time to give up waiting, too
                 if self._agent in ready:
                     silent_s = 0.0
                     data = self._agent.recv(65536)
                     if not data:
                         return
-                    self._lines.feed(data)
-                    while (line := self._lines.next()) is not None:
-                        self._do(decode(line))
+                    for line in self._lines.feed(data):
+                        self._on_message(messages.TO_PREFORK.read(decode(line)))
 
-    def _do(self, message: Message) -> None:
-        if message.get("type") == "spawn":
-            self._spawn(message)
-        elif message.get("type") in {"signal", "inspect"}:
-            pid = whole_of(message, "pid")
-            if pid not in self._workers:  # it is gone, and perhaps another process has its number now
-                return
-            if message["type"] == "inspect":
+    def _on_message(self, message: TypedMessage | None) -> None:
+        match message:
+            case messages.SpawnWorker():
+                self._spawn(message)
+            # One that is gone is left alone: perhaps another process has its number now
+            case messages.InspectProcess(pid=pid) if pid in self._workers:
                 kill(pid, STACKS)
-            else:
-                self._signal(pid, whole_of(message, "signal"))
+            case messages.SignalProcess(pid=pid, signal=number) if pid in self._workers:
+                self._signal(pid, number)
 
     def _signal(self, pid: int, number: int) -> None:
         """Pass a signal on, unless it is a SIGTERM that the worker has from the scheduler: two can interrupt a save."""
@@ -131,9 +118,8 @@ class PreforkServer:
                 return
         _signal(pid, number)
 
-    def _spawn(self, message: Message) -> None:
-        worker = text_of(message, "worker")
-        for module in LATER.get(environment_of(message, "env").get(LAUNCHER, ""), ()):
+    def _spawn(self, order: messages.SpawnWorker) -> None:
+        for module in LATER.get(order.env.get(LAUNCHER, ""), ()):
             with suppress(ImportError):  # the worker will say so
                 import_module(module)
         parent = os.getpid()
@@ -141,15 +127,16 @@ class PreforkServer:
         try:
             pid = os.fork()
             if pid == 0:
-                _become(message, parent)
+                _run_worker(order, parent)
         except OSError as error:  # no process can be made now; those that run go on
-            _write_why(Path(text_of(message, "log")), error)
-            self._tell({"type": "died", "worker": worker, "code": _EMPTY, "asked_to_end": False})
+            with suppress(OSError), open(_open_log(order.log), "w", encoding="utf-8") as file:
+                file.write(f"bftrain: cannot start: {error.strerror}\n")
+            self._send(messages.ProcessEnded(order.worker, _EMPTY))
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-        self._workers[pid] = worker
-        self._tell({"type": "born", "worker": worker, "pid": pid})
+        self._workers[pid] = order.worker
+        self._send(messages.ProcessStarted(order.worker, pid))
 
     def _on_signals(self) -> None:
         with suppress(BlockingIOError):
@@ -162,10 +149,10 @@ class PreforkServer:
                 self._reap()
             if numbers & NOTICES:
                 number = signal.SIGTERM if signal.SIGTERM in numbers else min(numbers & NOTICES)
-                self._tell({"type": "notice", "signal": signal.Signals(number).name})
+                self._send(messages.SignalNotice(signal.Signals(number).name))
 
     def _reap(self) -> None:
-        """Tell the agent of workers that ended. It reaps those that we have not, if we are killed meanwhile."""
+        """Report workers that ended to the agent. It reaps those that we have not, if we are killed meanwhile."""
         with suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
@@ -173,27 +160,28 @@ class PreforkServer:
                 if ended.si_pid in self._workers and code == -signal.SIGTERM:
                     self._outlived[ended.si_pid] = time.monotonic()
                 elif ended.si_pid in self._workers:
-                    self._bury(ended.si_pid, code)
+                    self._report_exit(ended.si_pid, code)
                 os.waitpid(ended.si_pid, 0)
-        self._bury_outlived()
+        self._report_outlived()
         self._kill_orphans()
 
-    def _bury_outlived(self) -> None:
+    def _report_outlived(self) -> None:
         """Bury workers whose children have ended too, or that were not asked to end. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
             asked = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
             if not session_alive(pid) or (not asked and time.monotonic() - ended_at > _ONE_NOTICE_S):
-                self._bury(pid, -signal.SIGTERM)
+                self._report_exit(pid, -signal.SIGTERM)
 
-    def _bury(self, pid: int, code: int) -> None:
+    def _report_exit(self, pid: int, code: int) -> None:
         """Kill what a worker left behind, and tell of its end."""
         worker, asked = self._workers.pop(pid), pid in self._asked_to_end
         self._outlived.pop(pid, None)
         self._asked_to_end.discard(pid)
         self._signalled.discard(pid)
-        kill_session(pid)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
         self._kill_orphans()
-        self._tell({"type": "died", "worker": worker, "code": code, "asked_to_end": asked})
+        self._send(messages.ProcessEnded(worker, code, asked))
 
     def _kill_orphans(self) -> None:
         """Kill what dead workers left behind: adopted processes without a session of ours."""
@@ -202,9 +190,9 @@ class PreforkServer:
                 if pid not in self._workers and os.getsid(pid) not in self._workers:
                     kill(pid)
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: TypedMessage) -> None:
         with suppress(OSError):  # the agent is gone: the loop will see it
-            self._agent.sendall(encode(message) + b"\n")
+            self._agent.sendall(encode(message.to_dict()) + b"\n")
 
 
 def _signal(worker: int, number: int) -> None:
@@ -220,8 +208,7 @@ def _signal(worker: int, number: int) -> None:
         pass
 
 
-def _become(message: Message, parent: int) -> NoReturn:
-    """Be a worker: in the child, for ever."""
+def _run_worker(order: messages.SpawnWorker, parent: int) -> NoReturn:
     code = 1
     try:
         die_with(parent)
@@ -229,16 +216,19 @@ def _become(message: Message, parent: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, *NOTICES):
             signal.signal(number, signal.SIG_DFL)
-        _redirect(Path(text_of(message, "log")))
-        if message.get("warm"):
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        out = _open_log(order.log)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        if order.warm:
             faulthandler.register(STACKS, file=2, all_threads=True)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-        os.environ.update(environment_of(message, "env"))
-        os.chdir(text_of(message, "cwd"))
-        argv = texts_of(message, "argv")
-        # The agent's and the nursery's own descriptors are none of the worker's business
+        os.environ.update(order.env)
+        os.chdir(order.cwd)
+        argv = list(order.argv)
+        # The agent's and the prefork server's own descriptors are none of the worker's business
         os.closerange(3, 4096)
-        if message.get("warm"):
+        if order.warm:
             code = run_script(argv)
         else:
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
@@ -254,22 +244,8 @@ def _become(message: Message, parent: int) -> NoReturn:
         os._exit(code)
 
 
-def _write_why(log: Path, error: OSError) -> None:
-    """Write into a worker's log why it could not be started."""
-    with suppress(OSError), open(_open_log(log), "w", encoding="utf-8") as file:
-        file.write(f"bftrain: cannot start: {error.strerror}\n")
-
-
-def _open_log(log: Path) -> int:
+def _open_log(log: str) -> int:
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-
-def _redirect(log: Path) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    out = _open_log(log)
-    os.dup2(nothing, 0)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
 
 
 def run_script(argv: list[str]) -> int:
@@ -288,10 +264,10 @@ def run_script(argv: list[str]) -> int:
         sys.stderr.write(f"{ended.code}\n")
         return 1
     except BaseException as error:  # noqa: BLE001 - any end of a script is shown, and ends the worker
-        sys.stderr.write(tracebacks.of_script(error))
+        sys.stderr.write(traceback_of_script(error))
         return 1
     finally:
-        # os._exit, which spares us the nursery's own end, would leave both out
+        # os._exit, which spares us the prefork server's own end, would leave both out
         with suppress(BaseException):
             threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads, as the end of Python does
         with suppress(BaseException):
@@ -299,15 +275,37 @@ def run_script(argv: list[str]) -> int:
     return 0
 
 
-def main(arguments: list[str]) -> None:
-    """Run a nursery: ``FD AGENT_PID DOOR MODULE...``, FD being its end of the socket to the agent.
+def traceback_of_script(error: BaseException) -> str:
+    """Give the traceback of what ended a script."""
+    return "".join(_without_us(traceback.TracebackException.from_exception(error), error).format())
 
-    DOOR is the folder in which the agent lets workers in: if the agent was killed, it is left to us.
+
+def _without_us(shown: traceback.TracebackException, error: BaseException) -> traceback.TracebackException:
+    for part, cause in ((shown.__cause__, error.__cause__), (shown.__context__, error.__context__)):
+        if part is not None and cause is not None:
+            _without_us(part, cause)
+    ours = [frame.filename == _RUNPY or frame.filename.startswith(_OURS) for frame in shown.stack]
+    # What breaks inside of us is shown as it is, unless it is said in words. If it breaks in runpy the script
+    # did not begin: it has a syntax error, or cannot be read
+    if ours and (not ours[-1] or isinstance(error, ElasticError) or shown.stack[-1].filename == _RUNPY):
+        kept = [frame for frame, hidden in zip(shown.stack, ours, strict=True) if not hidden]
+        shown.stack = traceback.StackSummary.from_list(kept)
+    return shown
+
+
+def main(arguments: list[str]) -> None:
+    """Run a prefork server: ``FD AGENT_PID SOCKET_FOLDER MODULE...``, FD being its end of the socket to the agent.
+
+    SOCKET_FOLDER is the folder in which the agent lets workers in: if the agent was killed, it is left to us.
     """
     agent_pid = int(arguments[1])
     die_with(agent_pid)  # while we import there are no workers, and no one reads the socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to answer
-    signals = _catch_signals()
+    signals, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # the numbers of all signals can be read there
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, *NOTICES):  # survive the signals of schedulers
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, lambda *_: None)
     adopt_orphans()
     agent = socket.socket(fileno=int(arguments[0]))
     # Checks for CUDA here must not start it: forks of a process that did cannot use it
@@ -321,24 +319,13 @@ def main(arguments: list[str]) -> None:
     gc.collect()
     gc.freeze()  # forks share the pages of all this, as long as the collector leaves it alone
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
-    agent.sendall(encode({"type": "warm", "missing": missing}) + b"\n")
+    agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
     try:
         PreforkServer(agent, signals).run()
     finally:
-        end_family()
+        end_descendants()
         if os.getppid() != agent_pid:
             shutil.rmtree(arguments[2], ignore_errors=True)
-
-
-def _catch_signals() -> int:
-    """Survive the signals of schedulers; return the descriptor from which the numbers of all signals can be read."""
-    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in NOTICES:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, lambda *_: None)
-    return read_end
 
 
 if __name__ == "__main__":

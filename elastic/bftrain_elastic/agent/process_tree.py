@@ -75,12 +75,6 @@ def state_of(pid: int) -> str:
     return stat.rpartition(b")")[2].split()[0].decode()
 
 
-def kill_session(leader: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to the process group that ``leader`` founded; it may be gone already."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
-
-
 def session_alive(leader: int) -> bool:
     """Return whether the process group that ``leader`` founded has any process."""
     try:
@@ -92,29 +86,20 @@ def session_alive(leader: int) -> bool:
     return True
 
 
-def kill_family() -> bool:
-    """Send SIGKILL to all our descendants, parents first; return whether there were any."""
-    alive = list(descendants(os.getpid()))
-    for pid in alive:
-        kill(pid)
-    return bool(alive)
-
-
-def end_family(patience_s: float = 5.0, exit_codes: dict[int, int] | None = None) -> bool:
+def end_descendants(patience_s: float = 5.0, exit_codes: dict[int, int] | None = None) -> bool:
     """Kill all our descendants and reap them; return whether all are gone.
 
     Orphans are among them if we adopt them. ``exit_codes`` receives the exit code of each process that was reaped.
     """
     deadline = time.monotonic() + patience_s
-    while kill_family():
-        _reap_all({} if exit_codes is None else exit_codes)
+    while alive := list(descendants(os.getpid())):  # parents first
+        for pid in alive:
+            kill(pid)
+        with suppress(ChildProcessError):
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if exit_codes is not None:
+                    exit_codes[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])
         if time.monotonic() > deadline:  # a process that hangs in the kernel cannot be killed
             return False
         time.sleep(0.001)
     return True
-
-
-def _reap_all(exit_codes: dict[int, int]) -> None:
-    with suppress(ChildProcessError):
-        while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
-            exit_codes[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])

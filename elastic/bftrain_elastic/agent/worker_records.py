@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bftrain_elastic.wire.messages import Message, encode, inner_of, text_of, whole_of
+from bftrain_elastic.wire.agent_messages import SpawnWorker
+from bftrain_elastic.wire.messages import Message, encode, whole_of
 
 _TAIL_BYTES: Final = 2048
 _NO_STEP: Final = -1
@@ -29,60 +29,38 @@ def out_of_memory_kills() -> int:
     return int(rest.split(b"\n", 1)[0]) if rest else 0
 
 
-@dataclass
 class WorkerRecord:
-    """A worker as its agent knows it."""
+    """A worker as its agent knows it, from the manager's ``order`` to start it on."""
 
-    name: str
-    task: str
-    slot: int
-    log: Path
-    log_start: int
-    finish_code: int | None = None
-    finish_file: str = ""
-    warm: bool = True
-    port: int = 0
-    pid: int = 0
-    order: Message | None = None  # to the nursery; nothing once it was sent
-    ordered_at: float = 0.0  # on the monotonic clock: when the nursery was last asked to start or kill it; 0: it did so
-    kill_at: float = 0.0  # on the monotonic clock; 0: not to be killed
-    condemned: bool = False  # SIGKILL was sent, or will be as soon as it is born
-    forgotten: bool = False  # its task was dropped: no manager will ask for its end
-    oom_kills: int = field(default_factory=out_of_memory_kills)  # when it was started
-    # What a manager has to know that did not see it happen
-    step: int = _NO_STEP  # the last one it spoke of
-    go: Message | None = None  # the last group that it was to form, or was started for
-    ready: Message | None = None  # what it said when it was ready, unless it was to form a group since
-    report: Message | None = None  # the last step that it reported
-    done: bool = False  # its training is over
-    finished: bool = False  # it said that its work is done
-    stopped: bool = False  # it said that it ends on request
-    asked_to_end: bool = False  # it ran when it got SIGTERM, so what it does then may follow from that
-    odd: bool = False  # it said what cannot be
+    def __init__(self, order: SpawnWorker, log_start: int = 0) -> None:
+        self.name, self.task, self.slot, self.warm = order.worker, order.task, order.slot, order.warm
+        self.finish_code, self.finish_file = order.finish_code, order.finish_file
+        self.log, self.log_start = Path(order.log), log_start
+        self.port = 0
+        self.pid = 0
+        self.order: SpawnWorker | None = None  # to the prefork server; nothing once it was sent
+        # On the monotonic clock: when the prefork server was last asked to start or kill it; 0: it did so
+        self.ordered_at = 0.0
+        self.kill_at = 0.0  # on the monotonic clock; 0: not to be killed
+        self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it is born
+        self.forgotten = False  # its task was dropped: no manager will ask for its end
+        self.oom_kills = out_of_memory_kills()  # when it was started
+        # What a manager has to know that did not see it happen
+        self.step = _NO_STEP  # the last one it spoke of
+        place = order.place  # of the last group that it was to form, or was started for
+        self.go = place and {name: whole_of(place, name) for name in ("generation", "rank", "workers")}
+        self.ready: Message | None = None  # what it said when it was ready, unless it was to form a group since
+        self.report: Message | None = None  # the last step that it reported
+        self.said: set[str] = set()  # of its end: "done": its training is over, "finished" with its work, or "stopped"
+        self.asked_to_end = False  # it ran when it got SIGTERM, so what it does then may follow from that
+        self.sent_invalid = False  # it said what cannot be
 
-    @classmethod
-    def of_order(cls, message: Message, log_start: int) -> WorkerRecord:
-        """Read the manager's order to start it."""
-        code = message.get("finish_code")
-        place = inner_of(message, "place") if message.get("place") else None
-        return cls(
-            name=text_of(message, "worker"),
-            task=text_of(message, "task"),
-            slot=whole_of(message, "slot"),
-            log=Path(text_of(message, "log")),
-            log_start=log_start,
-            finish_code=code if isinstance(code, int) else None,
-            finish_file=str(message.get("finish_file") or ""),
-            warm=bool(message.get("warm")),
-            go=place and {name: whole_of(place, name) for name in ("generation", "rank", "workers")},
-        )
-
-    def on_message(self, message: Message) -> None:
+    def record_order(self, message: Message) -> None:
         """Remember what was said to it."""
         if message.get("type") == "go":
             self.go, self.ready = {name: message[name] for name in ("generation", "rank", "workers")}, None
 
-    def said(self, words: Message) -> None:
+    def record_message(self, words: Message) -> None:
         """Remember what it said."""
         self.step = words.get("step", self.step)
         match words["type"]:
@@ -90,14 +68,10 @@ class WorkerRecord:
                 self.ready = words
             case "report":
                 self.report = words
-            case "done":
-                self.done = True
-            case "finished":
-                self.finished = True
-            case "stopped":
-                self.stopped = True
+            case "done" | "finished" | "stopped" as what:
+                self.said.add(what)
 
-    def known(self) -> Message:
+    def summary(self) -> Message:
         """Return what a new manager has to know of it."""
         return {
             "worker": self.name,
@@ -106,16 +80,16 @@ class WorkerRecord:
             "step": self.step,
             "go": self.go,
             "ready": self.ready,
-            "done": self.done,
+            "done": "done" in self.said,
             "report": self.report,
         }
 
     def ended(self, code: int) -> Message:
         """Return how it ended: its exit code, its last words, and what it said of its end."""
-        finished = self.finished or code == self.finish_code
-        finished = finished or (code == 0 and (self.done or self._finish_file_is_there()))
+        finished = "finished" in self.said or code == self.finish_code
+        finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
         # Without a handler it would not have ended with 0 after a SIGTERM
-        stopped = self.stopped or (code == 0 and self.asked_to_end)
+        stopped = "stopped" in self.said or (code == 0 and self.asked_to_end)
         return {"code": code, "tail": self._tail(code), "finished": finished, "stopped": stopped}
 
     def _finish_file_is_there(self) -> bool:
@@ -131,53 +105,41 @@ class WorkerRecord:
                 text = log.read().decode(errors="replace")
         except OSError:
             text = ""
-        if code == -signal.SIGKILL and not self.condemned and out_of_memory_kills() > self.oom_kills:
+        if code == -signal.SIGKILL and not self.kill_ordered and out_of_memory_kills() > self.oom_kills:
             text = f"{text.rstrip()}\n{_KILLED_BY_KERNEL}\n".lstrip()
         return text
-
-
-@dataclass
-class _EndedWorker:
-    worker: WorkerRecord
-    exit: Message
-    ended_at: float
 
 
 class EndedWorkers:
     """The ends of workers, kept for the next manager until one has them forgotten."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, _EndedWorker] = {}
+        self._ended: dict[str, tuple[WorkerRecord, Message, float]] = {}  # worker, how it ended, and when
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._ended
 
     def add(self, worker: WorkerRecord, exit_: Message) -> None:
         """Keep the end of a worker."""
-        self._ended[worker.name] = _EndedWorker(worker, exit_, time.monotonic())
+        self._ended[worker.name] = worker, exit_, time.monotonic()
         while len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
 
-    def forget(self, task: str, worker: str = "") -> None:
-        """Forget the end of one worker, or those of all workers of a task."""
-        self._drop(lambda one: one.task == task and (not worker or one.name == worker))
+    def forget(self, task: str, worker: str = "", slot: int | None = None) -> None:
+        """Forget the ends of all workers of a task, or of one of them, or of those on a slot."""
+        for name, (one, *_) in list(self._ended.items()):
+            if one.task == task and worker in {"", name} and slot in {None, one.slot}:
+                del self._ended[name]
 
-    def replace(self, task: str, slot: int) -> None:
-        """Forget the ends of workers of a task on a slot, on which another one is started."""
-        self._drop(lambda one: one.task == task and one.slot == slot)
-
-    def known(self) -> Iterator[Message]:
+    def summaries(self) -> Iterator[Message]:
         """Return what a new manager has to know; last words are left out where a message has no room for them."""
         room = _ENDED_BYTES
-        for one in reversed(list(self._ended.values())):
-            exit_ = {**one.exit, "ago_s": round(time.monotonic() - one.ended_at, 3)}
-            message = {**one.worker.known(), "exit": exit_}
+        for worker, exit_, ended_at in reversed(list(self._ended.values())):
+            known = {**exit_, "ago_s": round(time.monotonic() - ended_at, 3)}
+            message = {**worker.summary(), "exit": known}
             size = len(encode(message))
             if size > room:
-                exit_["tail"] = ""
+                known["tail"] = ""
             else:
                 room -= size
             yield message
-
-    def _drop(self, unwanted: Callable[[WorkerRecord], bool]) -> None:
-        self._ended = {name: one for name, one in self._ended.items() if not unwanted(one.worker)}

@@ -10,39 +10,65 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import Final, NoReturn, Protocol
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.manager.agent_connection import AgentConnection, RunningWorker
-from bftrain_elastic.manager.agent_listener import AgentListener
-from bftrain_elastic.manager.spawn_queue import HubListener, SpawnQueue, WaitingWorker
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.thread_calls import ThreadCalls
-from bftrain_elastic.manager.worker_registry import WorkerOwner, WorkerRegistry
-from bftrain_elastic.wire.messages import Message, inner_of, inners_of, number_of, text_of, whole_of
-from bftrain_elastic.wire.worker_messages import checked
+from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
+from bftrain_elastic.manager.task_lifecycles import TaskLifecycle, WorkerExit
+from bftrain_elastic.wire import agent_messages as wire
+from bftrain_elastic.wire.messages import Message, TypedMessage, checked, text_of, whole_of
 
-R = TypeVar("R")
-Tell = Callable[[Message], None]
+OnEvent = Callable[[Message], None]
 
 _TICK_S: Final = 0.1
 _HIDDEN: Final = "@"  # agents of such names are no nodes
 _KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose agent is gone
+_SILENCE_S: Final = 3.0  # without a sign of life, after which agents end workers that only the manager may keep
+_LIVES_S: Final = 3.0  # an agent that was heard so lately lives: no other is taken for its successor
+_ENDS: Final = 10_000  # of workers that are remembered
 
 
-class AgentHub:
+class HubListener(Protocol):
+    """A launcher: knows the lifecycles that events of agents and workers are for."""
+
+    def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
+        """Let the lifecycle of a task know of an event of one of its workers."""
+
+    def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
+        """Let the lifecycles of tasks that hold a node, or with ``leaves`` have workers there, know of an event."""
+
+    def adopt(self, task: str, node: str, left: Message) -> bool:
+        """Return whether a worker of an earlier manager is taken over, or its end is of use."""
+
+    def tick(self, now: float) -> None:
+        """Look at the clock, ten times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOwner:
+    """The launcher that started a worker, and for what."""
+
+    listener: HubListener
+    task: str
+    node: str
+
+
+class AgentHub(ThreadCalls):
     """Talks to all agents. ``tell`` is called from the hub's thread; ``address`` is where agents find it.
 
     With ``closed`` no agent is let in before :meth:`open`: a manager that was restarted first says which tasks are to
     hold which nodes, so that workers that went on without it are known when their agents come back. ``epoch`` counts
     the starts of the manager: agents refuse one that is older than another that they obeyed. ``settle_s`` is how long
-    a preemption may take to reach all processes of a node.
+    a preemption may take to reach all processes of a node; ``keep_s`` is that of :class:`Welcome`: with it,
+    :meth:`beat` has to be called each second.
     """
 
     def __init__(
         self,
-        tell: Tell,
+        emit: OnEvent,
         secret: bytes,
         *,
         bind: str = "127.0.0.1",
@@ -50,20 +76,24 @@ class AgentHub:
         closed: bool = False,
         epoch: int = 1,
         settle_s: float = 0.5,
+        keep_s: float | None = None,
     ) -> None:
+        super().__init__()
         self.epoch = epoch
         self.settle_s = settle_s
-        self._tell = tell
+        self._keep_s, self._silence_s = keep_s, None if keep_s is None else _SILENCE_S
+        self._on_event = emit
         self._selector = selectors.DefaultSelector()
         self._agent_listener = AgentListener(
-            self._selector, secret, (bind, port), on_message=self._heard, on_lost=self._lost
+            self._selector, secret, (bind, port), on_message=self._on_message, on_lost=self._lost
         )
         self.address = self._agent_listener.address
         self._agents: dict[str, AgentConnection] = {}
         self._listeners: list[HubListener] = []
-        self._workers = WorkerRegistry(epoch)
-        self._waiting = SpawnQueue()
-        self._calls = ThreadCalls()
+        self._owners: dict[str, WorkerOwner] = {}  # of workers that have not ended
+        self._ends: dict[str, bool] = {}  # worker that ended -> whether its agent said so
+        self._names = 0  # how many were given
+        self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._ending = False
         self._abandoned = False
         self._holding = False  # no worker is started
@@ -86,13 +116,10 @@ class AgentHub:
         """Start the workers that were held back, and others at once."""
         self.call(lambda: self._hold(holding=False))
 
-    def call(self, function: Callable[[], object]) -> None:
-        """Let the hub's thread call ``function`` soon."""
-        self._calls.add(function)
-
-    def ask(self, function: Callable[[], R], timeout_s: float = 60.0) -> R:
-        """Let the hub's thread call ``function``, and give what it gives. Not from the hub's own thread."""
-        return self._calls.ask(function, timeout_s)
+    def beat(self) -> None:
+        """Send agents a sign of life: by the caller, since this thread would go on beside a daemon that hangs."""
+        if self._silence_s is not None:
+            self.call(self._beat)
 
     def nodes(self) -> dict[str, int]:
         """Give the registered nodes, and how many workers each takes."""
@@ -104,14 +131,14 @@ class AgentHub:
 
     def abandon(self) -> None:
         """End without a message, as if this process had been killed."""
-        self._finish(self._fall_silent)
+        self._finish(self._abandon)
 
     def _finish(self, end: Callable[[], None]) -> None:
         if self._thread.is_alive():
             self.call(end)
             self._thread.join(10.0)
         if not self._thread.is_alive():  # not before: a call wakes the thread by writing to it
-            self._calls.close()
+            self.close_calls()
 
     # -- for launchers, in the hub's thread
 
@@ -119,10 +146,10 @@ class AgentHub:
         """Tell ``listener`` what happens from now on."""
         self._listeners.append(listener)
         for node in self._agents:
-            listener.node_up(node)
+            listener.tell_node(node, methodcaller("node_up", node))
 
     def detach(self, listener: HubListener) -> None:
-        """Tell ``listener`` no more."""
+        """Tell ``listener`` nothing any more."""
         self._listeners.remove(listener)
 
     def agent(self, node: str) -> AgentConnection | None:
@@ -131,90 +158,86 @@ class AgentHub:
 
     def new_name(self, task: str, node: str, slot: int) -> str:
         """Give a name that no worker has or had."""
-        return self._workers.new_name(task, node, slot)
+        self._names += 1
+        return f"{task}/{node}/{slot}/{self.epoch}-{self._names}"
 
-    def spawn(self, listener: HubListener, node: str, task: str, message: Message) -> None:
+    def spawn(self, listener: HubListener, node: str, order: wire.SpawnWorker) -> None:
         """Start a worker as soon as no other task is left on its node."""
-        self._workers.add(message["worker"], WorkerOwner(listener, task, node))
-        self._waiting.add(WaitingWorker(node, task, message))
+        self._owners[order.worker] = WorkerOwner(listener, order.task, node)
+        self._waiting[order.worker] = order
         self._start_waiting()
 
-    def say(self, worker: str, message: Message) -> None:
+    def send(self, worker: str, message: Message) -> None:
         """Send a worker a message, if it is there."""
-        agent = self._agent_of(worker)
-        if agent is not None:
-            agent.say({"type": "tell", "worker": worker, "message": message})
+        self._send_agent_of(worker, wire.MessageToWorker(worker, message))
 
     def inspect(self, worker: str) -> None:
         """Have a worker's stacks written into its log; the listener receives the state of its process."""
-        agent = self._agent_of(worker)
-        if agent is not None:
-            agent.say({"type": "inspect", "worker": worker})
+        self._send_agent_of(worker, wire.InspectWorker(worker))
 
     def stop(self, worker: str, grace_s: float) -> None:
         """Stop a worker; one that has not been started yet never will."""
-        if self._waiting.remove(lambda one: one.name == worker):
-            self.call(lambda: self._ended(worker, _KILLED))  # later: its course is in the midst of something
-            return
-        agent = self._agent_of(worker)
-        if agent is not None:
-            agent.say({"type": "stop", "worker": worker, "grace_s": grace_s})
+        if self._waiting.pop(worker, None) is not None:
+            self.call(lambda: self._ended(worker, _KILLED))  # later: its lifecycle is in the midst of something
+        else:
+            self._send_agent_of(worker, wire.StopWorker(worker, grace_s))
 
     def clear(self, nodes: frozenset[str]) -> None:
         """Kill all workers on these nodes now, also those of other managers."""
-        for worker in self._waiting.on(nodes):
+        for worker in self._take_waiting(nodes):
             self._ended(worker, _KILLED)
         for node in nodes:
             agent = self._agents.get(node)
             if agent is not None and agent.workers:
-                agent.say({"type": "clear"})
+                agent.send(wire.ClearNode())
 
-    def forget(self, task: str) -> None:
-        """Let agents forget how the workers of a task ended: no manager will ask for it."""
-        self._workers.forget(task)
-        for agent in self._agents.values():
-            agent.say({"type": "forget", "task": task})
-
-    def kill_task(self, listener: HubListener, task: str) -> None:
-        """Kill all workers of a task."""
-        for worker, owner in self._workers.of(listener):
+    def drop_task(self, listener: HubListener, task: str) -> None:
+        """Kill all workers of a task, and let agents forget how they ended: no manager will ask for it."""
+        for worker, owner in self._workers_of(listener):
             if owner.task == task:
                 self.stop(worker, 0.0)
+        self._ends = {worker: said for worker, said in self._ends.items() if not worker.startswith(f"{task}/")}
+        for agent in self._agents.values():
+            agent.send(wire.ForgetWorkers(task))
 
     def busy(self, listener: HubListener) -> bool:
-        """Tell whether any worker that ``listener`` started is left."""
-        return any(True for _ in self._workers.of(listener))
+        """Return whether any worker that ``listener`` started is left."""
+        return any(True for _ in self._workers_of(listener))
 
     def nodes_with(self, listener: HubListener, task: str) -> frozenset[str]:
         """Give the nodes on which workers of a task are, or are about to be."""
-        return frozenset(owner.node for _, owner in self._workers.of(listener) if owner.task == task)
+        return frozenset(owner.node for _, owner in self._workers_of(listener) if owner.task == task)
 
-    def tell(self, event: Message) -> None:
+    def emit(self, event: Message) -> None:
         """Send to the manager; an error there must not end the hub, on which all tasks depend."""
         now = time.time()
         if event.get("type") == "report":  # whose t is from the clock of another machine
-            event = {"heard": now, **event}
+            event = {"received_at": now, **event}
         try:
-            self._tell({"t": now, **event})
+            self._on_event({"t": now, **event})
         except Exception:  # noqa: BLE001 - it is not ours
             traceback.print_exc()
 
-    # -- the loop
-
     def _run(self) -> None:
-        self._selector.register(self._calls.descriptor, selectors.EVENT_READ, lambda _: self._calls.calm())
+        self._selector.register(self.descriptor, selectors.EVENT_READ, lambda _: self.drain())
         next_tick = time.monotonic()
         while not (self._abandoned or (self._ending and not self._agents)):
             for key, events in self._selector.select(max(0.0, next_tick - time.monotonic())):
                 key.data(events)
-            self._calls.run()
+            self.make_calls()
             now = time.monotonic()
             if now >= next_tick:
                 next_tick = now + _TICK_S
-                self._on_tick(now)
+                self._agent_listener.tick(now)
+                for listener in list(self._listeners):
+                    listener.tick(now)
         self._agent_listener.end_all()
         self._selector.close()
         self._agent_listener.close()
+
+    def _beat(self) -> None:
+        for agent in self._agents.values():
+            agent.send(wire.Alive())
 
     def _hold(self, *, holding: bool) -> None:
         self._holding = holding
@@ -223,147 +246,180 @@ class AgentHub:
     def _end(self) -> None:
         self._ending = True
         for agent in self._agents.values():
-            agent.say({"type": "bye"})
+            agent.send(wire.Goodbye())
 
-    def _fall_silent(self) -> None:
-        self._abandoned, self._tell = True, lambda _: None
+    def _abandon(self) -> None:
+        self._abandoned, self._on_event = True, lambda _: None
         self._listeners.clear()
-        self._workers.clear()
+        self._owners.clear()
+        self._waiting.clear()
 
-    def _on_tick(self, now: float) -> None:
-        self._agent_listener.tick(now)
-        for listener in list(self._listeners):
-            listener.tick(now)
-
-    # -- agents
-
-    def _heard(self, agent: AgentConnection, message: Message) -> None:
+    def _on_message(self, agent: AgentConnection, plain: Message) -> None:
+        message = wire.FROM_AGENT.read(plain)
         if not agent.node:
+            if not isinstance(message, wire.RegisterAgent):
+                raise BadMessage("an agent registers first")
             self._register(agent, message)
             return
-        match message.get("type"):
-            case "said" | "odd" | "spawned" | "inspected" | "exited":
-                self._heard_of(agent, text_of(message, "worker"), message)
-            case "warm" if agent.node[0] != _HIDDEN:
-                self.tell({"type": "warm", "node": agent.node})
-            case "notice":
-                self._take_notice(agent, number_of(message, "grace_s"))
-            case "leaving":
-                reason = text_of(message, "reason")
+        match message:
+            case wire.MessageFromWorker() | wire.InvalidWorkerMessage() | wire.WorkerSpawned() | wire.WorkerInspected():
+                if (owner := self._owners.get(message.worker)) is not None:
+                    self._forward(owner, message)
+            case wire.WorkerExited():
+                exit_ = WorkerExit(message.code, message.tail, message.finished, message.stopped)
+                if agent.workers.pop(message.worker, None) is not None:
+                    self._ended(message.worker, exit_, said=True)
+                self._start_waiting()
+            case wire.AgentWarm():
+                self._emit_of_node({"type": "warm", "node": agent.node})
+            case wire.PreemptionNotice(grace_s=grace_s):
+                agent.noticed = True
+                self._emit_of_node({"type": "notice", "node": agent.node, "grace_s": grace_s})
+                self._tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
+            case wire.AgentLeaving(reason=reason):
                 agent.noticed |= reason == signal.SIGTERM.name
                 agent.end(f"it left: {reason}")
-            case _:  # alive, and what later versions may say
+            case _:  # alive, and what later versions may send
                 pass
 
-    def _heard_of(self, agent: AgentConnection, worker: str, message: Message) -> None:
-        if message["type"] == "exited":
-            exit_ = WorkerExit.read(message)
-            if agent.workers.pop(worker, None) is not None:
-                self._ended(worker, exit_, said=True)
-            self._start_waiting()
-        elif (owner := self._workers.owner(worker)) is not None:
-            self._hand_on(owner.listener, owner.task, worker, message)
-
-    def _hand_on(self, listener: HubListener, task: str, worker: str, message: Message) -> None:
-        match message["type"]:
-            case "said":
+    def _forward(self, owner: WorkerOwner, message: TypedMessage) -> None:
+        tell = owner.listener.tell_task
+        match message:
+            case wire.MessageFromWorker(worker=worker, message=said):
                 try:
-                    words = checked(inner_of(message, "message"))
+                    words = checked(said)
                 except BadMessage as error:
-                    self._note(task, worker, error.what)
+                    self._forward(owner, wire.InvalidWorkerMessage(worker, error.what))
                 else:
                     if words is not None:
-                        listener.said(task, worker, words)
-            case "odd":
-                self._note(task, worker, text_of(message, "text"))
-            case "spawned":
-                listener.spawned(task, worker, whole_of(message, "port"))
-            case "inspected":
-                listener.inspected(task, worker, text_of(message, "state"))
+                        tell(owner.task, lambda lifecycle: lifecycle.on_worker_message(worker, words))
+            case wire.InvalidWorkerMessage(worker=worker, text=text):
+                self.emit({"type": "note", "task": owner.task, "text": f"{worker}: {text}"})
+            case wire.WorkerSpawned(worker=worker, port=port):
+                tell(owner.task, lambda lifecycle: lifecycle.spawned(worker, port))
+            case wire.WorkerInspected(worker=worker, state=state):
+                tell(owner.task, lambda lifecycle: lifecycle.inspected(worker, state))
 
-    def _note(self, task: str, worker: str, text: str) -> None:
-        self.tell({"type": "note", "task": task, "text": f"{worker}: {text}"})
-
-    def _take_notice(self, agent: AgentConnection, grace_s: float) -> None:
-        agent.noticed = True
-        if agent.node[0] != _HIDDEN:
-            self.tell({"type": "notice", "node": agent.node, "grace_s": grace_s})
+    def _tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
         for listener in list(self._listeners):
-            listener.notice(agent.node, grace_s)
+            listener.tell_node(node, tell, leaves=leaves)
 
-    def _register(self, agent: AgentConnection, message: Message) -> None:
-        if message.get("type") != "register":
-            raise BadMessage("an agent registers first")
-        node, slots = text_of(message, "node"), whole_of(message, "slots")
+    def _emit_of_node(self, event: Message) -> None:
+        if event["node"][0] != _HIDDEN:
+            self.emit(event)
+
+    def _register(self, agent: AgentConnection, message: wire.RegisterAgent) -> None:
+        node, slots = message.node, message.slots
         if not node or slots < 1:
             raise BadMessage("an agent has a name and at least one slot")
-        if "epoch" in message and whole_of(message, "epoch") > self.epoch:
-            agent.say({"type": "welcome", "epoch": self.epoch})  # so it knows why
+        if message.epoch > self.epoch:
+            agent.send(wire.Welcome(self.epoch))  # so it knows why
             raise BadMessage("it obeys a newer manager")
+        identity = (message.pid, message.instance)
         older = self._agents.get(node)
         if older is not None:
-            older.end("another agent of this name came")
-        agent.node, agent.slots, agent.address = node, slots, text_of(message, "address")
+            if older.identity != identity and time.monotonic() - older.heard_at < _LIVES_S:
+                self._refuse(agent, message, older)
+            older.end("its agent connected again, or another one of this name came")
+        agent.identity = identity
+        agent.node, agent.slots, agent.address = node, slots, message.address
         self._agents[node] = agent
-        agent.say({"type": "welcome", "epoch": self.epoch})
-        for left in inners_of(message, "workers"):
+        agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s))
+        for left in message.workers:
             self._adopt(agent, left)
-        for left in inners_of(message, "ended"):
-            self._hear_of_end(agent, left)
+        for left in message.ended:
+            self._on_earlier_exit(agent, left)
         if self._ending:
-            agent.say({"type": "bye"})
-        if node[0] != _HIDDEN:
-            self.tell({"type": "registered", "node": node, "slots": slots, "pid": whole_of(message, "pid")})
-        for listener in list(self._listeners):
-            listener.node_up(node)
+            agent.send(wire.Goodbye())
+        self._emit_of_node({"type": "registered", "node": node, "slots": slots, "pid": message.pid})
+        self._tell_node(node, lambda lifecycle: lifecycle.node_up(node))
         self._start_waiting()
+
+    def _refuse(self, agent: AgentConnection, message: wire.RegisterAgent, older: AgentConnection) -> NoReturn:
+        """Send a second agent of a node away: two would push each other out for ever."""
+        reason = (
+            f"another agent is on node '{message.node}', process {older.identity[0]}; process {message.pid} is to end"
+        )
+        agent.send(wire.AgentRefused(reason))
+        self._emit_of_node({"type": "refused", "node": message.node, "reason": reason})
+        raise BadMessage(reason)
+
+    def _read_left(self, left: Message) -> tuple[str, str, int]:
+        """Read name, task and slot of a worker that an agent has or had; no other will get its name."""
+        worker = text_of(left, "worker")
+        epoch, _, number = worker.rpartition("/")[2].partition("-")
+        if epoch == str(self.epoch) and number.isdecimal():
+            self._names = max(self._names, int(number))
+        return worker, text_of(left, "task"), whole_of(left, "slot")
 
     def _adopt(self, agent: AgentConnection, left: Message) -> None:
         """Find a worker that was started for a manager, or a connection, that is no more its task; or end it."""
-        worker, task, slot = self._workers.read(left)
+        worker, task, slot = self._read_left(left)
         for listener in self._listeners:
             agent.workers[worker] = RunningWorker(task, slot)
-            self._workers.add(worker, WorkerOwner(listener, task, agent.node))
+            self._owners[worker] = WorkerOwner(listener, task, agent.node)
             if listener.adopt(task, agent.node, left):
                 return
-            self._workers.remove(worker)
+            self._owners.pop(worker, None)
         agent.workers[worker] = RunningWorker(None, slot)  # so nothing else starts there before it is gone
-        agent.say({"type": "forget", "task": task, "worker": worker})
-        agent.say({"type": "stop", "worker": worker, "grace_s": 0.0})
+        agent.send(wire.ForgetWorkers(task, worker))
+        agent.send(wire.StopWorker(worker))
 
-    def _hear_of_end(self, agent: AgentConnection, left: Message) -> None:
+    def _on_earlier_exit(self, agent: AgentConnection, left: Message) -> None:
         """Report a worker that ended without a manager, once; its agent forgets it if no launcher can use that.
 
         An end that was reported already is kept by the agent, for the manager after this one.
         """
-        worker, task, _ = self._workers.read(left)
-        if self._workers.end_is_known(worker):
+        worker, task, _ = self._read_left(left)
+        if self._ends.get(worker):
             return
-        self._workers.remember_end(worker, said=True)
+        self._remember_end(worker, said=True)
         if not any(listener.adopt(task, agent.node, left) for listener in self._listeners):
-            agent.say({"type": "forget", "task": task, "worker": worker})
+            agent.send(wire.ForgetWorkers(task, worker))
 
     def _lost(self, agent: AgentConnection, reason: str) -> None:
-        if not agent.node or self._agents.get(agent.node) is not agent:
+        node = agent.node
+        if not node or self._agents.get(node) is not agent:
             return
-        del self._agents[agent.node]
-        for worker in [*agent.workers, *self._waiting.on({agent.node})]:
+        del self._agents[node]
+        for worker in [*agent.workers, *self._take_waiting({node})]:
             self._ended(worker, _KILLED)
-        if agent.node[0] != _HIDDEN:
-            self.tell({"type": "gone", "node": agent.node, "reason": reason, "noticed": agent.noticed})
-        for listener in list(self._listeners):
-            listener.node_gone(agent.node)
+        self._emit_of_node({"type": "gone", "node": node, "reason": reason, "noticed": agent.noticed})
+        self._tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
+
+    def _workers_of(self, listener: HubListener) -> Iterator[tuple[str, WorkerOwner]]:
+        """Return the workers of one launcher; they may end meanwhile."""
+        return ((worker, owner) for worker, owner in list(self._owners.items()) if owner.listener is listener)
 
     def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
-        self._workers.ended(worker, exit_, said=said)
+        """Tell the owner that a worker has ended: its agent ``said`` so, or is gone."""
+        self._remember_end(worker, said=said)
+        owner = self._owners.pop(worker, None)
+        if owner is not None:
+            owner.listener.tell_task(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
 
-    def _agent_of(self, worker: str) -> AgentConnection | None:
-        owner = self._workers.owner(worker)
-        return self._agents.get(owner.node) if owner is not None else None
+    def _remember_end(self, worker: str, *, said: bool) -> None:
+        self._ends[worker] = said
+        while len(self._ends) > _ENDS:
+            del self._ends[next(iter(self._ends))]
+
+    def _send_agent_of(self, worker: str, message: TypedMessage) -> None:
+        owner = self._owners.get(worker)
+        if owner is not None and owner.node in self._agents:
+            self._agents[owner.node].send(message)
+
+    def _take_waiting(self, nodes: Collection[str]) -> list[str]:
+        """Let no worker wait any more for one of these nodes; return their names."""
+        taken = [worker for worker in self._waiting if self._owners[worker].node in nodes]
+        for worker in taken:
+            del self._waiting[worker]
+        return taken
 
     def _start_waiting(self) -> None:
-        if self._holding:
-            return
-        for agent, waiting in self._waiting.ready(self._agents):
-            agent.workers[waiting.name] = RunningWorker(waiting.task, waiting.message["slot"])
-            agent.say(waiting.message)
+        """Start workers whose node has room: other tasks end there first, and what ran on their slot."""
+        for worker, order in () if self._holding else list(self._waiting.items()):
+            agent = self._agents.get(self._owners[worker].node)
+            if agent is not None and agent.has_room(order):
+                del self._waiting[worker]
+                agent.workers[worker] = RunningWorker(order.task, order.slot)
+                agent.send(order)

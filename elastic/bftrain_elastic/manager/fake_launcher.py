@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
-from bftrain_elastic.manager.agent_hub import Tell
+from bftrain_elastic.manager.agent_hub import OnEvent
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED
 from bftrain_elastic.wire.messages import Message
@@ -34,7 +34,6 @@ class _Task:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Those that it runs on."""
         return self.held[: self.limit]
 
 
@@ -43,8 +42,8 @@ class FakeLauncher:
 
     name = "fake"
 
-    def __init__(self, tell: Tell, *, step_s: float = 0.01) -> None:
-        self._tell = tell
+    def __init__(self, emit: OnEvent, *, step_s: float = 0.01) -> None:
+        self._tell = emit
         self._step_s = step_s
         self._tasks: dict[str, _Task] = {}
         self._lock = threading.RLock()  # a receiver of messages may call back
@@ -103,23 +102,23 @@ class FakeLauncher:
 
     def _changed(self, name: str, task: _Task, held: tuple[str, ...]) -> None:
         if not held:
-            self._say(name, {"type": "starting", "nodes": list(task.nodes)})
+            self._emit(name, {"type": "starting", "nodes": list(task.nodes)})
         left = [node for node in held if node not in task.nodes]
         if left:
-            self._say(name, {"type": "vacated", "nodes": left})
+            self._emit(name, {"type": "vacated", "nodes": left})
         if not task.nodes:
-            self._say(name, {"type": "on_disk", "step": task.step})
-            self._say(name, {"type": "paused", "step": task.step})
+            self._emit(name, {"type": "on_disk", "step": task.step})
+            self._emit(name, {"type": "paused", "step": task.step})
         elif task.fails:
             for _ in range(ALLOWED - 1):
-                self._say(name, {"type": "note", "text": "it ended with 1; it is started again"})
+                self._emit(name, {"type": "note", "text": "it ended with 1; it is started again"})
             task.held = ()
-            self._say(name, {"type": "failed", "reason": "it ended with 1\nValueError: as it was asked to"})
+            self._emit(name, {"type": "failed", "reason": "it ended with 1\nValueError: as it was asked to"})
         elif not task.over:
             task.generation += 1
             task.next_at = time.monotonic() + self._step_s / len(task.nodes)
             message = {"type": "confirmed", "generation": task.generation, "size": len(task.nodes)}
-            self._say(name, {**message, "nodes": list(task.nodes), "step": task.step})
+            self._emit(name, {**message, "nodes": list(task.nodes), "step": task.step})
 
     def _run(self) -> None:
         while not self._ending.wait(self._step_s / 4):
@@ -132,14 +131,14 @@ class FakeLauncher:
         task.step += 1
         task.next_at += self._step_s / len(task.nodes)
         done = {"step": task.step, "size": len(task.nodes), "samples": SAMPLES, "loss": 1.0 / task.step}
-        self._say(name, {"type": "report", **done, "total": SAMPLES * task.step, "since": 0, "nan": False})
-        self._say(name, {"type": "in_memory" if len(task.nodes) > 1 else "on_disk", "step": task.step})
+        self._emit(name, {"type": "report", **done, "total": SAMPLES * task.step, "since": 0, "nan": False})
+        self._emit(name, {"type": "in_memory" if len(task.nodes) > 1 else "on_disk", "step": task.step})
         if task.steps is not None and task.step >= task.steps:
             task.over = True
-            self._say(name, {"type": "vacated", "nodes": list(task.nodes)})
-            self._say(name, {"type": "done", "step": task.step, "finished": True})
+            self._emit(name, {"type": "vacated", "nodes": list(task.nodes)})
+            self._emit(name, {"type": "done", "step": task.step, "finished": True})
 
-    def _say(self, task: str, message: Message) -> None:
+    def _emit(self, task: str, message: Message) -> None:
         self._tell({"t": time.time(), "task": task, **message})
 
 

@@ -44,10 +44,9 @@ class LauncherJob:
             raise BadJob("names no folder for commits and logs", where="folder")
         if not all(isinstance(one, str) for pair in self.env.items() for one in pair):
             raise BadJob("must map names to strings", where="env")
-        if self.stop_grace_s < 0:
-            raise BadJob("must not be negative", where="stop_grace_s")
-        if self.workers_per_node < 0:
-            raise BadJob("must not be negative", where="workers_per_node")
+        for name in ("stop_grace_s", "workers_per_node", "stall_limit_s"):
+            if getattr(self, name) < 0:
+                raise BadJob("must not be negative", where=name)
         if self.finish_code is not None and (
             not 1 <= self.finish_code <= _LARGEST_EXIT_CODE or self.finish_code == os.EX_TEMPFAIL
         ):
@@ -56,8 +55,6 @@ class LauncherJob:
                 where="finish_code",
                 fix="preempted programs end with 0 too, and shells use the codes above",
             )
-        if self.stall_limit_s < 0:
-            raise BadJob("must not be negative", where="stall_limit_s")
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> LauncherJob:

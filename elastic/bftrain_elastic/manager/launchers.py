@@ -1,26 +1,24 @@
-"""Launchers that stand on agents: a course for every task, and actions turned into the nodes each one wants."""
+"""Launchers that run tasks on agents: one lifecycle a task, and actions turned into the nodes that each task holds."""
 
 from __future__ import annotations
 
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import availability
-from bftrain_elastic.manager.agent_hub import AgentHub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, HubListener, OnEvent
 from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.fake_launcher import FakeLauncher
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_context import HubTaskContext
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, MakeCourse, TaskLifecycle, WorkerExit
-from bftrain_elastic.manager.task_lifecycles.horovod import HorovodLifecycle
-from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
-from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
+from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, MakeLifecycle, TaskLifecycle
+from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle, TorchrunLifecycle
+from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
@@ -28,19 +26,19 @@ _CLOSING_S: Final = 30.0
 
 
 class AgentLauncher:
-    """A launcher whose tasks run on a hub's agents; ``make_course`` says how.
+    """A launcher whose tasks run on a hub's agents; ``make_lifecycle`` says how.
 
     Messages go to the hub's ``tell``.
     """
 
-    def __init__(self, name: str, make_course: MakeCourse, hub: AgentHub) -> None:
+    def __init__(self, name: str, make_lifecycle: MakeLifecycle, hub: AgentHub) -> None:
         self.name = name
-        self._make = make_course
+        self._make_lifecycle = make_lifecycle
         self._hub = hub
         self._names: set[str] = set()  # as its callers know it; the rest belongs to the hub's thread
         self._jobs: dict[str, LauncherJob] = {}
-        self._courses: dict[str, TaskLifecycle] = {}
-        self._wants: dict[str, tuple[str, ...]] = {}  # the nodes that a task is to hold
+        self._lifecycles: dict[str, TaskLifecycle] = {}
+        self._held: dict[str, tuple[str, ...]] = {}  # the nodes that a task is to hold
         self._limits: dict[str, int] = {}  # on how many of them it is to run, if not on all
         hub.ask(lambda: hub.attach(self))
 
@@ -49,12 +47,12 @@ class AgentLauncher:
     def add(self, task: str, job: Mapping[str, Any] | LauncherJob) -> None:
         """Know what to run for ``task``."""
         what = job if isinstance(job, LauncherJob) else LauncherJob.read(job)
-        course = self._course(task, what)
+        lifecycle = self._new_lifecycle(task, what)
         Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; others may come meanwhile
         if task in self._names:
             raise BadJob("is there already", where=f"task '{task}'")
         self._names.add(task)
-        self._hub.call(lambda: self._add(task, what, course))
+        self._hub.call(lambda: self._add(task, what, lifecycle))
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """Carry out actions, given in their JSON form; returns at once."""
@@ -80,11 +78,13 @@ class AgentLauncher:
 
     # -- in the hub's thread
 
-    def _course(self, task: str, job: LauncherJob) -> TaskLifecycle:
-        return self._make(task, job, HubTaskContext(self._hub, self, task, {"cwd": job.cwd, "logs": str(job.logs)}))
+    def _new_lifecycle(self, task: str, job: LauncherJob) -> TaskLifecycle:
+        return self._make_lifecycle(
+            task, job, HubTaskContext(self._hub, self, task, {"cwd": job.cwd, "logs": str(job.logs)})
+        )
 
-    def _add(self, task: str, job: LauncherJob, course: TaskLifecycle) -> None:
-        self._jobs[task], self._courses[task], self._wants[task] = job, course, ()
+    def _add(self, task: str, job: LauncherJob, lifecycle: TaskLifecycle) -> None:
+        self._jobs[task], self._lifecycles[task], self._held[task] = job, lifecycle, ()
 
     def _apply(self, actions: list[Mapping[str, Any]]) -> None:
         now: set[str] = set()
@@ -92,123 +92,93 @@ class AgentLauncher:
         for action in actions:
             nodes, task = tuple(action["nodes"]), action.get("task", "")
             match action["action"]:
-                case "start" | "grow" if task not in self._wants:
+                case "start" | "grow" if task not in self._held:
                     reason = f"the {self.name} launcher does not know what to run for it"
-                    self._hub.tell({"type": "failed", "task": task, "reason": reason})
+                    self._hub.emit({"type": "failed", "task": task, "reason": reason})
                 case "start" | "grow":
-                    before.setdefault(task, self._wants[task])
-                    self._wants[task] += tuple(node for node in nodes if node not in self._wants[task])
-                case "shrink" | "stop" if task in self._wants:
-                    before.setdefault(task, self._wants[task])
-                    self._leave(task, nodes)
+                    before.setdefault(task, self._held[task])
+                    self._held[task] += tuple(node for node in nodes if node not in self._held[task])
+                case "shrink" | "stop" if task in self._held:
+                    before.setdefault(task, self._held[task])
+                    self._remove_nodes(task, nodes)
                     now |= set(nodes) if action.get("cause") in _AT_ONCE else set()
                 case "release":
                     now |= set(nodes)
-                    for holder, held in self._wants.items():
+                    for holder, held in self._held.items():
                         if set(held) & set(nodes):
                             before.setdefault(holder, held)
-                            self._leave(holder, nodes)
+                            self._remove_nodes(holder, nodes)
         for task, held in before.items():
-            if self._wants[task] and not held:
-                self._hub.tell({"type": "starting", "task": task, "nodes": list(self._wants[task])})
-            self._want(task, frozenset(now))
-            self._tell_empty(task, set(held) - set(self._wants[task]) - now)
-        self._hub.clear(frozenset(now - {node for wanted in self._wants.values() for node in wanted}))
+            if self._held[task] and not held:
+                self._hub.emit({"type": "starting", "task": task, "nodes": list(self._held[task])})
+            self._update_nodes(task, frozenset(now))
+            self._report_vacated(task, set(held) - set(self._held[task]) - now)
+        self._hub.clear(frozenset(now - {node for wanted in self._held.values() for node in wanted}))
 
-    def _tell_empty(self, task: str, left: set[str]) -> None:
-        """Tell at once of nodes that a task left and where it has no worker, so that no course hears of its end."""
-        empty = left - self._hub.nodes_with(self, task) if left else left
-        if empty:
-            self._hub.tell({"type": "vacated", "task": task, "nodes": sorted(empty)})
+    def _report_vacated(self, task: str, left: set[str]) -> None:
+        """Report nodes that a task left and where it has no worker: no lifecycle will see a worker of them end."""
+        if empty := left - self._hub.nodes_with(self, task) if left else left:
+            self._hub.emit({"type": "vacated", "task": task, "nodes": sorted(empty)})
 
-    def _leave(self, task: str, nodes: tuple[str, ...]) -> None:
-        self._wants[task] = tuple(node for node in self._wants[task] if node not in nodes)
+    def _remove_nodes(self, task: str, nodes: tuple[str, ...]) -> None:
+        self._held[task] = tuple(node for node in self._held[task] if node not in nodes)
 
     def _narrow(self, task: str, size: int | None) -> None:
-        if task in self._wants:
+        if task in self._held:
             self._limits.pop(task, None)
             if size is not None:
                 self._limits[task] = max(1, size)
-            self._want(task, frozenset())
+            self._update_nodes(task, frozenset())
 
-    def _want(self, task: str, now: frozenset[str]) -> None:
-        wanted = self._wants[task]
+    def _update_nodes(self, task: str, now: frozenset[str]) -> None:
+        wanted = self._held[task]
         running = wanted[: self._limits.get(task, len(wanted))]
-        self._with(task, lambda course: course.want(running, at_once=now - set(wanted)))
+        self.tell_task(task, lambda lifecycle: lifecycle.set_nodes(running, at_once=now - set(wanted)))
 
     def _drop(self, task: str) -> None:
-        for known in (self._jobs, self._courses, self._wants, self._limits):
+        for known in (self._jobs, self._lifecycles, self._held, self._limits):
             known.pop(task, None)
-        self._hub.kill_task(self, task)
-        self._hub.forget(task)
+        self._hub.drop_task(self, task)
 
-    def _with(self, task: str, do: Callable[[TaskLifecycle], object]) -> object:
-        """Let a task's course do something. One that goes wrong fails its own task, and no other.
+    def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
+        """Call a task's lifecycle. One that raises fails its own task, and no other.
 
         The next start of the task makes a new one.
         """
-        course = self._courses.get(task)
+        lifecycle = self._lifecycles.get(task)
         try:
-            return course is not None and do(course)
+            return lifecycle is not None and tell(lifecycle)
         except Exception as error:  # noqa: BLE001 - a launcher of others may do anything
             traceback.print_exc()
             job = self._jobs[task]
             self._drop(task)
-            self._add(task, job, self._course(task, job))
+            self._add(task, job, self._new_lifecycle(task, job))
             reason = f"the {self.name} launcher broke: {type(error).__name__}: {error}"
-            self._hub.tell({"type": "failed", "task": task, "reason": reason})
+            self._hub.emit({"type": "failed", "task": task, "reason": reason})
             return False
 
-    # -- what the hub says
+    # -- events from the hub
 
-    def node_up(self, node: str) -> None:
-        """Tell the courses that want it."""
-        for task, wanted in list(self._wants.items()):
-            if node in wanted:
-                self._with(task, lambda course: course.node_up(node))
-
-    def node_gone(self, node: str) -> None:
-        """Tell the courses that want it."""
-        for task, wanted in list(self._wants.items()):
-            if node in wanted:
-                self._with(task, lambda course: course.node_gone(node))
-
-    def notice(self, node: str, grace_s: float) -> None:
-        """Tell the courses that want it, or have workers there."""
-        for task, wanted in list(self._wants.items()):
-            if node in wanted or node in self._hub.nodes_with(self, task):
-                self._with(task, lambda course: course.notice(node, grace_s))
+    def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
+        """Call the lifecycles whose tasks hold the node; if it ``leaves`` also those of tasks with workers there."""
+        for task, wanted in list(self._held.items()):
+            if node in wanted or (leaves and node in self._hub.nodes_with(self, task)):
+                self.tell_task(task, tell)
 
     def adopt(self, task: str, node: str, left: Message) -> bool:
-        """Tell whether a worker that another manager started is one of ours: it goes on, or its end is reported.
+        """Return whether a worker that another manager started is one of ours: it goes on, or its end is reported.
 
         A live one must be on a node that its task holds; of one that ended it counts how, not where.
         """
         there = LeftWorker.read(left)
-        if there.exit is None and node not in self._wants.get(task, ()):
+        if there.exit is None and node not in self._held.get(task, ()):
             return False
-        return bool(self._with(task, lambda course: course.adopt(node, there)))
-
-    def spawned(self, task: str, worker: str, port: int) -> None:
-        """Hand it on."""
-        self._with(task, lambda course: course.spawned(worker, port))
-
-    def said(self, task: str, worker: str, message: Message) -> None:
-        """Hand it on."""
-        self._with(task, lambda course: course.said(worker, message))
-
-    def inspected(self, task: str, worker: str, process_state: str) -> None:
-        """Hand it on."""
-        self._with(task, lambda course: course.inspected(worker, process_state))
-
-    def exited(self, task: str, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
-        """Hand it on."""
-        self._with(task, lambda course: course.exited(worker, exit))
+        return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, there)))
 
     def tick(self, now: float) -> None:
-        """Hand it on."""
-        for task in list(self._courses):
-            self._with(task, lambda course: course.tick(now))
+        """Pass it to the lifecycle."""
+        for task in list(self._lifecycles):
+            self.tell_task(task, lambda lifecycle: lifecycle.tick(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +186,12 @@ class LauncherFactory:
     """Makes a launcher from a receiver of messages and a hub; ``available``: whether its workers can run here."""
 
     name: str
-    course: MakeCourse
+    lifecycle: MakeLifecycle
     available: Callable[[], LauncherAvailability]
 
-    def __call__(self, tell: Tell, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
+    def __call__(self, emit: OnEvent, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
         """Make one."""
-        return AgentLauncher(self.name, self.course, hub)
+        return AgentLauncher(self.name, self.lifecycle, hub)
 
 
 # Plain PyTorch: processes stay, and form a new group for each change
@@ -234,6 +204,45 @@ process: Final = LauncherFactory("process", ProcessLifecycle, availability.nothi
 torchrun: Final = LauncherFactory("torchrun", TorchrunLifecycle, availability.torch)
 
 
-def fake(tell: Tell, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: ARG001 - it needs none
+def fake(emit: OnEvent, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: ARG001 - it needs none
     """Give the launcher whose tasks run nowhere."""
-    return FakeLauncher(tell)
+    return FakeLauncher(emit)
+
+
+class HubTaskContext:
+    """Gives the lifecycle of one task access to agents, workers and the manager."""
+
+    def __init__(self, hub: AgentHub, listener: HubListener, task: str, places: Mapping[str, str]) -> None:
+        self._hub = hub
+        self._listener = listener
+        self._task = task
+        self._places = dict(places)  # cwd and logs
+        self.settle_s = hub.settle_s
+        self.now = time.monotonic
+        self.inspect, self.send, self.stop = hub.inspect, hub.send, hub.stop
+
+    def slots(self, node: str) -> int:
+        """How many workers a node takes; 0 where no agent is registered."""
+        agent = self._hub.agent(node)
+        return agent.slots if agent else 0
+
+    def address(self, node: str) -> str:
+        """Where other nodes reach this one."""
+        agent = self._hub.agent(node)
+        return agent.address if agent else ""
+
+    def name(self, node: str, slot: int) -> str:
+        """Give a new worker's name."""
+        return self._hub.new_name(self._task, node, slot)
+
+    def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in TaskContext
+        """Start a worker."""
+        place: GroupPlace | None = how.get("place")
+        how |= {"argv": tuple(how["argv"]), "env": dict(how["env"]), "place": asdict(place) if place else None}
+        log = f"{self._places['logs']}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
+        how |= {"task": self._task, "cwd": self._places["cwd"], "log": log}
+        self._hub.spawn(self._listener, node, SpawnWorker(worker=worker, **{"warm": True, **how}))
+
+    def emit(self, event: Message) -> None:
+        """Send an event to the manager."""
+        self._hub.emit({"task": self._task, **event})

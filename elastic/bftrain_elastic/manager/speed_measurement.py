@@ -34,7 +34,7 @@ class _Line:
     """One reported step."""
 
     t: float  # on the reporting node's clock
-    heard: float  # on the manager's
+    received_at: float  # on the manager's
     step: int
     size: int
     samples: int
@@ -55,7 +55,7 @@ class SpeedMeasurement:
         self._first_after_start = False  # the next line is the first one after that
         self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
 
-    def hear(self, message: Message) -> bool:
+    def on_message(self, message: Message) -> bool:
         """Take in a message; returns whether a speed or a cost is known better now."""
         if message.get("type") == "starting":
             self._starting_at, self._last, self._stride = float(message["t"]), None, None
@@ -70,7 +70,7 @@ class SpeedMeasurement:
         if repeated:  # an agent repeated the last report of an earlier process
             return False
         line = _Line(
-            t, float(message.get("heard", t)), int(message["step"]), int(message["size"]), int(message["samples"])
+            t, float(message.get("received_at", t)), int(message["step"]), int(message["size"]), int(message["samples"])
         )
         learned = self._cost_of_change(line)
         if self._last is not None and line.step <= self._last.step:
@@ -131,7 +131,7 @@ class SpeedMeasurement:
     def _cost_of_change(self, line: _Line) -> bool:
         if self._starting_at is not None:
             change: Change = "start"
-            gap = line.heard - self._starting_at - (self.step_s(line.size) or 0.0)
+            gap = line.received_at - self._starting_at - (self.step_s(line.size) or 0.0)
             self._starting_at = None
         elif self._last is None or line.step <= self._last.step or line.size == self._last.size:
             return False
@@ -139,7 +139,11 @@ class SpeedMeasurement:
             return False  # lines between the two were lost, and with them when the change began or ended
         else:
             change = "grow" if line.size > self._last.size else "shrink"
-            gap = line.heard - self._last.heard - (self.step_s(self._last.size) or self.step_s(line.size) or 0.0)
+            gap = (
+                line.received_at
+                - self._last.received_at
+                - (self.step_s(self._last.size) or self.step_s(line.size) or 0.0)
+            )
         self._costs[change].append(max(0.0, gap))
         self.latest = (change, max(0.0, gap))
         return True

@@ -54,12 +54,12 @@ def _worker(parent: int, script: list[str]) -> None:
 
     from bftrain_elastic.agent.prefork_server import run_script
     from bftrain_elastic.agent.process_tree import die_with
-    from bftrain_elastic.worker.open_sockets import close_doors
+    from bftrain_elastic.worker.process_groups import shut_sockets
 
     die_with(parent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)  # the agent answers them in ways of its own
-    close_doors()  # the agent's port must close when the agent ends
+    shut_sockets()  # the agent's port must close when the agent ends
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or torch.get_num_threads()))
     heard, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)

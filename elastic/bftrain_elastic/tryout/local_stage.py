@@ -9,17 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import children, descendants, kill
-from bftrain_elastic.manager.agent_hub import AgentHub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.tryout import sample_script
-from bftrain_elastic.tryout.leftovers import alive, listening
-from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents, alive, listening
+from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.shared_secret import make_secret
 
 PATIENCE_S: Final = 60.0
 TRIAL: Final = (str(sample_script.__file__),)
@@ -27,17 +27,6 @@ TRIAL: Final = (str(sample_script.__file__),)
 
 class LauncherNonconformance(AssertionError):
     """A launcher does not do what its port demands."""
-
-
-class LauncherPort(Protocol):
-    """The Launcher port, as far as it is checked here."""
-
-    name: str
-
-    def add(self, task: str, job: dict[str, Any]) -> None: ...  # noqa: D102 - as in the port Launcher
-    def apply(self, actions: Sequence[dict[str, Any]]) -> None: ...  # noqa: D102 - as in the port Launcher
-    def drop(self, task: str) -> None: ...  # noqa: D102 - as in the port Launcher
-    def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
 
 
 class MessageLog:
@@ -57,12 +46,16 @@ class MessageLog:
         """Return all messages of one type about a task."""
         return [one for one in self.all[since:] if one["type"] == what and one.get("task") == task]
 
-    def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until something is true; ``words`` say what."""
+    def wait(self, true: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until something is true or the time is up; return whether it is."""
         with self._news:
-            if not self._news.wait_for(true, timeout_s):
-                last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
-                raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; its last messages: {last}")
+            return self._news.wait_for(true, timeout_s)
+
+    def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until something is true, and demand that it is; ``words`` say what."""
+        if not self.wait(true, timeout_s):
+            last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
+            raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; its last messages: {last}")
 
     def steps(self, task: str, size: int, count: int = 5) -> None:
         """Wait for ``count`` more steps at ``size`` nodes."""
@@ -73,43 +66,36 @@ class MessageLog:
         )
 
 
+@dataclass(eq=False)
 class LocalStage:
     """Agents on this machine, a launcher, and what it tells. ``make`` is a factory as the registry knows it.
 
     ``grace_s`` is how long agents go on after SIGTERM, ``settle_s`` how long a preemption may take to reach all
-    processes of a node. Workers, nurseries and agents can be sent signals, and the manager can be replaced.
+    processes of a node. Workers, prefork servers and agents can be sent signals, and the manager can be replaced.
     """
 
-    def __init__(
-        self,
-        make: Callable[[Tell, AgentHub], LauncherPort],
-        script: Sequence[str] = TRIAL,
-        *,
-        nodes: Sequence[str] = ("n1", "n2", "n3", "n4"),
-        preload: Sequence[str] = PRELOADED,
-        slots: int = 1,
-        epoch: int = 1,
-        grace_s: float = 0.0,
-        settle_s: float = 0.5,
-    ) -> None:
-        self.epoch = epoch
-        self._settle_s = settle_s
-        self._grace_s = grace_s
+    make: Callable[[OnEvent, AgentHub], LauncherPort]
+    script: Sequence[str] = TRIAL
+    _: KW_ONLY
+    nodes: Sequence[str] = ("n1", "n2", "n3", "n4")
+    preload: Sequence[str] = PRELOADED
+    slots: int = 1
+    epoch: int = 1
+    grace_s: float = 0.0
+    settle_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Begin without tasks."""
         self._jobs: dict[str, dict[str, Any]] = {}
         self._held: dict[str, list[str]] = {}
-        self._slots = slots
-        self._make = make
-        self._script = tuple(script)
-        self._nodes = tuple(nodes)
-        self._preload = preload
         self._tasks = 0
-        self._doors: set[str] = set()
+        self._socket_folders: set[str] = set()
 
     def __enter__(self) -> Self:
         with ExitStack() as begun:  # what has begun is ended if the rest cannot begin
             self.folder = Path(tempfile.mkdtemp(prefix="bftrain-stage-"))
             begun.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            begun.callback(self._find_doors)
+            begun.callback(self._find_socket_folders)
             self._begin(begun)
             self._begun = begun.pop_all()
         return self
@@ -119,21 +105,21 @@ class LocalStage:
         self._secret = make_secret(self.folder / "secret")
         self.messages = MessageLog()
         (self.folder / "tmp").mkdir()
-        self.hub = AgentHub(self.messages, self._secret, epoch=self.epoch, settle_s=self._settle_s)
+        self.hub = AgentHub(self.messages, self._secret, epoch=self.epoch, settle_s=self.settle_s)
         self.agents = LocalAgents(
             self.hub,
             self.folder / "secret",
-            preload=self._preload,
-            slots=self._slots,
+            preload=self.preload,
+            slots=self.slots,
             tmp=self.folder / "tmp",
-            grace_s=self._grace_s,
+            grace_s=self.grace_s,
         )
         begun.callback(self.agents.close)
-        begun.callback(self._close_hub)
-        self.launcher = self._make(self.messages, self.hub)
-        begun.callback(self._close_launcher)
-        self.agents.start(*self._nodes)
-        self.messages.until(lambda: len(self.hub_nodes()) == len(self._nodes), "all agents are registered")
+        begun.callback(lambda: self.hub.close())  # noqa: PLW0108 - the present one: the first may have been replaced
+        self.launcher = self.make(self.messages, self.hub)
+        begun.callback(lambda: self.launcher.close())  # noqa: PLW0108 - likewise
+        self.agents.start(*self.nodes)
+        self.messages.until(lambda: len(self.hub_nodes()) == len(self.nodes), "all agents are registered")
 
     def __exit__(self, kind: object, *_: object) -> None:
         pids = self.below()
@@ -143,18 +129,11 @@ class LocalStage:
         self._begun.close()
         if kind is None:  # or that is what is to be seen
             self._nothing_is_left(pids, ports)
-            if self._doors:
-                raise LauncherNonconformance(f"agents that ended left {self._doors} behind")
+            if self._socket_folders:
+                raise LauncherNonconformance(f"agents that ended left {self._socket_folders} behind")
 
-    def _close_hub(self) -> None:
-        self.hub.close()  # the present one: the first may have been replaced
-
-    def _close_launcher(self) -> None:
-        self.launcher.close()  # likewise
-
-    def _find_doors(self) -> None:
-        """Note the sockets that agents have left behind."""
-        self._doors = {path.name for path in (self.folder / "tmp").glob("bftrain*")}
+    def _find_socket_folders(self) -> None:
+        self._socket_folders = {path.name for path in (self.folder / "tmp").glob("bftrain*")}
 
     def hub_nodes(self) -> set[str]:
         """Return the nodes with registered agents, according to the messages."""
@@ -170,7 +149,7 @@ class LocalStage:
         """Add a task of the script with these words, and give its name."""
         self._tasks += 1
         task = f"{self.launcher.name}{self._tasks}"
-        self._jobs[task] = {"argv": [*self._script, *words], "folder": str(self.folder / task), **more}
+        self._jobs[task] = {"argv": [*self.script, *words], "folder": str(self.folder / task), **more}
         self._held[task] = []
         self.launcher.add(task, self._jobs[task])
         return task
@@ -204,36 +183,36 @@ class LocalStage:
             self.agents.start(node)
             self.messages.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
 
-    def end(self, task: str) -> None:
-        """Drop a task, and demand that nothing of it is left."""
-        self._drop(task)
-        self._no_worker_is_left(f"of {task}")
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that were not dropped."""
+        return list(self._jobs)
+
+    def end(self, *tasks: str) -> None:
+        """Drop tasks, and demand that nothing of them is left."""
+        for task in tasks:
+            self._jobs.pop(task, None)
+            self._held.pop(task, None)
+            self.launcher.drop(task)
+        deadline = time.monotonic() + PATIENCE_S
+        while left := self.leftovers():
+            if time.monotonic() > deadline:
+                raise LauncherNonconformance(f"processes are left of {', '.join(tasks)}: {left}")
+            time.sleep(0.01)
 
     def restore(self) -> None:
         """Drop all tasks and start the agents that are missing: what a check that failed leaves behind."""
-        for task in list(self._jobs):
-            self._drop(task)
+        for task in self.tasks:
+            self.launcher.drop(task)
         registered = self.hub_nodes()
-        for node in self._nodes:
+        for node in self.nodes:
             agent = self.agents.running.get(node)
             if agent is not None and (node not in registered or agent.poll() is not None):
                 self.agents.terminate(node)
             if node not in self.agents.running:
                 self.agents.start(node)
-        self._no_worker_is_left("of tasks that were dropped")
-        self.messages.until(lambda: self.hub_nodes() == set(self._nodes), "all agents are registered")
-
-    def _drop(self, task: str) -> None:
-        self._jobs.pop(task, None)
-        self._held.pop(task, None)
-        self.launcher.drop(task)
-
-    def _no_worker_is_left(self, of_what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while left := self.leftovers():
-            if time.monotonic() > deadline:
-                raise LauncherNonconformance(f"processes are left {of_what}: {left}")
-            time.sleep(0.01)
+        self.end(*self.tasks)
+        self.messages.until(lambda: self.hub_nodes() == set(self.nodes), "all agents are registered")
 
     def replace_manager(self) -> None:
         """Let the manager end as if it were killed, and start the next one at the same address.
@@ -244,9 +223,9 @@ class LocalStage:
         self.hub.abandon()
         self.epoch += 1
         self.hub = AgentHub(
-            self.messages, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self._settle_s
+            self.messages, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self.settle_s
         )
-        self.launcher = self._make(self.messages, self.hub)
+        self.launcher = self.make(self.messages, self.hub)
         for task, job in self._jobs.items():
             if not self.messages.of("done", task) and not self.messages.of("failed", task):
                 self.launcher.add(task, job)
@@ -255,15 +234,15 @@ class LocalStage:
         self.hub.open()
 
     def processes(self, part: str, node: str) -> list[int]:
-        """Return the processes of a node that are its ``agent``, its ``nursery``, or a ``worker``."""
+        """Return the processes of a node that are its ``agent``, its ``prefork server``, or a ``worker``."""
         agent = self.agents.running[node].pid
         found = [agent]
-        for _ in range(("agent", "nursery", "worker").index(part)):
+        for _ in range(("agent", "prefork", "worker").index(part)):
             found = [child for pid in found for child in children(pid)]
         return found
 
     def send(self, number: int, part: str, node: str) -> list[int]:
-        """Send a signal to the agent, the nursery or the workers of a node; return to which processes."""
+        """Send a signal to the agent, the prefork server or the workers of a node; return to which processes."""
         pids = self.processes(part, node)
         for pid in pids:
             kill(pid, number)
@@ -283,9 +262,9 @@ class LocalStage:
             time.sleep(0.02)
 
     def leftovers(self) -> list[int]:
-        """Give the processes below the agents that are neither agents nor nurseries."""
+        """Give the processes below the agents that are neither agents nor prefork servers."""
         found = []
         for agent in self.agents.running.values():
             own = list(descendants(agent.pid))
-            found += own[1:]  # the first is the nursery
+            found += own[1:]  # the first is the prefork server
         return found

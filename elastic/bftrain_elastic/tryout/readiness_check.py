@@ -17,6 +17,7 @@ from typing import Final
 from bftrain_elastic.errors import BadCommit
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, fixes
 from bftrain_elastic.worker import checkpoint_file
 
 NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
@@ -24,7 +25,6 @@ SIZES: Final = tuple(map(len, NODES))
 STEPS: Final = 20  # at each size
 _STEP: Final = "bftrain.step"  # among the values of a state
 _STALL: Final = "no step for "  # notes on a script that has stopped making steps begin so
-_DRIFT: Final = "the models of its workers differ"
 _FALLING: Final = 0.02  # relative: what a loss may rise by chance
 _POLL_S: Final = 0.02
 
@@ -39,9 +39,13 @@ class ReadinessFinding:
     """One thing that was looked at; ``fix`` says what to do if it is not ``ok``."""
 
     name: str
-    ok: bool
+    ok: bool = field(init=False)
     detail: str
     fix: str = ""
+
+    def __post_init__(self) -> None:
+        """Set ``ok``: there is nothing to do."""
+        object.__setattr__(self, "ok", not self.fix)
 
 
 @dataclass(slots=True)
@@ -93,6 +97,8 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
         yield _commits(message)
         yield _resizes(message, reached)
         yield from _keeps_going(message)
+    if reached:
+        yield _keeps_what_it_trains(message)
     if len(reached) > 1:
         if runs is None:  # or that is why steps are done again
             yield _keeps_progress(lines)
@@ -128,34 +134,33 @@ def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
     if failed:
         first = failed.partition("\n")[0]
         detail = first if "never called" in first else last_line(failed)
-        return ReadinessFinding("runs", ok=False, detail=detail, fix=advice(failed, script))
+        return ReadinessFinding("runs", detail, advice(failed, script))
     notes = [one["text"] for one in message if one["type"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:
-        return ReadinessFinding("runs", ok=False, detail=deaths[0], fix="repair what it says: it died by itself")
+        return ReadinessFinding("runs", deaths[0], "repair what it says: it died by itself")
     return None
 
 
 def _reports(lines: Sequence[Message]) -> ReadinessFinding:
     if not lines:
-        return ReadinessFinding("reports", ok=False, detail="no step was reported", fix=REPORT)
+        return ReadinessFinding("reports", "no step was reported", REPORT)
     if all(one["loss"] is None and not one.get("nan") for one in lines):
-        return ReadinessFinding("reports", ok=False, detail="steps without a loss", fix=LOSS)
-    return ReadinessFinding("reports", ok=True, detail=f"{len(lines)} steps, {lines[-1]['samples']} samples each")
+        return ReadinessFinding("reports", "steps without a loss", LOSS)
+    return ReadinessFinding("reports", f"{len(lines)} steps, {lines[-1]['samples']} samples each")
 
 
 def _commits(message: Sequence[Message]) -> ReadinessFinding:
-    if any(one["type"] in {"in_memory", "on_disk"} for one in message):
-        return ReadinessFinding("commits", ok=True, detail="its state is kept")
-    started = any(one["type"] == "confirmed" for one in message)
-    return ReadinessFinding(
-        "commits", ok=False, detail="nothing was committed", fix=COMMIT if started else f"{RUN}; {COMMIT}"
-    )
+    kinds = {one["type"] for one in message}
+    if kinds & {"in_memory", "on_disk"}:
+        return ReadinessFinding("commits", "its state is kept")
+    fix = COMMIT if "confirmed" in kinds else f"{RUN}; {COMMIT}"
+    return ReadinessFinding("commits", "nothing was committed", fix)
 
 
 def _resizes(message: Sequence[Message], reached: Sequence[int]) -> ReadinessFinding:
     if list(reached) == list(SIZES):
-        return ReadinessFinding("resizes", ok=True, detail=f"trained on {' -> '.join(map(str, reached))} nodes")
+        return ReadinessFinding("resizes", f"trained on {' -> '.join(map(str, reached))} nodes")
     confirmed = [one["size"] for one in message if one["type"] == "confirmed"]
     got = " -> ".join(map(str, reached)) or "none"
     if _notes(message, _STALL):
@@ -166,33 +171,28 @@ def _resizes(message: Sequence[Message], reached: Sequence[int]) -> ReadinessFin
         fix = "it can change only where it commits"
     else:
         fix = "see what it says: bftrain train -v"
-    return ReadinessFinding("resizes", ok=False, detail=f"of the sizes 1, 2, 1 it trained at: {got}", fix=fix)
+    return ReadinessFinding("resizes", f"of the sizes 1, 2, 1 it trained at: {got}", fix)
 
 
 def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
-    """Say where a script hangs, if it does."""
     for text in _notes(message, _STALL)[-1:]:
         if "state.commit()" in text:
             fix = "let every worker call state.commit() equally often: not inside of 'if state.rank == 0'"
         else:
             fix = "every worker must take part in what they do together; with bftrain train --folder the logs are kept"
-        yield ReadinessFinding("keeps going", ok=False, detail=text.partition("; the stacks")[0], fix=fix)
+        yield ReadinessFinding("keeps going", text.partition("; the stacks")[0], fix)
 
 
 def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
     """Say which count in the state went back when the nodes were changed."""
     changes = [int(one["step"]) for one in message if one["type"] == "confirmed"]
-    for name in sorted({name for values in seen.values.values() for name in values}):
-        if name.startswith("bftrain."):
-            continue
+    for name in sorted({name for values in seen.values.values() for name in values if not name.startswith("bftrain.")}):
         series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
         if fall := _fall(series, changes):
+            fell = f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
             fix = "let train() go on with what the state holds, and not set it back"
-            detail = (
-                f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
-            )
-            return ReadinessFinding("keeps its values", ok=False, detail=detail, fix=fix)
-    return ReadinessFinding("keeps its values", ok=True, detail="without the first node too")
+            return ReadinessFinding("keeps its values", fell, fix)
+    return ReadinessFinding("keeps its values", "without the first node too")
 
 
 def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
@@ -205,43 +205,46 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
 
 
 def _workers_agree(message: Sequence[Message]) -> ReadinessFinding:
-    """Say whether all workers train the same model."""
-    notes = _notes(message, _DRIFT)
-    if not notes:
-        return ReadinessFinding("workers agree", ok=True, detail="their models are the same")
-    fix = (
-        "train with state.parallel(), which exchanges the gradients, and begin with the same weights: torch.manual_seed"
-    )
-    return ReadinessFinding("workers agree", ok=False, detail=notes[0], fix=fix)
+    found = _advised("workers agree", _notes(message, DRIFT))
+    return found or ReadinessFinding("workers agree", "their models are the same")
+
+
+def _keeps_what_it_trains(message: Sequence[Message]) -> ReadinessFinding:
+    found = _advised("keeps what it trains", _notes(message, NOT_KEPT))
+    return found or ReadinessFinding("keeps what it trains", "its models and optimizers are in the State")
+
+
+def _advised(name: str, notes: Sequence[str]) -> ReadinessFinding | None:
+    """Return the finding of the first note, which ends with the fix in brackets; nothing without one."""
+    for note in notes:
+        detail, _, fix = note.removeprefix(f"{NOT_KEPT}: ").removesuffix(")").partition(" (")
+        return ReadinessFinding(name, detail, fix or fixes(["parallel"]))
+    return None
 
 
 def _keeps_progress(lines: Sequence[Message]) -> ReadinessFinding:
     back = [(one["step"], other["step"]) for one, other in pairwise(lines) if other["step"] <= one["step"]]
-    if back:
-        fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
-        detail = f"steps were done again: {back[0][0]} -> {back[0][1]}"
-        return ReadinessFinding("keeps its progress", ok=False, detail=detail, fix=fix)
     restarted = next((one["step"] for one in lines if one.get("restarted")), None)
+    fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
+    if back:
+        return ReadinessFinding("keeps its progress", f"steps were done again: {back[0][0]} -> {back[0][1]}", fix)
     if restarted is not None:
-        fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
         detail = f"its own count of steps began again at step {restarted}"
-        return ReadinessFinding("keeps its progress", ok=False, detail=detail, fix=fix)
-    return ReadinessFinding("keeps its progress", ok=True, detail=f"steps 1 to {lines[-1]['step']}, none done again")
+        return ReadinessFinding("keeps its progress", detail, fix)
+    return ReadinessFinding("keeps its progress", f"steps 1 to {lines[-1]['step']}, none done again")
 
 
 def _loss_falls(lines: Sequence[Message]) -> ReadinessFinding:
     bad = next((one["step"] for one in lines if one.get("nan")), None)
     if bad is not None:
         fix = "try a smaller learning rate, and look at the data of that step"
-        return ReadinessFinding("goes on learning", ok=False, detail=f"the loss is not a number at step {bad}", fix=fix)
+        return ReadinessFinding("goes on learning", f"the loss is not a number at step {bad}", fix)
     losses = [float(one["loss"]) for one in lines if one["loss"] is not None]
     third = len(losses) // 3
     if not third:
-        return ReadinessFinding("goes on learning", ok=False, detail="too few losses to tell", fix=LOSS)
+        return ReadinessFinding("goes on learning", "too few losses to tell", LOSS)
     first, last = mean(losses[:third]), mean(losses[-third:])
     if last > first + abs(first) * _FALLING:
         fix = "see that model and optimizer are in the state, and that train() does not make new ones"
-        return ReadinessFinding(
-            "goes on learning", ok=False, detail=f"the loss rises: {first:.4g} -> {last:.4g}", fix=fix
-        )
-    return ReadinessFinding("goes on learning", ok=True, detail=f"loss {first:.4g} -> {last:.4g}")
+        return ReadinessFinding("goes on learning", f"the loss rises: {first:.4g} -> {last:.4g}", fix)
+    return ReadinessFinding("goes on learning", f"loss {first:.4g} -> {last:.4g}")

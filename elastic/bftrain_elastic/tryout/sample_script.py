@@ -9,20 +9,25 @@ import argparse
 import time
 
 
-def main() -> None:
-    """Train, or fail as its arguments say."""
-    import torch
-
-    from bftrain_elastic import State, report, run
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def sample_arguments(doc: str) -> argparse.Namespace:
+    """Read the arguments of a sample script, whose docstring is ``doc``; fail if they say so."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--step-s", type=float, default=0.005, help="how long a step takes at least")
     parser.add_argument("--fail", action="store_true", help="die at the start")
     arguments = parser.parse_args()
     if arguments.fail:
         raise ValueError("as it was asked to")
+    return arguments
 
+
+def main() -> None:
+    """Train, or fail as its arguments say."""
+    import torch
+
+    from bftrain_elastic import State, report, run
+
+    arguments = sample_arguments(__doc__ or "")
     torch.manual_seed(1)
     torch.set_num_threads(1)
     batch = 12  # divides among 1, 2, 3, 4 and 6 workers

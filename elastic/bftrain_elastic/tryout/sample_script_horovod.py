@@ -5,7 +5,6 @@ It adds one line to an ordinary Elastic Horovod script: ``report(...)``.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -16,15 +15,9 @@ def main() -> None:
     import torch
 
     from bftrain_elastic import report
+    from bftrain_elastic.tryout.sample_script import sample_arguments
 
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--step-s", type=float, default=0.005, help="how long a step takes at least")
-    parser.add_argument("--fail", action="store_true", help="die at the start")
-    arguments = parser.parse_args()
-    if arguments.fail:
-        raise ValueError("as it was asked to")
-
+    arguments = sample_arguments(__doc__ or "")
     hvd.init()
     torch.manual_seed(1)
     torch.set_num_threads(1)

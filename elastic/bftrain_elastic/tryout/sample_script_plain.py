@@ -6,23 +6,17 @@ needs the standard library only: ``python sample_script_plain.py --steps 100``.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from pathlib import Path
 
 from bftrain_elastic import State, report, run
+from bftrain_elastic.tryout.sample_script import sample_arguments
 
 
 def main() -> None:
     """Count, or fail as its arguments say."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--step-s", type=float, default=0.005, help="how long a step takes")
-    parser.add_argument("--fail", action="store_true", help="die at the start")
-    arguments = parser.parse_args()
-    if arguments.fail:
-        raise ValueError("as it was asked to")
+    arguments = sample_arguments(__doc__ or "")
     over = Path(os.environ.get("BFTRAIN_FOLDER", ".")) / "over"
     if os.environ.get("RANK", "0") != "0":
         while not over.exists():

@@ -5,34 +5,26 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Final, Self
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import BadScript, ElasticError
-from bftrain_elastic.manager.agent_hub import AgentHub, Tell
+from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
-from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents
+from bftrain_elastic.tryout.local_stage import MessageLog
+from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.shared_secret import make_secret
 
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
 _GRACE_S: Final = 10.0  # for a planned stop
 _SPARE_S: Final = 2.0
-
-
-class TrialLauncher(Protocol):
-    """A launcher, as far as it is needed here."""
-
-    def add(self, task: str, job: Mapping[str, Any]) -> None: ...  # noqa: D102 - as in bftrain.ports
-    def apply(self, actions: Sequence[Mapping[str, Any]]) -> None: ...  # noqa: D102 - as in the port Launcher
-    def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +55,7 @@ class ScriptTrial:
 
     def __init__(
         self,
-        make: Callable[[Tell, AgentHub], TrialLauncher],
+        make: Callable[[OnEvent, AgentHub], LauncherPort],
         argv: Sequence[str],
         *,
         nodes: int,
@@ -77,9 +69,9 @@ class ScriptTrial:
         self._names = tuple(f"node{number}" for number in range(1, nodes + 1))
         self._given_folder = folder
         self._preload = preload
-        self._news = threading.Condition()
+        self._log = MessageLog()
         self._drained = 0
-        self.messages: list[Message] = []
+        self.messages = self._log.all
         self.measuring = SpeedMeasurement()
         self.held: tuple[str, ...] = ()
 
@@ -132,14 +124,12 @@ class ScriptTrial:
 
     def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until something is true, the task is over, or the time is up; tell whether one of the first two is."""
-        with self._news:
-            return self._news.wait_for(lambda: true() or bool(self.ended), timeout_s)
+        return self._log.wait(lambda: true() or bool(self.ended), timeout_s)
 
     def news(self) -> list[Message]:
         """Return the messages since the last call."""
-        with self._news:
-            new = self.messages[self._drained :]
-            self._drained = len(self.messages)
+        new = self.messages[self._drained :]
+        self._drained += len(new)
         return new
 
     @property
@@ -160,8 +150,6 @@ class ScriptTrial:
         return [one for one in self.messages if one["type"] == what]
 
     def _hear(self, message: Message) -> None:
-        with self._news:
-            self.messages.append(message)
-            if message.get("task") == TASK:
-                self.measuring.hear(message)
-            self._news.notify_all()
+        if message.get("task") == TASK:
+            self.measuring.on_message(message)
+        self._log(message)

@@ -1,24 +1,67 @@
-"""Sealing: both sides of a connection know a secret, and every line proves it.
-
-Each side begins with a nonce. From the secret and both nonces a key for each direction is made, and each line bears
-the MAC of its number and its text. So nothing can be forged, changed, left out, repeated, or sent back.
-"""
+"""AuthenticatedStream: lines sealed with the secret of a run, which is a file that only its owner can read."""
 
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from hashlib import sha256
+from itertools import count
+from pathlib import Path
 from typing import Final, Literal
 
-from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.errors import BadMessage, BadSecret
 from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Message, MessageLines, decode, encode, text_of
 
-Side = Literal["agent", "manager"]
-
+BYTES: Final = 32
+_NEW: Final = "make a new one: bftrain_elastic.wire.authenticated_stream.make_secret(path)"
 _NONCE_BYTES: Final = 16
 _MAC_DIGITS: Final = 64
+
+
+def make_secret(path: Path) -> bytes:
+    """Write a new secret to ``path``, which must not exist yet, and give it."""
+    secret = secrets.token_bytes(BYTES)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, secret.hex().encode() + b"\n")
+    finally:
+        os.close(file)
+    return secret
+
+
+def read_secret(path: Path) -> bytes:
+    """Read the secret in ``path``; a file that others can touch is refused."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=_NEW) from error
+    try:
+        found = os.fstat(file)
+        text = os.read(file, 4 * BYTES)
+    finally:
+        os.close(file)
+    if found.st_uid != os.getuid():
+        raise BadSecret("belongs to another user", where=str(path), fix=_NEW)
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise BadSecret("others than its owner can read or write it", where=str(path), fix=f"chmod 600 {path}")
+    try:
+        secret = bytes.fromhex(text.decode().strip())
+    except ValueError as error:
+        raise BadSecret("is not hexadecimal", where=str(path), fix=_NEW) from error
+    if len(secret) != BYTES:
+        raise BadSecret(f"has {len(secret)} bytes instead of {BYTES}", where=str(path), fix=_NEW)
+    return secret
+
+
+# Sealing: both sides of a connection know a secret, and every line proves it.
+#
+# Each side begins with a nonce. From the secret and both nonces a key for each direction is made, and each line bears
+# the MAC of its number and its text. So nothing can be forged, changed, left out, repeated, or sent back.
+
+Side = Literal["agent", "manager"]
 
 
 class AuthenticatedStream:
@@ -29,8 +72,8 @@ class AuthenticatedStream:
         self._side: Side = side
         self._nonce = secrets.token_hex(_NONCE_BYTES)
         self._lines = MessageLines(GREETING_LIMIT)
-        self._out: _Direction | None = None
-        self._in: _Direction | None = None
+        self._out: Callable[[bytes], bytes] | None = None
+        self._in: Callable[[bytes], bytes] | None = None
 
     @property
     def greeting(self) -> bytes:
@@ -44,12 +87,14 @@ class AuthenticatedStream:
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Take in what arrived, and give the messages that are whole and rightly sealed."""
-        self._lines.feed(data)
-        while (line := self._lines.next()) is not None:
+        for line in self._lines.feed(data):
             if self._in is None:
                 self._greet(text_of(decode(line), "nonce"))
                 continue
-            message = decode(self._in.opened(line))
+            mac, _, text = line.partition(b" ")
+            if not hmac.compare_digest(mac, self._in(text)):
+                raise BadMessage("a line is not sealed with this run's secret")
+            message = decode(text)
             self._lines.limit = LINE_LIMIT  # now it is known who talks
             yield message
 
@@ -57,7 +102,8 @@ class AuthenticatedStream:
         """Give the line to send for a message."""
         if self._out is None:
             raise BadMessage("nothing can be sealed before the other side has greeted")
-        return self._out.closed(encode(message, limit=LINE_LIMIT - _MAC_DIGITS - 2))
+        text = encode(message, limit=LINE_LIMIT - _MAC_DIGITS - 2)
+        return self._out(text) + b" " + text + b"\n"
 
     def _greet(self, theirs: str) -> None:
         if len(theirs) != 2 * _NONCE_BYTES:
@@ -67,27 +113,11 @@ class AuthenticatedStream:
             side: hmac.digest(self._secret, f"bftrain {side} {agent} {manager}".encode(), sha256)
             for side in ("agent", "manager")
         }
-        self._out = _Direction(keys[self._side])
-        self._in = _Direction(keys["manager" if self._side == "agent" else "agent"])
+        self._out = _line_macs(keys[self._side])
+        self._in = _line_macs(keys["manager" if self._side == "agent" else "agent"])
 
 
-class _Direction:
-    """The lines that go one way, counted."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._count = 0
-
-    def closed(self, text: bytes) -> bytes:
-        return self._mac(text) + b" " + text + b"\n"
-
-    def opened(self, line: bytes) -> bytes:
-        mac, _, text = line.partition(b" ")
-        if not hmac.compare_digest(mac, self._mac(text)):
-            raise BadMessage("a line is not sealed with this run's secret")
-        return text
-
-    def _mac(self, text: bytes) -> bytes:
-        mac = hmac.digest(self._key, b"%d " % self._count + text, sha256).hex().encode()
-        self._count += 1
-        return mac
+def _line_macs(key: bytes) -> Callable[[bytes], bytes]:
+    """Return what gives the MAC of each line that goes one way, which are counted."""
+    counted = count()
+    return lambda text: hmac.digest(key, b"%d " % next(counted) + text, sha256).hex().encode()

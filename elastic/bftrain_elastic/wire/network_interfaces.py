@@ -45,6 +45,14 @@ def towards(host: str) -> str:
         raise NoInterface(f"cannot be reached: {error.strerror}", where=host) from error
 
 
+def free_port(address: str) -> int:
+    """Return a TCP port of ``address`` that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def networking(address: str) -> dict[str, str]:
     """Give the environment that lets Gloo and NCCL use the interface that has ``address``."""
     name = interface_of(address)
@@ -52,7 +60,6 @@ def networking(address: str) -> dict[str, str]:
 
 
 def _addresses() -> Iterator[tuple[str, str]]:
-    """Give all pairs of an interface and one of its IPv4 addresses."""
     libc = ctypes.CDLL(None, use_errno=True)
     first = ctypes.POINTER(_Interface)()
     if libc.getifaddrs(ctypes.byref(first)) != 0:

@@ -9,17 +9,23 @@ from __future__ import annotations
 import os
 import queue
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, decode, encode
-from bftrain_elastic.worker.script_position import script_line
 
 SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
 WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
 _PATH_LIMIT: Final = 108  # bytes, with the zero at its end
+_STANDARD: Final = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - compared with paths as text
+_OURS: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep  # noqa: PTH120 - as above
+_PACKAGES: Final = ("site-packages", "dist-packages")
+_SKIPPED: Final = ("torch", "horovod", "bftrain_elastic")
 
 
 @contextmanager
@@ -53,11 +59,11 @@ class AgentChannel:
             raise
         self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.gather = 0
-        self.on_abort = _nothing
+        self.on_abort: Callable[[], None] = lambda: None  # nothing: there is no group
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
         self._thread = threading.get_ident()
         self._unsent: dict[str, bytes] = {}  # of each kind the last for which there was no room
-        self.say({"type": "hello", "worker": worker})
+        self.send({"type": "hello", "worker": worker})
         self._reader: threading.Thread | None = None
 
     @classmethod
@@ -71,7 +77,7 @@ class AgentChannel:
         self._reader = threading.Thread(target=self._read, name="bftrain-channel", daemon=True)
         self._reader.start()
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Send a message, waiting until it can be sent."""
         self._send_unsent(0)
         self._socket.sendall(encode(message, limit=PACKET_LIMIT))
@@ -116,7 +122,7 @@ class AgentChannel:
                     self.on_abort()
                 elif message.get("type") == "position":
                     place, commits = self.position()
-                    self.say(
+                    self.send(
                         {"type": "position", "place": place, "line": script_line(self._thread), "commits": commits}
                     )
                 else:
@@ -127,5 +133,24 @@ class AgentChannel:
             self._arrived.put(None)
 
 
-def _nothing() -> None:
-    """Do nothing on an abort: there is no group."""
+def script_line(thread: int) -> str:
+    """Return the innermost line of the script that a thread is in, such as ``fit.py:23 in train``; "" if in none."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to other threads
+    while frame is not None:
+        if _is_of_script(frame.f_code.co_filename):
+            name = os.path.basename(frame.f_code.co_filename)  # noqa: PTH119 - some are no paths
+            return f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+def _is_of_script(filename: str) -> bool:
+    """Return whether code belongs neither to us, nor to torch or Horovod, nor to Python itself."""
+    if filename.startswith("<frozen "):
+        return False
+    path = os.path.realpath(filename)
+    parts = Path(path).parts
+    for folder in _PACKAGES:
+        if folder in parts[:-1]:
+            return parts[parts.index(folder) + 1].removesuffix(".py") not in _SKIPPED
+    return not path.startswith((_STANDARD, _OURS))

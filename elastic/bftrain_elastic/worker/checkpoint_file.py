@@ -14,6 +14,9 @@ import errno
 import json
 import os
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -22,6 +25,8 @@ from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_b
 
 NAME: Final = "state"
 _MAGIC: Final = b"BFTRAIN1"
+_PIECE_BYTES: Final = 64 * 1024 * 1024
+_LATELY_S: Final = 600.0
 _HEADER_LIMIT: Final = 256 * 1024 * 1024
 
 
@@ -33,8 +38,12 @@ class SavedCommit(NamedTuple):
     lineage: int
 
 
-def save(folder: Path, tree: StateTree, step: int, lineage: int = 0) -> None:
+def save(
+    folder: Path, tree: StateTree, step: int, lineage: int = 0, go_on: Callable[[], object] = lambda: None
+) -> None:
     """Write a state to ``folder``; readers see the old one or the new one, never half of one.
+
+    ``go_on`` is called between pieces, and may raise to give it up.
 
     When it returns the state is on the disk, and so is its place in the folder: it survives the loss of power.
     """
@@ -47,10 +56,11 @@ def save(folder: Path, tree: StateTree, step: int, lineage: int = 0) -> None:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a mode of our own
             file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
             for tensor in tree.tensors:
-                _write(file, tensor)
+                _write(file, tensor, go_on)
             file.flush()
             os.fsync(file.fileno())
         _refuse_if_superseded(folder, lineage)  # writing may have taken long
+        go_on()
         beside.replace(folder / NAME)
         _sync(folder)
     finally:
@@ -58,53 +68,50 @@ def save(folder: Path, tree: StateTree, step: int, lineage: int = 0) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what was being written when its writer was killed; no process may be writing now."""
+    """Remove what was being written when its writer was killed, but not what a process is writing now."""
     for path in folder.glob(f"{NAME}.*"):
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if not _is_being_written(path):
+                path.unlink()
+
+
+def _is_being_written(path: Path) -> bool:
+    """Return whether the process lives whose name a file bears; of those on other nodes, whether it wrote lately."""
+    host, pid, _ = path.name.removeprefix(f"{NAME}.").rsplit(".", 2)
+    if host == os.uname().nodename:
+        return Path(f"/proc/{pid}").exists()
+    return time.time() - path.stat().st_mtime < _LATELY_S
 
 
 def step_of(folder: Path) -> int | None:
     """Give the step of the state in ``folder``; nothing if there is none. Needs no torch."""
-    found = _opened(folder)
-    if found is None:
-        return None
-    with found as file:
-        return int(_header(file, folder)["step"])
+    header = _header_of(folder)
+    return int(header["step"]) if header else None
 
 
 def numbers_of(folder: Path) -> dict[str, float]:
     """Return the numbers that are values of the state in ``folder``, by their names. Needs no torch."""
-    found = _opened(folder)
-    if found is None:
-        return {}
-    with found as file:
-        plain = json.loads(_header(file, folder)["plain"])
+    kind, values = json.loads(_header_of(folder).get("plain", '["dict",[]]'))
     return {
         name: node[1]
-        for name, node in (plain[1] if plain[0] == "dict" else [])
+        for name, node in (values if kind == "dict" else [])
         if node[0] == "is" and isinstance(node[1], int | float) and not isinstance(node[1], bool)
     }
 
 
 def load(folder: Path) -> SavedCommit | None:
     """Read the state in ``folder``; nothing if there is none."""
-    found = _opened(folder)
-    if found is None:
-        return None
-    with found as file:
+    with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
         header = _header(file, folder)
         shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
         tensors = [_read(file, shape, folder) for shape in shapes]
         return SavedCommit(StateTree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
+    return None
 
 
 def _refuse_if_superseded(folder: Path, lineage: int) -> None:
-    found = _opened(folder)
-    if found is None:
-        return
-    with found as file:
-        if int(_header(file, folder).get("lineage", 0)) > lineage:
-            raise Superseded("another run of this task went on from here", where=str(folder / NAME))
+    if int(_header_of(folder).get("lineage", 0)) > lineage:
+        raise Superseded("another run of this task went on from here", where=str(folder / NAME))
 
 
 def _sync(folder: Path) -> None:
@@ -119,32 +126,32 @@ def _sync(folder: Path) -> None:
         os.close(number)
 
 
-def _opened(folder: Path) -> BinaryIO | None:
-    try:
-        return (folder / NAME).open("rb")
-    except FileNotFoundError:
-        return None
+def _header_of(folder: Path) -> dict[str, Any]:
+    """Read the header of what a folder holds; an empty one if it holds none."""
+    with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
+        return _header(file, folder)
+    return {}
 
 
 def _header(file: BinaryIO, folder: Path) -> dict[str, Any]:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise _damaged(folder)
     length = int.from_bytes(file.read(8), "little")
-    if length > _HEADER_LIMIT:
-        raise _damaged(folder)
     try:
-        header = json.loads(file.read(length))
-        if not {"step", "plain", "tensors"} <= set(header):
-            raise _damaged(folder)
+        header = json.loads(file.read(length)) if length <= _HEADER_LIMIT else None
     except ValueError as error:
         raise _damaged(folder) from error
-    return dict(header)
+    if not isinstance(header, dict) or not {"step", "plain", "tensors"} <= header.keys():
+        raise _damaged(folder)
+    return header
 
 
-def _write(file: BinaryIO, tensor: Tensor) -> None:
+def _write(file: BinaryIO, tensor: Tensor, go_on: Callable[[], object]) -> None:
     flat = as_bytes(tensor.cpu())
-    if flat.numel():
-        file.write((ctypes.c_char * flat.numel()).from_address(flat.data_ptr()))
+    for start in range(0, flat.numel(), _PIECE_BYTES):
+        go_on()
+        size = min(_PIECE_BYTES, flat.numel() - start)
+        file.write((ctypes.c_char * size).from_address(flat.data_ptr() + start))
 
 
 def _read(file: BinaryIO, shape: TreeShape, folder: Path) -> Tensor:
@@ -161,8 +168,5 @@ def _read(file: BinaryIO, shape: TreeShape, folder: Path) -> Tensor:
 
 
 def _damaged(folder: Path) -> BadCommit:
-    return BadCommit(
-        "is damaged, or no state of this version",
-        where=str(folder / NAME),
-        fix="move it away to start again",
-    )
+    fix = "move it away to start again"
+    return BadCommit("is damaged, or no state of this version", where=str(folder / NAME), fix=fix)

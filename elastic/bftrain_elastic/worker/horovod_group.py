@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 
-from bftrain_elastic.worker.horovod_rendezvous import HorovodRendezvous, NotAllCame, all_came, host_name
-from bftrain_elastic.worker.native_errors import instead_of_abort
-from bftrain_elastic.worker.open_sockets import cut, sockets
-from bftrain_elastic.worker.process_groups import FORMING, GroupRank
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
+
+_VALUE_LIMIT: Final = 65536  # bytes
+_REQUEST_S: Final = 3.0  # within which a request must have arrived
+_STUCK_S: Final = 3.0  # how long Horovod may take to notice that connections were cut
+_PLACES: Final = "rank_and_size"  # what a member asks that forms its second group or a later one
+_ARRIVED: Final = "arrived"  # where members say that they are there
+_POLL_S: Final = 0.0025  # times the number of members: rank 0 answers as often, however many ask
+_LONGEST_POLL_S: Final = 0.25
 
 
 class HorovodGroup:
@@ -19,15 +33,12 @@ class HorovodGroup:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._meeting = HorovodRendezvous(address)
+        self.meeting = HorovodRendezvous(address)
         self._workers = 1
-        self._before: set[int] = set()  # the sockets that were open before the group formed
+        self._grouped = False  # it is in a group, or one forms
+        self._before: set[OpenSocket] = set()  # those that were there before the group formed
         self._aborted = False  # a member of the group that is forming is dead
-
-    @property
-    def meeting_point(self) -> list[Any]:
-        """Return the host and port at which others find this process if it leads the next group."""
-        return [self._meeting.host, self._meeting.port]
+        self._rescue: Callable[[], object] | None = None  # while Horovod connects the members
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
         """Become a member of a new group; ``rescue`` is called if Horovod ends the process meanwhile."""
@@ -36,58 +47,75 @@ class HorovodGroup:
 
         hvd.shutdown()
         self._workers = place.workers
-        self._before, self._aborted = sockets(), False
-        host, port = store if place.rank else (self._address, self._meeting.port)
+        self._before, self._aborted, self._grouped = sockets(), False, True
+        host, port = store if place.rank else (self._address, self.meeting.port)
         os.environ.update(environment(place, host, port))
         try:
             if place.workers > 1:
                 all_came((host, port), place.rank, place.workers, FORMING.total_seconds(), lambda: self._aborted)
+            self._rescue = rescue
             with instead_of_abort(rescue):
                 hvd.init()
         except (ValueError, NotAllCame) as error:  # Horovod raises the first when others do not come
             raise HorovodInternalError(str(error)) from error
+        finally:
+            self._rescue = None
 
     def leave(self) -> None:
         """Leave the group; a new one finds nothing of it."""
         import horovod.torch as hvd
 
         hvd.shutdown()
-        self._before = set()
-        self._meeting.close()
-        self._meeting = HorovodRendezvous(self._address)
+        self._grouped = False
+        self.meeting.close()
+        self.meeting = HorovodRendezvous(self._address)
 
     def largest(self, number: int) -> int:
         """Return the largest of all members' numbers."""
-        if self._workers == 1:
-            return number
-        import horovod.torch as hvd
-        import torch
+        return number if self._workers == 1 else int(self._largest([number], "int64", "bftrain.largest")[0])
 
-        return int(hvd.allreduce(torch.tensor([number]), op=hvd.Max, name="bftrain.largest").item())
-
-    def largest_each(self, numbers: Sequence[float], dtype: str) -> list[Any]:
+    def largest_each(self, numbers: Sequence[int]) -> list[int]:
         """Return the largest that any member has of each number."""
+        return self._largest(numbers, "int64", "bftrain.largest.int64")
+
+    def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
+        """Return the smallest and the largest that members have of each number."""
+        found = self._largest([*numbers, *(-number for number in numbers)], "float64", "bftrain.spread")
+        return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
+
+    def _largest(self, numbers: Sequence[float], dtype: str, name: str) -> list[Any]:
         import horovod.torch as hvd
         import torch
 
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
-        found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=f"bftrain.largest.{dtype}").tolist()
+        found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=name).tolist()
         return found
 
     def abort(self) -> None:
         """Cut the connections to all members, of which one is dead, so that none waits for it. From any thread."""
-        self._aborted = True
-        self._meeting.refuse()
-        self.cut()
+        if self._grouped:  # else it is late, and would end the next group before it formed
+            self._aborted = True
+            self.meeting.refusing = True
+            self.cut()
+            self._end_if_stuck()
+
+    def _end_if_stuck(self) -> None:
+        """End the process if Horovod waits on, as it does for connections that do not come: until its time-out."""
+        rescue, deadline = self._rescue, time.monotonic() + _STUCK_S
+        while rescue is not None and self._rescue is rescue:
+            if time.monotonic() > deadline:
+                end_process(rescue)
+                return
+            time.sleep(0.02)
 
     def cut(self) -> None:
         """Cut the connections to all members, which may wait for this one."""
-        if self._before:
+        if self._grouped:
             cut(sockets() - self._before)
 
     def close(self) -> None:
         """Lead no group any more."""
-        self._meeting.close()
+        self.meeting.close()
 
 
 def end_without_horovod() -> None:
@@ -111,3 +139,161 @@ def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
         "HOROVOD_CROSS_SIZE": str(place.workers),
         **meeting,
     }
+
+
+# Where the members of a Horovod group tell each other their addresses.
+#
+# Horovod looks for a small HTTP service: ``PUT``, ``GET`` and ``DELETE`` of ``/scope/key``, 404 for what is not there
+# yet. Its own one listens on all interfaces; this one listens on the given address, and serves one group only.
+
+
+class NotAllCame(ElasticError):
+    """A group cannot form: some of its members did not come to the meeting point."""
+
+
+def host_name(rank: int, workers: int) -> str:
+    """What a member is to call its host: it says all that the meeting point has to know."""
+    return f"rank{rank}of{workers}"
+
+
+class HorovodRendezvous(ThreadingHTTPServer):
+    """Serves at ``host`` until it is closed; ``port`` is where."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+
+    def __init__(self, host: str) -> None:
+        super().__init__((host, 0), _Handler)
+        self.host, self.port = host, int(self.server_address[1])
+        self.values: dict[str, bytes] = {}
+        self.open = True
+        self.refusing = False  # it answers nothing any more, so that no member waits here for a dead one
+        self._thread = threading.Thread(target=self._serve, name="bftrain-meeting", daemon=True)
+        self._thread.start()
+
+    def server_bind(self) -> None:
+        """Bind, without asking name servers who we are."""
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def close(self) -> None:
+        """Listen no more; once is enough."""
+        if not self.open:
+            return
+        self.open = False
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
+        self.server_close()
+
+    def _serve(self) -> None:
+        while self.open:
+            self.handle_request()
+
+
+def all_came(meeting: tuple[str, int], rank: int, workers: int, timeout_s: float, given_up: Callable[[], bool]) -> None:
+    """Say at a meeting point that we are there, and wait until all members are.
+
+    Horovod ends the process of a member that waited in vain for another, so it is not asked before all are there.
+    """
+    deadline = time.monotonic() + timeout_s
+    said = False
+    while time.monotonic() < deadline and not given_up():
+        with suppress(OSError, HTTPException):  # rank 0 may not be there yet
+            said = said or _ask(meeting, "PUT", f"/{_ARRIVED}/rank{rank}") == HTTPStatus.OK
+            status = _ask(meeting, "GET", f"/{_ARRIVED}/of{workers}")
+            if status == HTTPStatus.OK and said:
+                return
+            if status == HTTPStatus.GONE:
+                raise NotAllCame("a member is dead, and the group does not form")
+        time.sleep(min(_LONGEST_POLL_S, _POLL_S * workers))
+    raise NotAllCame(f"the connection to other members was not made: not all {workers} came within {timeout_s:g} s")
+
+
+def _ask(meeting: tuple[str, int], method: str, path: str) -> int:
+    connection = HTTPConnection(*meeting, timeout=_REQUEST_S)
+    try:
+        connection.request(method, path, b"" if method == "PUT" else None)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _REQUEST_S
+    server: HorovodRendezvous
+
+    def do_GET(self) -> None:
+        value = self.server.values.get(self.path)
+        scope, _, key = self.path.strip("/").partition("/")
+        if scope == _PLACES:
+            value = _place(key)
+        elif scope == _ARRIVED:
+            there = sum(path.startswith(f"/{_ARRIVED}/rank") for path in list(self.server.values))
+            value = b"all" if f"of{there}" == key else None
+        self._answer(HTTPStatus.NOT_FOUND if value is None else HTTPStatus.OK, value or b"")
+
+    def do_PUT(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        if not 0 <= length <= _VALUE_LIMIT:
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        self.server.values[self.path] = self.rfile.read(length)
+        self._answer(HTTPStatus.OK)
+
+    def do_DELETE(self) -> None:
+        """Know that a member needs no more; the group has no second meeting here, so nothing need be forgotten."""
+        self._answer(HTTPStatus.OK)
+
+    def _answer(self, status: HTTPStatus, value: bytes = b"") -> None:
+        if self.server.refusing:
+            status, value = HTTPStatus.GONE, b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(value)))
+        self.end_headers()
+        self.wfile.write(value)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: this is no web server."""
+
+
+def _place(key: str) -> bytes | None:
+    """Rank and size among all, on its host, and across hosts; every worker counts as a host of its own."""
+    try:
+        rank, workers = (int(text) for text in key.partition(":")[0].removeprefix("rank").split("of"))
+    except ValueError:
+        return None
+    return f"{rank},{workers},0,1,{rank},{workers}".encode()
+
+
+def end_process(last: Callable[[], object]) -> None:
+    """Call ``last``, and end with ``EX_TEMPFAIL``: another worker takes the place of this one."""
+    try:
+        with suppress(Exception):
+            last()
+        sys.stderr.write("bftrain: the group did not form: the connection to another worker was lost\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(os.EX_TEMPFAIL)
+
+
+@contextmanager
+def instead_of_abort(last: Callable[[], object]) -> Iterator[None]:
+    """Call ``last`` and end with ``EX_TEMPFAIL`` where a C++ error would abort the process. Without libstdc++: nothing.
+
+    Horovod's thread lets an error of Gloo through when a member dies while a group forms. An abort would look like a
+    failure of the script, and the state in memory would be lost.
+    """
+    handler = ctypes.CFUNCTYPE(None)(lambda: end_process(last))
+    try:
+        set_terminate = ctypes.CDLL("libstdc++.so.6")["_ZSt13set_terminatePFvvE"]  # std::set_terminate
+    except (OSError, AttributeError):
+        yield
+        return
+    set_terminate.argtypes, set_terminate.restype = [ctypes.c_void_p], ctypes.c_void_p
+    before = set_terminate(ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield
+    finally:
+        set_terminate(before)

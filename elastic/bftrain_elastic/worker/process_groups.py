@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
+import stat
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.wire.network_interfaces import networking
-from bftrain_elastic.worker.open_sockets import cut, sockets
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes
+from bftrain_elastic.worker.state_tree import StateTree
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
 TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
 # A group's destructor holds Python's lock while it waits for Gloo's threads, and these may just be waiting for that
 # lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
-_BUCKET_BYTES: Final = 64 * 1024 * 1024
+_LEAST: Final = -(2**63)  # of the numbers that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
 _LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "process group", "broken pipe")
@@ -36,6 +36,13 @@ class GroupRank:
     rank: int = 0
     workers: int = 1
     size: int = 1
+
+
+class OpenSocket(NamedTuple):
+    """A socket: its descriptor, which the next one gets when it is closed, and its inode, which is its own."""
+
+    number: int
+    inode: int
 
 
 class GroupStore:
@@ -97,7 +104,7 @@ class ProcessGroup:
 
     def __init__(self) -> None:
         self.place = GroupRank()
-        self._before: set[int] = set()
+        self._before: set[OpenSocket] = set()
         self._joined = False
         self._hook: Callable[..., object] = sys.excepthook
 
@@ -123,7 +130,8 @@ class ProcessGroup:
         )
 
     def settle(self) -> None:
-        """Know that all members are there: from now on steps may take their time."""
+        """Wait until all members have met; from now on steps may take their time."""
+        self.largest(0)
         if self._joined:
             import torch.distributed as dist
 
@@ -140,8 +148,7 @@ class ProcessGroup:
                 getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK
             ):  # else every group would add one around the others
                 sys.excepthook = self._hook
-        self._joined = False
-        self._before = set()
+        self._joined = False  # what was there before the group stays known: another thread may be in abort()
 
     def abort(self) -> None:
         """Cut the connections to all members, so that none waits for a dead one. From any thread."""
@@ -165,78 +172,36 @@ class ProcessGroup:
 
     def largest_each(self, numbers: Sequence[int]) -> Sequence[int]:
         """Return of each number the largest that a member has; all must have as many."""
-        if self.place.workers == 1:
-            return numbers
-        import torch
-        import torch.distributed as dist
-
-        box = torch.tensor(numbers, dtype=torch.int64)
-        dist.all_reduce(box, dist.ReduceOp.MAX)
-        found: list[int] = box.tolist()
-        return found
+        return numbers if self.place.workers == 1 else self._largest(numbers, "int64")
 
     def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
         """Return the smallest and the largest that members have of each number; all must have as many."""
-        import torch
-        import torch.distributed as dist
-
-        box = torch.tensor([*numbers, *(-number for number in numbers)], dtype=torch.float64)
-        dist.all_reduce(box, dist.ReduceOp.MAX)
-        found = box.tolist()
+        found = self._largest([*numbers, *(-number for number in numbers)], "float64")
         return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
 
-    def shared(self, tree: StateTree | None) -> StateTree:
-        """Give rank 0's tree to all members."""
-        header = b""
-        if tree is not None:
-            shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
-            header = json.dumps([tree.plain, shapes], separators=(",", ":")).encode()
-        plain, shapes = json.loads(self._share_bytes(header))
-        tensors: Sequence[Tensor]
-        if tree is not None:
-            tensors = tree.tensors
-        else:
-            tensors = [TreeShape(dtype, tuple(sizes), device).empty() for dtype, sizes, device in shapes]
-        for device in sorted({tensor.device.type for tensor in tensors}):
-            self._share_tensors([one for one in tensors if one.device.type == device and one.numel()])
-        return StateTree(plain, tensors)
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sum of all members' numbers, for each of them."""
+        return self._reduced(numbers, "float64", "SUM")
 
-    def _share_bytes(self, data: bytes) -> bytes:
+    def _largest(self, numbers: Sequence[float], dtype: str) -> list[Any]:
+        return self._reduced(numbers, dtype, "MAX")
+
+    def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
         import torch
         import torch.distributed as dist
 
-        length = torch.tensor([len(data)], dtype=torch.int64)
-        dist.broadcast(length, src=0)
-        box = (
-            torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            if data
-            else torch.empty(int(length), dtype=torch.uint8)
-        )
-        dist.broadcast(box, src=0)
-        return bytes(box.tolist())
+        box = torch.tensor(numbers, dtype=getattr(torch, dtype))
+        dist.all_reduce(box, getattr(dist.ReduceOp, operation))
+        found: list[Any] = box.tolist()
+        return found
 
-    def _share_tensors(self, tensors: Sequence[Tensor]) -> None:
-        """Broadcast in few large pieces: each broadcast has a price of its own."""
-        bucket: list[Tensor] = []
-        for place, tensor in enumerate(tensors):
-            bucket.append(tensor)
-            full = sum(one.numel() * one.element_size() for one in bucket) >= _BUCKET_BYTES
-            if full or place == len(tensors) - 1:
-                self._share_bucket(bucket)
-                bucket = []
-
-    def _share_bucket(self, bucket: list[Tensor]) -> None:
-        import torch
-        import torch.distributed as dist
-
-        with torch.no_grad():
-            flat = torch.cat([as_bytes(one) for one in bucket])
-            dist.broadcast(flat, src=0)
-            if self.place.rank:
-                pieces = flat.split([one.numel() * one.element_size() for one in bucket])
-                for one, piece in zip(bucket, pieces, strict=True):
-                    # A copy of the piece: a tensor of eight-byte numbers must begin where its numbers may
-                    one.copy_(piece.clone().view(one.dtype).reshape(one.shape))
+    def same_as_first(self, numbers: Sequence[int]) -> list[int]:
+        """Return the ranks of the members whose numbers are those of rank 0; all must have as many."""
+        count, place = len(numbers), self.place
+        found = [_LEAST] * (count * place.workers)
+        found[place.rank * count : (place.rank + 1) * count] = numbers
+        found = list(self.largest_each(found))
+        return [rank for rank in range(place.workers) if found[rank * count : (rank + 1) * count] == found[:count]]
 
 
 def lost(error: RuntimeError) -> bool:
@@ -302,3 +267,34 @@ def _forget() -> None:
         getattr(world, known).clear()
     world.pg_coalesce_state.clear()
     c10d._unregister_all_process_groups()  # noqa: SLF001 - as above
+
+
+def sockets() -> set[OpenSocket]:
+    """Give all sockets of this process."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            about = path.stat()
+            if stat.S_ISSOCK(about.st_mode):
+                found.add(OpenSocket(int(path.name), about.st_ino))
+    return found
+
+
+def cut(opened: Iterable[OpenSocket]) -> None:
+    """Shut the network sockets among these; a thread that waits for them sees an error. From any thread."""
+    for number, inode in opened:
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+            connection.getpeername()  # only what is connected: Gloo does not survive it when its doors are shut
+            inet = connection.family in {socket.AF_INET, socket.AF_INET6}
+            if inet and os.fstat(connection.fileno()).st_ino == inode:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def shut_sockets() -> None:
+    """Close all sockets at which this process listens: a fork shares those of its parent."""
+    for number, _ in sockets():
+        with suppress(OSError):
+            with socket.socket(fileno=os.dup(number)) as one:
+                listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens:
+                os.close(number)

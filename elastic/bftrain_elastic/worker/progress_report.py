@@ -15,20 +15,19 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
+from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
 
 if TYPE_CHECKING:
     from bftrain_elastic.worker.process_groups import GroupRank
-    from bftrain_elastic.worker.state import State
+    from bftrain_elastic.worker.state_values import StateBase
 
 REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go
 SIZE: Final = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on
 RANK: Final = "RANK"  # which worker this is, if it is set; the first one's lines count
-
-Write = Callable[[bytes], object]
 
 
 class Reporter:
@@ -42,7 +41,9 @@ class Reporter:
     def __call__(self, *, samples: int, loss: SupportsFloat | None = None, step: int | None = None) -> None:
         """Write one line; ``step`` is counted from 1 unless the script counts itself."""
         self._step = self._step + 1 if step is None else step
-        os.write(self._file, _line(self._step, self._size, samples, loss) + b"\n")
+        line = _line(self._step, self._size, samples, _number(loss))
+        del line["nan"]
+        os.write(self._file, json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
         """Close the file."""
@@ -56,8 +57,8 @@ _current: Report | None = None
 def report(samples: int, loss: SupportsFloat | None = None, *, step: int | None = None) -> None:
     """Say that a step is done, over ``samples`` samples of all workers together; nothing happens without a manager.
 
-    Every worker calls it: the first one's line counts. It never stops the training: if nothing can be written (a
-    full disk, a bad environment), it warns and the step goes unreported.
+    Every worker calls it, with the loss of its share: what is reported is their mean. It never stops the training: if
+    nothing can be written (a full disk, a bad environment), it warns and the step goes unreported.
     """
     global _current  # noqa: PLW0603 - found in the environment the first time
     try:
@@ -74,23 +75,70 @@ def use(one: Report) -> None:
     _current = one
 
 
-def through(channel: AgentChannel, state: State, place: GroupRank) -> Report:
-    """Report through a channel, for a worker at ``place``; the state counts the steps."""
-    from bftrain_elastic.worker.state_values import inner
+class GroupReport:
+    """Reports through a channel, for a worker at ``place``; the state counts the steps.
 
-    own = inner(state)
+    Each worker has the loss of its share, so in a group a line waits for the commit after it, where :func:`average`
+    puts in the mean over all workers and all steps since the last commit. Lines between commits carry no loss.
+    """
 
-    def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+    def __init__(self, channel: AgentChannel, state: StateBase, place: GroupRank, *, averages: bool = True) -> None:
+        from bftrain_elastic.worker.state_values import inner
+
+        self._channel = channel
+        self._own = inner(state)
+        self._place = place
+        self._averages = averages and place.workers > 1
+        self._line: Message | None = None  # which waits
+        self._losses: list[float] = []  # since the last commit
+
+    def __call__(self, samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+        """Count a step, and report it now or at the next commit."""
+        self.flush()
+        own, number = self._own, _number(loss)
         restarted = step is not None and step < own.counted
         own.counted = own.counted if step is None else step
         # A script may count something else, such as epochs: what is counted here never goes back
         own.step = own.step + 1 if step is None else max(own.step + 1, step)
         own.samples += int(samples)
-        if place.rank == 0:
-            sums = own.samples, own.samples_since
-            channel.mention("report", _said(own.step, place.size, samples, loss, sums, restarted=restarted))
+        sums = {"total": own.samples, "since": own.samples_since, "restarted": restarted}
+        line = {"type": "report", **_line(own.step, self._place.size, samples, number), **sums}
+        if not self._averages:
+            self._send(line)
+            return
+        self._line = line
+        if number is not None:
+            self._losses.append(number)
 
-    return write
+    def average(self, sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
+        """Report the step before this commit with the mean loss of all workers; of all members of a group."""
+        if self._averages:
+            total, count = sums_of([sum(self._losses), len(self._losses)])
+            line, self._line, self._losses = self._line, None, []
+            if line is not None:
+                self._send(line | _loss_fields(total / count if count else None))
+
+    def flush(self) -> None:
+        """Report the step that waits, without a loss: no commit followed."""
+        line, self._line = self._line, None
+        if line is not None:
+            self._send(line | _loss_fields(None))
+
+    def _send(self, line: Message) -> None:
+        if self._place.rank == 0:
+            self._channel.mention("report", json.dumps(line).encode())
+
+
+def average(sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
+    """Report the step before a commit with the mean loss of all workers; of all members, at each commit."""
+    if isinstance(_current, GroupReport):
+        _current.average(sums_of)
+
+
+def flush() -> None:
+    """Report the step that waits for a commit."""
+    if isinstance(_current, GroupReport):
+        _current.flush()
 
 
 def _from_environment() -> Report:
@@ -113,31 +161,48 @@ def _counting(channel: AgentChannel, size: int) -> Report:
             since = 0 if step is None else step - 1
         steps = steps + 1 if step is None else step
         total += int(samples)
-        channel.mention("report", _said(steps, size, samples, loss, (total, since)))
+        line = {"type": "report", **_line(steps, size, samples, _number(loss)), "total": total, "since": since}
+        channel.mention("report", json.dumps(line).encode())
 
     return write
 
 
-def _said(
-    step: int, size: int, samples: int, loss: SupportsFloat | None, sums: tuple[int, int], *, restarted: bool = False
-) -> bytes:
-    number, is_nan = _number(loss)
-    line = _fields(step, size, samples, number)
-    more = {"total": sums[0], "since": sums[1], "nan": is_nan, "restarted": restarted}
-    return json.dumps({"type": "report", **line, **more}).encode()
+def _line(step: int, size: int, samples: int, loss: float | None) -> Message:
+    """Return the fields of a step."""
+    return {"t": time.time(), "step": step, "size": size, "samples": int(samples), **_loss_fields(loss)}
 
 
-def _line(step: int, size: int, samples: int, loss: SupportsFloat | None) -> bytes:
-    return json.dumps(_fields(step, size, samples, _number(loss)[0])).encode()
+def _loss_fields(loss: float | None) -> Message:
+    """Return the fields of a loss: one that is no number counts as none."""
+    is_nan = loss is not None and not math.isfinite(loss)
+    return {"loss": None if is_nan else loss, "nan": is_nan}
 
 
-def _fields(step: int, size: int, samples: int, loss: float | None) -> dict[str, float | None]:
-    return {"t": time.time(), "step": step, "size": size, "samples": int(samples), "loss": loss}
+def _number(loss: SupportsFloat | None) -> float | None:
+    return None if loss is None else float(getattr(loss, "detach", lambda: loss)())  # a tensor may carry gradients
 
 
-def _number(loss: SupportsFloat | None) -> tuple[float | None, bool]:
-    """Return a loss as JSON can say it, and whether it is no number: a step with such a loss still counts."""
-    if loss is None:
-        return None, False
-    number = float(getattr(loss, "detach", lambda: loss)())  # a tensor may carry gradients
-    return (number, False) if math.isfinite(number) else (None, True)
+def finish() -> None:
+    """Say that the work is done, so that the task is over when this program ends.
+
+    A scheduler that takes a node sends SIGTERM to all processes there. A program that saves and exits with 0 then looks
+    like one whose work is done, so under the launchers ``process`` and ``torchrun`` an exit code of 0 is not always
+    believed. A program that says it is. Any rank may say it, once; a script whose ``train`` returns from
+    :func:`bftrain_elastic.run` need not. Without an agent nothing happens.
+
+    Example::
+
+        from bftrain_elastic import finish
+
+        while step < STEPS:
+            train_one_step()
+        save_checkpoint()
+        finish()
+    """
+    try:
+        channel = AgentChannel.from_environment()
+        if channel is not None:
+            channel.send({"type": "finished"})
+            channel.close()
+    except OSError as error:
+        warnings.warn(f"the end of the work could not be reported: {error}", RuntimeWarning, stacklevel=2)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
+from bftrain_elastic.worker import progress_report
+from bftrain_elastic.worker.batch_shares import BatchShare
 from bftrain_elastic.worker.process_groups import own_gpu
-from bftrain_elastic.worker.state_agreement import commit_together
-from bftrain_elastic.worker.state_saving import save_if_due, tell_on_disk_if_due
-from bftrain_elastic.worker.state_values import OWN, StateBase, StateInternals, inner, keep
+from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, refuse_sharded
+from bftrain_elastic.worker.state_transfer import move, offer
+from bftrain_elastic.worker.state_tree import NamedValues, taken
+from bftrain_elastic.worker.state_values import (
+    LINEAGE,
+    OWN,
+    REPORTS_S,
+    SAMPLES,
+    STEP,
+    StateBase,
+    StateInternals,
+    compared_values,
+    has_state_dict,
+    inner,
+    keep,
+    report_on_disk,
+    save_if_due,
+)
 
 
 class RegroupSignal(BaseException):
@@ -36,6 +55,7 @@ class State(StateBase):
             if hasattr(type(self), name) or name.startswith("_"):
                 raise BadScript(f"the name '{name}' is taken", where="State", fix="call it otherwise")
             setattr(self, name, value)
+        refuse_sharded(values.values())
 
     # -- for the script
 
@@ -64,16 +84,33 @@ class State(StateBase):
         return torch.device("cuda", own_gpu())
 
     def parallel(self, **options: Any) -> Any:  # noqa: ANN401 - a torch module
-        """Give the model as the present group trains it: wrapped in DistributedDataParallel, or itself when alone."""
+        """Return the model as the present group trains it: in DistributedDataParallel, or alone in what is used alike.
+
+        Both have ``module`` and ``no_sync()``, so gradients can be accumulated at any size.
+        """
         own = inner(self)
         if self.workers == 1:
-            return self.model
+            from bftrain_elastic.worker.single_worker_model import single_worker_model
+
+            return single_worker_model(self.model)
         if own.parallel is None:
+            refuse_sharded([self.model])
             from torch.nn.parallel import DistributedDataParallel
 
             # All hold the same state already
             own.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
+            own.wrapped.append(own.parallel)
         return own.parallel
+
+    def share(self, samples: int) -> BatchShare:
+        """Return this worker's share of a batch of ``samples``: its samples, and the weight of the mean loss over them.
+
+        Example::
+
+            mine, weight = state.share(len(x))
+            loss = weight * mse_loss(model(x[mine]), y[mine])
+        """
+        return BatchShare.of(samples, self.rank, self.workers)
 
     def commit(self) -> None:
         """Say that here it is safe to stop, and that this is what to return to if a worker dies.
@@ -84,14 +121,27 @@ class State(StateBase):
         own = inner(self)
         own.place = "commit"
         own.commits += 1
-        keep_pace(own)
+        now = time.monotonic()
+        if own.committed_at:  # what took long once is soon forgotten
+            own.pace_s = max(now - own.committed_at, own.pace_s / 2)
+        own.committed_at = now
         if own.step == own.commit_step:  # a script that does not report still gets further
             own.step += 1
         own.commit_step = own.step
-        largest = commit_together(self) if own.group.place.workers > 1 else _commit_alone(self)
+        if own.commits == 1:  # of this group: it may have been sharded since the state was made
+            refuse_sharded(vars(self).values())
+        if own.group.place.workers > 1:
+            progress_report.average(own.group.sums)
+            largest = commit_together(self)
+        else:
+            if own.keeps_alone:  # an error may have to return to it
+                keep(self)
+            largest = own.asked()
+        compare_states(self, own.group.spread)
         if own.group.place.rank == 0:
             save_if_due(self)
-            tell_on_disk_if_due(own)
+            if time.monotonic() - own.disk_reported_at > REPORTS_S:
+                report_on_disk(own)
         if largest > own.group.place.generation:
             raise RegroupSignal
         own.place = "script"
@@ -104,26 +154,91 @@ class State(StateBase):
         raise AttributeError(f"the state holds no '{name}': give it to State({name}=...)")
 
 
-def _commit_alone(state: State) -> int:
-    """Copy the state if an error may have to return to it; return the generation that this worker is asked for."""
-    own = inner(state)
-    if own.keeps_alone:
-        keep(state)
-    return own.asked()
-
-
 def leave_group(state: State, *, broken: bool = False) -> None:
     """Leave the group, and forget the model that was wrapped for it."""
     own = inner(state)
-    if own.parallel is not None:
-        own.parallel._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
-        own.parallel = None
+    for wrapped in own.wrapped:
+        wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
+    own.parallel, own.wrapped = None, []
+    forget_optimizers()
     own.group.leave(broken=broken)
 
 
-def keep_pace(own: StateInternals) -> None:
-    """Know how long it takes from commit to commit; what took long once is soon forgotten."""
-    now = time.monotonic()
-    if own.committed_at:
-        own.pace_s = max(now - own.committed_at, own.pace_s / 2)
-    own.committed_at = now
+class CommitAgreement(NamedTuple):
+    """What all members know at a commit: the largest generation that one is asked for, and which values differ."""
+
+    asked: int
+    reports: bool  # rank 0 will tell that this commit is in memory
+    compared: NamedValues
+    differ: bool  # the compared values
+    large_due: bool  # rank 0 has to send its large values: others have not changed the same, or the group dissolves
+
+
+def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], Sequence[int]]) -> CommitAgreement:
+    """Compare values with all members; ``asked`` is the generation that this one is asked for."""
+    own, compared = inner(state), compared_values(state)
+    place, digest = own.group.place, compared.digest()
+    reports = place.rank == 0 and place.size > 1 and time.monotonic() - own.reported_at > REPORTS_S
+    numbers = [asked, digest, -digest, int(reports), *digest_large_values(state, compared)]
+    asked, highest, lowest, reporting, large_highest, large_lowest, there = largest_each(numbers)
+    large_due = bool(there) and (asked > place.generation or large_highest != -large_lowest)
+    return CommitAgreement(asked, bool(reporting), compared, highest != -lowest, large_due)
+
+
+def commit_together(state: StateBase) -> int:
+    """Copy the state on all members, with the values of rank 0; return the largest generation that one is asked for."""
+    own = inner(state)
+    found = agree(state, own.asked(), own.group.largest_each)
+    compared, first = found.compared, own.group.place.rank == 0
+    if found.large_due:
+        everything = found.asked > own.group.place.generation
+        tree = offer(own.group.place, own.large.to_send(everything=everything) if first else None)
+        move(own.group.place, tree)
+        if not first:
+            for name, value in taken(tree, vars(state)).items():
+                setattr(state, name, value)
+            digest_large_values(state, compared_values(state))
+        compared = compared_values(state)
+    if found.differ:
+        take_values_of_first(state, compared)
+        compared = compared_values(state)
+    keep(state, compared)
+    if found.reports:
+        own.group.largest(0)  # all have their copy
+        if first:
+            report_in_memory(own)
+    return found.asked
+
+
+def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
+    """Look which large values were changed; return numbers of which all members need the largest of each."""
+    own = inner(state)
+    there = {OWN, *compared.names}
+    held = vars(state).items()
+    own.large.update({name: value for name, value in held if name not in there and not has_state_dict(value)})
+    digest = own.large.digest
+    return [digest, -digest, int(bool(own.large.names) and own.group.place.rank == 0)]
+
+
+def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
+    """Give all members the values of rank 0; of all members."""
+    own = inner(state)
+    tree = offer(own.group.place, compared.tree() if own.group.place.rank == 0 else None)
+    move(own.group.place, tree)
+    if own.group.place.rank == 0:
+        return
+    before = dict(json.loads(text) for text in compared.texts)
+    after = dict(json.loads(tree.plain)[1])
+    values = tree.unfolded()
+    own.step = own.commit_step = int(values.pop(STEP))
+    own.lineage = int(values.pop(LINEAGE))
+    own.samples, own.samples_since = values.pop(SAMPLES)
+    for name, value in values.items():
+        if after[name] != before.get(name) or tree.tensors:  # what is the same already may be in use
+            setattr(state, name, value)
+
+
+def report_in_memory(own: StateInternals) -> None:
+    """Report that all members hold a copy of the last commit: the training is safe against the loss of some nodes."""
+    own.reported_at = time.monotonic()
+    own.report({"type": "in_memory", "step": own.commit_step})

@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ class StateTree:
 
 
 def fold(value: object) -> StateTree:
-    """Take a value apart."""
+    """Split a value into its plain part and its tensors."""
     tensors: list[Tensor] = []
     return StateTree(_json(_fold(value, tensors, "state")), tensors)
 
@@ -64,7 +64,7 @@ class NamedValues:
         return False
 
     def copy(self) -> NamedValues:
-        """Return the same, to be added to."""
+        """Return a copy to which more values can be added."""
         return NamedValues(list(self.names), list(self.texts), list(self.tensors))
 
     def tree(self) -> StateTree:
@@ -134,7 +134,7 @@ class TreeShape:
 
     @classmethod
     def of(cls, tensor: Tensor) -> TreeShape:
-        """Describe a tensor."""
+        """Return the shape, type and device of a tensor."""
         return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.device.type)
 
     def empty(self) -> Tensor:
@@ -161,7 +161,7 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
     import torch
 
     with torch.no_grad():
-        if into is None or not _alike(into, tree):
+        if into is None or not alike(into, tree):
             on_host = too_large(tree.tensors)
             return StateTree(tree.plain, [_twin(one, on_host=on_host) for one in tree.tensors])
         for mine, theirs in zip(into.tensors, tree.tensors, strict=True):
@@ -174,7 +174,7 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
 
     No memory is needed for that, which on a GPU may have none left.
     """
-    if not (_alike(tree, current) and _places(json.loads(tree.plain)) == _places(json.loads(current.plain))):
+    if not (alike(tree, current) and places_of(tree.plain) == places_of(current.plain)):
         return None
     if tree.tensors:
         import torch
@@ -185,13 +185,17 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
     return StateTree(tree.plain, current.tensors)
 
 
-def _alike(one: StateTree, other: StateTree) -> bool:
+def alike(one: StateTree, other: StateTree) -> bool:
     """Tell whether two trees have the same tensors but for their numbers and where these are kept."""
     return [(here.dtype, here.shape) for here in one.tensors] == [(there.dtype, there.shape) for there in other.tensors]
 
 
-def _places(node: list[Any], path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+def places_of(plain: str) -> list[tuple[object, ...]]:
     """Say where in a tree its tensors are, in the order of their holes."""
+    return _places(json.loads(plain))
+
+
+def _places(node: list[Any], path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     match node:
         case ["tensor", _]:
             return [path]
@@ -220,3 +224,66 @@ def too_large(tensors: Sequence[Tensor]) -> bool:
 
     free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return bool(needed > _COPY_SHARE * free)
+
+
+# Large values: those of a state that hold so much that a commit cannot compare them between workers.
+#
+# Each worker only looks which of its own were changed since its last commit: another tensor, or one that was written
+# to. If that is not the same on all workers, those of rank 0 are sent.
+
+
+class LargeValues:
+    """Remembers how one worker's large values looked at its last commit."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, object] = {}
+        self._values: Mapping[str, Any] = {}
+        self.changed: tuple[str, ...] = ()
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Find out which values were changed since the last look."""
+        marks = {name: _mark(value) for name, value in values.items()}
+        self.changed = tuple(name for name in sorted(marks) if marks[name] != self._marks.get(name))
+        self._marks, self._values = marks, values  # the values too: their memory is not given to others meanwhile
+
+    @property
+    def digest(self) -> int:
+        """Return a number for the names of the values that were changed."""
+        text = json.dumps(self.changed).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest(), "little")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all large values."""
+        return tuple(self._marks)
+
+    def to_send(self, *, everything: bool) -> StateTree:
+        """Return the values that rank 0 sends: all, or those that were changed."""
+        return _tree_of(self._values, self._values if everything or not self.changed else self.changed)
+
+
+def taken(tree: StateTree, present: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of rank 0; tensors that a worker has already are written to, as they may be in use."""
+    names = [name for name, _ in json.loads(tree.plain)[1]]
+    mine = _tree_of(present, names) if all(name in present for name in names) else None
+    return dict(((put_back(tree, mine) if mine else None) or tree).unfolded())
+
+
+def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
+    found = NamedValues()
+    for name in sorted(names):
+        found.add(name, values[name])
+    return found.tree()
+
+
+def _mark(value: object) -> object:
+    """Return what tells a value from a later one without looking at its numbers."""
+    tree = fold(value)
+    return tree.plain, [(one.data_ptr(), _version(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
+
+
+def _version(tensor: Any) -> int:  # noqa: ANN401 - torch.Tensor
+    try:
+        return int(tensor._version)  # noqa: SLF001 - there is no public way
+    except RuntimeError:  # tensors of an inference mode count nothing
+        return 0

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import weakref
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.values.actions import Grow, Shrink, Start, Stop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 BLOCK_ROWS: Final = 1 << 16
 _MEMORY_BYTES: Final = 1 << 25  # before blocks go to a file
@@ -36,6 +33,22 @@ class AllocationBlock:
 
     def __len__(self) -> int:
         return len(self.task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationTable(AllocationBlock):
+    """All rows, with the names of tasks and nodes."""
+
+    tasks: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+    def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """Give each task that held a node, and which rows are its own."""
+        if not self.tasks:
+            return
+        order = np.argsort(self.task, kind="stable")
+        ends = np.cumsum(np.bincount(self.task, minlength=len(self.tasks)))
+        yield from zip(self.tasks, np.split(order, ends[:-1]), strict=True)
 
 
 class AllocationRecorder:
@@ -94,6 +107,12 @@ class AllocationRecorder:
             yield _block(content, rows)
         if self._task:
             yield _block(self._content(), len(self._task))
+
+    def table(self) -> AllocationTable:
+        """Return all rows in memory."""
+        blocks = [_block(b"", 0), *self.blocks()]
+        columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _ROW.names or ()}
+        return AllocationTable(tasks=self.tasks, nodes=self.nodes, **columns)
 
     def _add(self, task: str, nodes: Iterable[str], since_s: Iterable[float], now_s: float) -> None:
         before = len(self._node)

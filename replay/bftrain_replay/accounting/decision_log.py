@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from bftrain.values.decision import Decision
 from bftrain.values.solution import Termination
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from bftrain.values.decision import Decision
 
 NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are counted
 _SHORTEST_MS: Final = 1e-4  # the finest bin
@@ -39,30 +36,6 @@ class HistogramBin(msgspec.Struct, frozen=True, kw_only=True):
 
 class DecisionColumns:
     """What was decided when, how well and how fast."""
-
-    __slots__ = (
-        "_bound",
-        "_changed_size",
-        "_changed_task",
-        "_changes",
-        "_competing",
-        "_kind",
-        "_kinds",
-        "_pool",
-        "_sizes",
-        "_tasks",
-        "_time_s",
-        "_used",
-        "_value",
-        "decide_s",
-        "decided_by",
-        "fallback_causes",
-        "fallbacks",
-        "infeasible",
-        "notes",
-        "notes_counted",
-        "solve_s",
-    )
 
     def __init__(self) -> None:
         self._time_s, self._value, self._bound = array("d"), array("d"), array("d")
@@ -101,23 +74,20 @@ class DecisionColumns:
         self.solve_s.append(decision.solve_s)
         # An answer that is repeated from an interrupted run took as long as when it was new
         self.decide_s.append(max(decide_s, decision.solve_s))
-        self._note_sizes(decision.sizes)
+        before, count = self._sizes, len(self._changed_task)
+        if decision.sizes != before:
+            for name in before:
+                if name not in decision.sizes and before[name]:
+                    self._note_size(name, 0)
+            for name, size in decision.sizes.items():
+                if before.get(name, 0) != size:
+                    self._note_size(name, size)
+            self._sizes = decision.sizes
+        self._changes.append(len(self._changed_task) - count)
         if decision.notes:
             self.notes_counted += len(decision.notes)
             room = NOTES_KEPT - len(self.notes)
             self.notes.extend((decision.time_s, note) for note in decision.notes[:room])
-
-    def _note_sizes(self, sizes: Mapping[str, int]) -> None:
-        before, count = self._sizes, len(self._changed_task)
-        if sizes != before:
-            for name in before:
-                if name not in sizes and before[name]:
-                    self._note_size(name, 0)
-            for name, size in sizes.items():
-                if before.get(name, 0) != size:
-                    self._note_size(name, size)
-            self._sizes = sizes
-        self._changes.append(len(self._changed_task) - count)
 
     def _note_size(self, name: str, size: int) -> None:
         self._changed_task.append(self._tasks.setdefault(name, len(self._tasks)))

@@ -5,8 +5,9 @@ This module says what is to be replayed and what its rows are; :mod:`bftrain_rep
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -15,14 +16,10 @@ from bftrain.deciding.node_stay import AUTO
 from bftrain.values import wire
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.simulation.progress_assumptions import MEMORY, ProgressKept
+from bftrain_replay.results.result import ReplaySummary
+from bftrain_replay.simulation.progress_kept import MEMORY, ProgressKept
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bftrain_replay.results.result import ReplaySummary
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 LEAST_GAIN: Final = 0.001  # of the harvest; a change that gains less is no advice
 _LARGE: Final = 0.002  # of the idle node-time; a smaller cause is no reason for a change
@@ -81,7 +78,6 @@ def trials(main: ReplaySummary, settings: ReplaySettings) -> list[AdviceTrial]:
 
 
 def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
-    """Give the change of settings that answers each cause, where there is one."""
     most = 2 * settings.max_tasks
     yield AdviceTrial(
         cause=UnusedReason.TASK_CAP, option=f"--max-tasks {most}", settings=replace(settings, max_tasks=most)

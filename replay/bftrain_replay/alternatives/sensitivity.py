@@ -5,25 +5,21 @@ This module says what is to be replayed and what its rows are; :mod:`bftrain_rep
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from bftrain.errors import UsageError
 from bftrain.values import wire
-from bftrain_replay.simulation.progress_assumptions import MEMORY
-from bftrain_replay.simulation.replay_settings import PUBLISHED
+from bftrain.values.task import TaskSpec
+from bftrain_replay.results.result import ReplayResult, ReplaySummary
+from bftrain_replay.simulation.progress_kept import MEMORY
+from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
 from bftrain_replay.simulation.task_progress import SampleLoss
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.results.result import ReplayResult, ReplaySummary
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 PROGRESS: Final = "progress"
 COSTS: Final = "costs"
@@ -54,31 +50,17 @@ class SettingsAlternative:
     chosen: bool
     settings: ReplaySettings | None = None
 
-    def row(self, figures: AlternativeFigures, dedicated_samples: float) -> SensitivityRow:
+    def row(self, figures: ReplaySummary, dedicated_samples: float) -> SensitivityRow:
         """Give its row from the figures of its replay."""
+        idle_h = figures.idle_node_h
         return SensitivityRow(
             what=self.what,
             setting=self.setting,
             chosen=self.chosen,
             efficiency=figures.harvested / dedicated_samples if dedicated_samples else None,
             harvested=figures.harvested,
-            lost_preemption=figures.lost_preemption,
+            lost_preemption=figures.lost[SampleLoss.PREEMPTION].node_h / idle_h if idle_h else None,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlternativeFigures:
-    """Figures of one replay."""
-
-    harvested: float
-    lost_preemption: float | None
-
-    @classmethod
-    def of(cls, summary: ReplaySummary) -> Self:
-        """Take them from all figures of a replay."""
-        idle_h = summary.idle_node_h
-        share = summary.lost[SampleLoss.PREEMPTION].node_h / idle_h if idle_h else None
-        return cls(harvested=summary.harvested, lost_preemption=share)
 
 
 def check(settings: ReplaySettings) -> None:
@@ -116,20 +98,17 @@ def _inputs(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> tuple[object
 
 
 def _kept(settings: ReplaySettings) -> Iterator[tuple[str, str, bool, ReplaySettings]]:
-    """Vary how progress is kept."""
     own = settings.progress or MEMORY
     for text in dict.fromkeys((*_KEPT, own)):
         yield PROGRESS, text, text == own, replace(settings, progress=text)
 
 
 def _factors(settings: ReplaySettings) -> Iterator[tuple[str, str, bool, ReplaySettings]]:
-    """Vary what growing, shrinking and starting cost, all of it alike."""
     for factor, text in _FACTORS:
         yield COSTS, text, factor == 1.0, replace(settings, cost_factor=settings.cost_factor * factor)
 
 
 def _starts(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> Iterator[tuple[str, str, bool, ReplaySettings]]:
-    """Vary what a start costs, in seconds after all factors."""
     own = {spec.start_cost_s for spec in as_replayed(tasks, settings)}
     same = own.pop() if len(own) == 1 else None
     if same not in _STARTS_S:
@@ -145,10 +124,10 @@ def _starting(settings: ReplaySettings, start_s: float) -> ReplaySettings:
 
 
 def rows_of(
-    found: Sequence[SettingsAlternative], main: ReplayResult, replayed: Mapping[int, AlternativeFigures]
+    found: Sequence[SettingsAlternative], main: ReplayResult, replayed: Mapping[int, ReplaySummary]
 ) -> tuple[SensitivityRow, ...]:
     """Give the rows: of alternatives that were ``replayed``, by their places; the others are as the main replay."""
-    own = AlternativeFigures.of(main.summary())
+    own = main.summary()
     dedicated = main.yardsticks.dedicated_samples if main.yardsticks else 0.0
     return tuple(each.row(replayed.get(place, own), dedicated) for place, each in enumerate(found))
 

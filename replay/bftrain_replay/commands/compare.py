@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
+from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
-    from bftrain_replay.comparing.compared_figures import ComparedFigure
     from bftrain_replay.comparing.comparison import Comparison
 
 _TWO: Final = 2
+_folder = click.Path(path_type=Path, exists=True, file_okay=False)
+_file = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain compare exact/ greedy/ --label exact --label greedy -o compare.html",
+    example="bftrain compare exact/ greedy/\n"
+    "bftrain compare exact/ greedy/ --label exact --label greedy -o compare.html",
     epilog="* marks the best of a row. Replays of different logs, or of different parts of one, are refused: their "
     "figures do not tell which settings are better. docs/tutorials/comparing.md explains the rows.",
 )
-@click.argument(
-    "folders",
-    metavar="DIR DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-)
-@click.option(
-    "-o",
-    "--output",
-    "page",
-    metavar="FILE.html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a page with charts too.",
-)
+@click.argument("folders", metavar="DIR DIR...", nargs=-1, required=True, type=_folder)
+@click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="Write a page with charts too.")
 @click.option(
     "--label", "labels", multiple=True, metavar="NAME", help="What to call a replay; one for each DIR, in their order."
 )
@@ -74,55 +64,35 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from bftrain_replay.commands.side_by_side import SideBySide
+    from bftrain.node_units import words_of
 
-    parts: list[RenderableType] = []
-    if found.forced:
-        parts.append(Text(f"Compared because of --force, though {found.forced}\n"))
+    words = words_of(found.unit)
     change = "change" if len(found.sides) == _TWO and not difference else ""
-    parts.append(
-        SideBySide("", found.labels, list(_figures(found, difference=difference, change=bool(change))), change)
-    )
-    if found.making.differs:
-        parts.append(SideBySide("What differs in how they were made", found.labels, [_differences(found)]))
-    else:
-        parts.append(Text("Nothing differs in how they were made.\n"))
-    parts.append(table("The same in all", ("", ""), _same(found), left=(0, 1)))
-    return Group(*parts)
-
-
-def _figures(found: Comparison, *, difference: bool, change: bool) -> Iterator[Any]:
-    from bftrain_replay.commands.side_by_side import FigureRow, RowGroup
-
+    groups = []
     for group in found.groups:
-        rows = [
-            FigureRow(figure.label, _cells(figure, difference=difference), figure.change(1) if change else "")
-            for figure in group.figures
-        ]
-        yield RowGroup(group.title, rows)
-
-
-def _cells(figure: ComparedFigure, *, difference: bool) -> Sequence[Any]:
-    from bftrain_replay.commands.side_by_side import ReplayCell
-
-    said = figure.said
-    if difference:
-        said = (said[0], *(figure.change(place) for place in range(1, len(said))))
-    return [ReplayCell(text, place in figure.best) for place, text in enumerate(said)]
-
-
-def _differences(found: Comparison) -> Any:  # noqa: ANN401 - rows, whose module is imported when they are printed
-    from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup
-
-    rows = [
+        rows = []
+        for figure in group.figures:
+            said = figure.texts
+            if difference:
+                said = (said[0], *(figure.change(place) for place in range(1, len(said))))
+            cells = [ReplayCell(words(text), place in figure.best) for place, text in enumerate(said)]
+            rows.append(FigureRow(words(figure.label), cells, figure.change(1) if change else ""))
+        groups.append(RowGroup(words(group.title), rows))
+    differences = [
         FigureRow(name.removeprefix("settings."), [ReplayCell(_value(value)) for value in values])
         for name, values in found.making.differs.items()
     ]
-    return RowGroup("", rows)
+    return Group(
+        *([Text(f"Compared because of --force, though {found.forced}\n")] if found.forced else []),
+        SideBySide("", found.labels, groups, change),
+        SideBySide("What differs in how they were made", found.labels, [RowGroup("", differences)])
+        if differences
+        else Text("Nothing differs in how they were made.\n"),
+        table("The same in all", ("", ""), _same(found), left=(0, 1)),
+    )
 
 
 def _same(found: Comparison) -> Iterator[tuple[str, str]]:
-    """Say what is the same: settings only where they are not what they are by default."""
     from bftrain_replay.comparing.settings_differences import usual_settings
 
     same = found.making.same
@@ -137,9 +107,8 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
     differing = any(name.startswith("settings.") for name in found.making.differs)
     rest = f"{'the other' if differing or set_so else 'all'} settings as by default"
     yield "settings", "; ".join([*set_so, rest])
-    versions = [
-        f"{name.removeprefix('versions.')} {value}" for name, value in same.items() if name.startswith("versions.")
-    ]
+    start = "versions."
+    versions = [f"{name.removeprefix(start)} {value}" for name, value in same.items() if name.startswith(start)]
     if versions:
         yield "versions", ", ".join(versions)
 

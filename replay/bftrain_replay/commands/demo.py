@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,12 +15,13 @@ from bftrain.cli.output import Output, prints_results
 from bftrain_replay.commands.sensitivity import quick_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from bftrain.result_folder import ResultFolder
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
 
+_folder = click.Path(path_type=Path, file_okay=False)
 _BASELINE = "equal-share"
 _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 
@@ -31,19 +32,13 @@ _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
     epilog="An earlier demo in DIR is replaced; other files are never touched.",
 )
 @click.option(
-    "-o",
-    "--output",
-    "folder",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("demo"),
-    help="Folder for all files [demo].",
+    "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("demo"), help="Folder for all files [demo]."
 )
 @quick_option
 @prints_results
 def command(folder: Path, *, quick: bool, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
-    from bftrain.result_folder import REPORT_FILE
+    from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.workloads.task_generators import sample_tasks
     from bftrain_replay import replay_folder
@@ -62,7 +57,10 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
         if not lacking:
             shutil.copyfile(folder / _REPLAY / REPORT_FILE, into / REPORT_FILE)
 
-    with _demo_folder(folder) as demo, _replay_folder(folder, log, tasks) as result, TemporaryDirectory() as scratch:
+    names = frozenset({_LOG, _TASKS, REPORT_FILE})
+    kind = ResultKind(title="demo", form="bftrain replay", summary=f"{_REPLAY}/summary.json", names=names)
+    demo_folder = ResultFolder(folder, kind, goes_on=True)  # an earlier demo in it is replaced
+    with demo_folder as demo, _replay_folder(folder, log, tasks) as result, TemporaryDirectory() as scratch:
         if result.holds_finished:
             out.say(f"replacing the earlier demo in {folder}")
         inputs = Path(scratch)
@@ -88,17 +86,6 @@ def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> Non
     save_tasks(tasks, folder / _TASKS, note="The sample tasks of bftrain")
 
 
-def _demo_folder(folder: Path) -> ResultFolder:
-    """Return the folder for the inputs and the page; an earlier demo in it is replaced."""
-    from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
-
-    summary = f"{_REPLAY}/summary.json"
-    names = frozenset({_LOG, _TASKS, REPORT_FILE})
-
-    kind = ResultKind(title="demo", form="bftrain replay", summary=summary, names=names)
-    return ResultFolder(folder, kind, goes_on=True)
-
-
 def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> ResultFolder:
     """Return the folder for the replay; a replay of other inputs than a demo's is not replaced."""
     from bftrain.result_folder import ResultFolder
@@ -106,27 +93,17 @@ def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> Re
     from bftrain_datasets.log.log_files import load_log
     from bftrain_replay import replay_folder
     from bftrain_replay.output.read_folder import SavedReplay
+    from bftrain_replay.provenance import tasks_sha256
 
     log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
     own = False
     if (path / "summary.json").exists():
-        replayed = _replayed_hashes(SavedReplay(path).summary)
-        own = replayed == _hashes(log, tasks)  # a demo that was killed may lack its log and its tasks
-        if not own and log_file.exists() and task_file.exists():
-            own = replayed == _hashes(load_log(log_file), load_tasks(task_file))  # of another version's demo
+        try:
+            inputs = SavedReplay(path).summary["inputs"]
+            replayed = inputs["log"]["sha256"], inputs["tasks"]["sha256"]
+        except (LookupError, TypeError):
+            replayed = None
+        own = replayed == (log.sha256, tasks_sha256(tasks))  # a demo that was killed may lack its log and its tasks
+        if not own and log_file.exists() and task_file.exists():  # of another version's demo
+            own = replayed == (load_log(log_file).sha256, tasks_sha256(load_tasks(task_file)))
     return ResultFolder(path, replay_folder.KIND, overwrite=own, advice="name another folder")
-
-
-def _replayed_hashes(summary: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the hashes of log and tasks that a summary names, if it names them."""
-    try:
-        inputs = summary["inputs"]
-        return inputs["log"]["sha256"], inputs["tasks"]["sha256"]
-    except (LookupError, TypeError):
-        return None
-
-
-def _hashes(log: EventLog, tasks: Sequence[TaskSpec]) -> tuple[str, str]:
-    from bftrain_replay.provenance import tasks_sha256
-
-    return log.sha256, tasks_sha256(tasks)

@@ -9,6 +9,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
+from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
     from bftrain.journal import JournalStep
@@ -22,39 +23,63 @@ def command() -> None:
     """Look into a journal, and check that it leads to the same decisions again."""
 
 
-@command.command(cls=DocumentedCommand, example="bftrain journal show journal.db")
+@command.command(
+    cls=DocumentedCommand,
+    example="bftrain journal show journal.db --task cnn\nbftrain journal show live.db --node n[1-4] --last 20",
+)
 @_journal_file
+@click.option("--task", "tasks", metavar="NAME", multiple=True, help="Only steps of this task; may be given again.")
+@click.option("--node", "nodes", metavar="NODES", multiple=True, help="Only steps of these nodes, such as n[1-4].")
+@click.option("--since", metavar="TIME", help="Only from then on: 2026-11-25T17:00, or seconds.")
+@click.option("--until", metavar="TIME", help="Only until then.")
+@click.option("--last", metavar="STEPS", type=click.IntRange(1), help="Only so many, the latest.")
 @prints_results
-def show(path: Path, out: Output) -> None:
-    """Print every step of JOURNAL: its events and its decision."""
-    from bftrain.journal import Journal
-    from bftrain.values import wire
+def show(
+    path: Path,
+    tasks: tuple[str, ...],
+    nodes: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    last: int | None,
+    out: Output,
+) -> None:
+    """Print the steps of JOURNAL: what happened, which tasks got or lost which nodes, and the pool after it."""
+    from collections import deque
 
+    from bftrain.journal import Journal
+    from bftrain.nodesets import expand
+    from bftrain.values import wire
+    from bftrain_replay.journal_story import StepFilter, parse_moment
+
+    try:
+        named = tuple(node for text in nodes for node in expand(text))
+    except ValueError as error:
+        raise BadInput(str(error), where="--node", fix="such as n[1-4]") from error
+    wanted = StepFilter(
+        tasks=tasks,
+        nodes=named,
+        since_s=None if since is None else parse_moment(since),
+        until_s=None if until is None else parse_moment(until),
+    )
     with Journal.open(path) as journal:
+        steps = filter(wanted.wants, journal.steps())
+        found = steps if last is None else iter(deque(steps, last))
         if out.json:
-            for step in journal.steps():
+            for step in found:
                 click.echo(wire.encode(step))
             return
-        rows = [_row(step) for step in journal.steps()]
-    columns = ("step", "time_s", "events", "pool", "used", "running", "fallback")
-    out.result(None, lambda: table(f"{path}: {len(rows):,} steps", columns, rows, left=(2, 6)))
+        rows = [_row(step) for step in found]
+        count = f"{len(journal):,} steps"
+    title = f"{path}: {count}" if wanted == StepFilter() and last is None else f"{path}: {len(rows):,} of {count}"
+    out.result(None, lambda: table(title, ("step", "time", "what", "pool", "used"), rows, left=(1, 2)))
 
 
 def _row(step: JournalStep) -> tuple[object, ...]:
-    tags = ", ".join(str(event.__struct_config__.tag) for event in step.events)
+    from bftrain_replay.journal_story import clock, sentences, time_of
+
     decision = step.decision
-    if decision is None:
-        return (step.number, f"{step.events[-1].time_s:g}", tags, "", "", "", "none was recorded")
-    running = sum(size > 0 for size in decision.sizes.values())
-    return (
-        step.number,
-        f"{decision.time_s:g}",
-        tags,
-        decision.pool,
-        decision.used,
-        running,
-        decision.fallback,
-    )
+    pool, used = ("", "") if decision is None else (decision.pool, decision.used)
+    return (step.number, clock(time_of(step)), "\n".join(sentences(step)), pool, used)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain journal plan journal.db")
@@ -78,7 +103,7 @@ def verify(path: Path, out: Output) -> None:
     """Decide every step of JOURNAL again; exit 3 if any decision differs from the recorded one."""
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
-    from bftrain_replay.commands.replay_journal import say_differences
+    from bftrain_replay.commands.replay_sources import say_differences
 
     with Journal.open(path) as journal:
         found = list(Rerun(journal).differences())
@@ -92,10 +117,28 @@ def verify(path: Path, out: Output) -> None:
     say_differences(tuple(found), steps, path, out)
 
 
-@command.command(
-    cls=DocumentedCommand,
-    example="bftrain journal export journal.db -o log.npz --tasks tasks.toml",
+@command.command(cls=DocumentedCommand, example="bftrain journal repair live.db -o repaired.db")
+@_journal_file
+@click.option(
+    "-o", "--output", "target", metavar="NEW", type=click.Path(path_type=Path), required=True, help="Where it goes."
 )
+@prints_results
+def repair(path: Path, target: Path, out: Output) -> None:
+    """Make the journal NEW of all steps of a damaged JOURNAL up to the first that is damaged or does not follow.
+
+    JOURNAL is only read. A live run goes on from NEW if it takes the place of the live.db in its state folder; remove
+    live.db-wal and live.db-shm there too.
+    """
+    from bftrain.live.tasks.journal_repair import repair as repaired
+
+    found = repaired(path, target)
+    lines = [f"{found.journal}: {found.steps:,} steps"]
+    lines += [f"they end where the damage begins: {found.stopped}"] if found.stopped else ["no step is damaged"]
+    lines += [f"not copied: {text}" for text in found.lost]
+    out.result(found, lambda: "\n".join(lines))
+
+
+@command.command(cls=DocumentedCommand, example="bftrain journal export journal.db -o log.npz --tasks tasks.toml")
 @_journal_file
 @click.option(
     "-o", "--output", "log", metavar="LOG", type=click.Path(path_type=Path), required=True, help="Where the log goes."
@@ -110,7 +153,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     from bftrain.journal import Journal
     from bftrain.taskfiles.files import check_task_name, save_tasks
     from bftrain_datasets.log.log_files import check_log_name, save_log
-    from bftrain_replay.commands.replay_journal import reported_samples
+    from bftrain_replay.commands.replay_sources import reported_samples
     from bftrain_replay.journal_replay import go_through
     from bftrain_replay.resume.journal_events import recorded
     from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -135,8 +178,6 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     figures = {"nodes": len(events.log.node_names), "idle_node_s": events.log.idle_node_s, "span_s": events.log.span_s}
     made = {"log": log, "tasks": tasks, "config": config}
     written = {name: str(file) for name, file in made.items() if file is not None}
-    rows = [
-        *written.items(),
-        *((name, f"{value:,.0f}") for name, value in {**figures, "tasks in all": len(specs)}.items()),
-    ]
+    counts = {**figures, "tasks in all": len(specs)}
+    rows = [*written.items(), *((name, f"{value:,.0f}") for name, value in counts.items())]
     out.result({**written, **figures, "task_count": len(specs)}, lambda: table("", ("", ""), rows, left=(0, 1)))

@@ -2,85 +2,110 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click import Choice
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.overwrite_option import overwrite_option
-from bftrain.cli.seconds_or_word import SecondsOrWord
-from bftrain.cli.settings import decides, with_options
+from bftrain.cli.settings import DurationType, SecondsOrWord, decides, overwrite_option, with_options
+from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, of_files, of_parts
 from bftrain.errors import UsageError
 from bftrain_datasets.commands.logfiles import kinds_option
 from bftrain_replay.commands import rounds
-from bftrain_replay.commands.cluster_option import ClusterType
-from bftrain_replay.commands.replay_request import ReplayRequest
+from bftrain_replay.commands.replay_run import ReplayRequest
 from bftrain_replay.commands.sensitivity import quick_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class ClusterType(click.ParamType["Mapping[str, int]"]):
+    """How many nodes there are of each kind; the kind without a name is that of nodes that are all alike."""
+
+    name = "KIND=NODES,.."
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
+        """Read the text."""
+        from bftrain.values.curve import CLUSTER_FORM, cluster_of
+
+        try:
+            return cluster_of(str(value))
+        except ValueError as error:
+            self.fail(f"{error}; {CLUSTER_FORM}", param, ctx)
+
+
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
 OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
-    "semantics": (click.Choice(("realistic", "published")), "By which rules tasks advance [realistic]."),
-    "events": (click.Choice(("all", "chosen")), "Published rules: events of all nodes, or of the chosen ones [all]."),
-    "window": (str, "Replay A..B only, seconds UTC or ISO times; either may be left out."),
+    "semantics": (Choice(("realistic", "published")), "By which rules tasks advance [realistic]."),
+    "events": (Choice(("all", "chosen")), "Published rules: events of all nodes, or of the chosen ones [all]."),
+    "window": (
+        str,
+        "Replay A..B only, seconds UTC or ISO times, either may be left out; or such as last-2w, first-12h.",
+    ),
     "nodes": (str, "Nodes to replay: a set such as nid[0001-0100], or a slice such as 0:1024 in the log's own order."),
     "skip_events": (int, "Leave out so many events at the begin [0]."),
     "decision_latency_s": (
         SecondsOrWord("measured"),
         "Seconds until new sizes take effect; measured: the solver's own time [0].",
     ),
-    "min_interval_s": (float, "Seconds between decisions at least; nodes are given back at once all the same [0]."),
-    "grow_cost_s": (float, "Seconds that every growth takes [what the tasks say]."),
-    "shrink_cost_s": (float, "Seconds that every shrinking takes [what the tasks say]."),
-    "start_cost_s": (float, "Seconds that every start from zero takes [what the tasks say]."),
+    "min_interval_s": (
+        DurationType(),
+        "Seconds between decisions at least; nodes are given back at once all the same [0].",
+    ),
+    "grow_cost_s": (DurationType(), "Seconds that every growth takes [what the tasks say]."),
+    "shrink_cost_s": (DurationType(), "Seconds that every shrinking takes [what the tasks say]."),
+    "start_cost_s": (DurationType(), "Seconds that every start from zero takes [what the tasks say]."),
     "cost_factor": (float, "Multiplies what growing, shrinking and starting take [1]."),
-    "progress": (str, "What preemption takes back: memory, memory:SECONDS, disk:SECONDS or task [memory]."),
-    "checkpoint_interval_s": (float, "The same as --progress disk:SECONDS."),
+    "progress": (str, "What preemption takes back: memory, memory:DURATION, disk:DURATION or task [memory]."),
+    "checkpoint_interval_s": (DurationType(), "The same as --progress disk:DURATION."),
     "seed": (int, "Seed of all random choices [0]."),
     "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),
 }
 
 _OF_NODES: Final = ("cluster", "until_s", "ideal", "kinds")  # options that say what nodes there are
 
+_TASKS: Final = "Task file, .toml or .csv [identical trials, more than LOG has room for]."
+_folder = click.Path(path_type=Path, file_okay=False)
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain replay log.npz --tasks tasks.toml --baseline equal-share -o result",
-    epilog="DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
+    example="bftrain replay log.npz -o result --horizon 2min\n"
+    "bftrain replay log.npz --tasks tasks.toml --window last-2w -o fortnight",
+    epilog="Without --tasks LOG is replayed against identical trials, more than its idle nodes can do. "
+    "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
     "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on.",
 )
-@click.argument("log", type=_existing_file, required=False)
-@heading("What is replayed")
+@click.argument("log", type=_existing_file, required=False, shell_complete=LOG_FILES)
+@heading("Needed first")
+@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result [required].")
+@click.option("--tasks", "task_file", type=_existing_file, help=_TASKS, shell_complete=TASK_FILES)
 @click.option(
-    "--tasks",
-    "task_file",
-    type=_existing_file,
-    help="Task file, .toml or .csv [identical trials, more than LOG has room for].",
+    "--baseline",
+    default="",
+    metavar="SOLVER",
+    help="Replay with this solver too, such as equal-share.",
+    shell_complete=of_parts("solver"),
 )
+@heading("What is replayed")
 @click.option("--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128.")
-@click.option("--until", "until_s", type=click.FloatRange(min=0, min_open=True), help="On a cluster: seconds at most.")
+@click.option("--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: seconds at most.")
 @click.option(
     "--ideal", is_flag=True, default=None, help="On a cluster: what nodes divided at no cost would have done."
 )
 @kinds_option
-@click.option("--journal", type=_existing_file, help="Instead of LOG and tasks: what a live run wrote down.")
-@heading("Result")
 @click.option(
-    "-o",
-    "--output",
-    "folder",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the result.",
+    "--journal",
+    type=_existing_file,
+    shell_complete=of_files(".db"),
+    help="Instead of LOG and tasks: what a live run wrote down.",
 )
-@click.option("--baseline", default="", metavar="SOLVER", help="Replay with this solver too, such as equal-share.")
+@heading("Result")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv].")
 @quick_option
 @overwrite_option
@@ -88,59 +113,33 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @heading("Rules of the replay")
 @with_options(OPTIONS)
 @heading("Time shared in rounds")
-@with_options(rounds.OPTIONS)
+@with_options(rounds.OPTIONS, policy=of_parts("rounds", "sharing", own=True))
 @decides
 @prints_results
-def command(  # noqa: PLR0913 - one argument for each option
-    log: Path | None,
-    task_file: Path | None,
-    folder: Path | None,
-    *,
-    baseline: str,
-    tables: str,
-    resume: bool,
-    overwrite: bool,
-    config: Path | None,
-    out: Output,
-    **given: Any,  # noqa: ANN401 - the settings' own types
-) -> None:
-    """Replay LOG against tasks: what would have been harvested, lost, and possible.
-
-    Without --tasks it replays LOG against identical trials, more than its idle nodes can do.
-    """
+def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
+    """Replay LOG against tasks: what would have been harvested, lost, and possible."""
     journal: Path | None = given.pop("journal")
-    nodes = {name: given.pop(name) for name in _OF_NODES}
     by_rounds = {name: given.pop(name) for name in rounds.OPTIONS}
-    asked = ReplayRequest(
-        log=log,
-        task_file=task_file,
-        folder=folder,
-        baseline=baseline,
-        tables=tables,
-        resume=resume,
-        overwrite=overwrite,
-        config=config,
-        quick=given.pop("quick"),
-        given=given,
-        **nodes,
-    )
+    own = {field.name: given.pop(field.name) for field in fields(ReplayRequest) if field.name in given}
+    asked = ReplayRequest(config=config, given=given, **own)
     if journal is not None:
         _of_journal(journal, asked, by_rounds, out)
     elif rounds.wanted(config, by_rounds):
-        _in_rounds(asked, by_rounds, out)
+        more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline", "resume")}
+        rounds.replay_in_rounds(asked, {**asked.given, **by_rounds, **more}, out)
     elif asked.cluster is not None:
-        from bftrain_replay.commands.replay_cluster import replay_cluster
+        from bftrain_replay.commands.replay_sources import replay_cluster
 
         replay_cluster(asked.cluster, asked, out)
     else:
-        from bftrain_replay.commands.replay_log import replay_log
+        from bftrain_replay.commands.replay_sources import replay_log
 
         replay_log(asked, out)
 
 
 def _of_journal(journal: Path, asked: ReplayRequest, by_rounds: Mapping[str, object], out: Output) -> None:
     """Replay a journal, with which nothing else goes that it says itself."""
-    from bftrain_replay.commands.replay_journal import replay_journal
+    from bftrain_replay.commands.replay_sources import replay_journal
 
     others: dict[str, object] = {
         **asked.given,
@@ -156,10 +155,3 @@ def _of_journal(journal: Path, asked: ReplayRequest, by_rounds: Mapping[str, obj
                 fix="leave it out; for what-if replays: bftrain journal export",
             )
     replay_journal(journal, asked, out)
-
-
-def _in_rounds(asked: ReplayRequest, by_rounds: Mapping[str, object], out: Output) -> None:
-    """Share the time of nodes in rounds."""
-    sources = rounds.RoundSources(log=asked.log, cluster=asked.cluster, kinds=asked.kinds, tasks=asked.task_file)
-    more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline", "resume")}
-    rounds.replay_in_rounds(sources, asked, {**asked.given, **by_rounds, **more}, out)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from bftrain import text_formats
 from bftrain.cli.plot import PartPlot
+from bftrain.node_units import words_of
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
+from bftrain_replay.output.summary_json import over_ideal, plain_figures
+from bftrain_replay.results import campaign_stretch
+from bftrain_replay.results.decider_counts import ceiling_label, sentence
+from bftrain_replay.results.headline import RAN_OUT, ran_out
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.simulation.fixed_cluster import WORDS
+from bftrain_replay.study import ReplayStudy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rich.console import RenderableType
-
-    from bftrain_replay.accounting.node_time_ledger import UnusedReason
-    from bftrain_replay.reference.ideal_cluster import IdealCluster
-    from bftrain_replay.results.result import ReplayResult
-    from bftrain_replay.study import ReplayStudy
 
 _REASONS: Final = 2  # why nodes were not used: so many rows, the largest
 _LEAST_SHARE: Final = 0.0005  # of the idle node-time; less would be shown as 0.0 %
@@ -33,77 +36,52 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from bftrain import text_formats
-
-    result = study.result
+    result, words = study.result, words_of(study.part.unit)
     columns = replays(study)
-    figures = SideBySide("", tuple(columns), (RowGroup("", tuple(_rows(tuple(columns.values())))),), compact=True)
-    begin_s = study.part.start_s
-    picture = PartPlot(
-        "nodes",
-        ("used", "idle, not used"),
-        begin_s + result.times_s,
-        result.pool,
-        result.used,
-        begin_s + result.simulated_s,
-    )
+    rows = tuple(replace(row, label=words(row.label)) for row in _rows(tuple(columns.values())))
+    figures = SideBySide("", tuple(columns), (RowGroup("", rows),), compact=True)
+    times_s, end_s = study.part.start_s + result.times_s, study.part.start_s + result.simulated_s
+    picture = PartPlot(words("nodes"), ("used", "idle, not used"), times_s, result.pool, result.used, end_s)
     idle_h = text_formats.count(result.idle_node_s / _HOUR_S)
     whole_s = len(study.part.node_names) * result.simulated_s
     share = text_formats.percent(result.idle_node_s / whole_s if whole_s else None)
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"
-    heading = Text(f"{title}: {idle_h} {idle}")
+    heading = Text(f"{title}: {idle_h} {words(idle)}")
     headline = study.headline
     said = [Text(text) for text in (headline.sentence, *headline.caveats, headline.assumed)] if headline else []
-    ends = [Text(line) for line in (*_deciders(result), *_ends(study))]
+    ends = [Text(line) for line in _ends(study)]
     more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
     return Group(heading, *said, figures, *ends, *more, *([] if said and not more else [Text("")]), picture)
 
 
-def _deciders(result: ReplayResult) -> Iterator[str]:
-    """Say who decided where the solver did not."""
-    from bftrain_replay.results.decider_counts import sentence
-
-    decided = result.decisions
-    text = sentence(result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
+def _ends(study: ReplayStudy) -> Iterator[str]:
+    """Say who decided where the solver did not, why replays on a cluster ended, and how much longer than ideally."""
+    decided = study.result.decisions
+    text = sentence(study.result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
     if text:
         yield text
-
-
-def _ends(study: ReplayStudy) -> Iterator[str]:
-    """Say why replays on a cluster ended."""
-    from bftrain_replay.simulation.fixed_cluster import WORDS
-
     if study.fixed is None:
         return
     for solver, why in study.fixed.ended.items():
         result = next(each for each in replays(study).values() if each.settings.solver == solver)
         yield f"{solver} ended after {text_formats.duration(result.simulated_s)}: {WORDS[why]}"
-    if study.fixed.ideal is not None:
-        yield from _held_against(study, study.fixed.ideal)
-
-
-def _held_against(study: ReplayStudy, ideal: IdealCluster) -> Iterator[str]:
-    """Say how much longer it took than ideally."""
-    from bftrain_replay.output.summary_json import over_ideal
-
+    ideal = study.fixed.ideal
+    if ideal is None:
+        return
     over = over_ideal(study, ideal)
-    for name, label in (("completion", "completion time, mean"), ("makespan", "all tasks finished after")):
+    for name, figure in (("completion", "completion_s.mean"), ("makespan", "makespan_s")):
+        label = FIGURE_OF[figure].label
         fluid_s, least_s = getattr(ideal, f"fluid_{name}_s"), getattr(ideal, f"least_{name}_s")
-        fluid, least = (over[f"{name}_over_{what}"] for what in ("fluid", "least"))
+        ratios = [over[f"{name}_over_{what}"] for what in ("fluid", "least")]
+        fluid, least = ("" if ratio is None else f"{ratio:.3f} times " for ratio in ratios)
         yield (
-            f"{label}: {_as_long(fluid)}the {text_formats.duration(fluid_s)} of the fluid of {ideal.objective}, "
-            f"{_as_long(least)}the {text_formats.duration(least_s)} that no policy can go below"
+            f"{label}: {fluid}the {text_formats.duration(fluid_s)} of the fluid of {ideal.objective}, "
+            f"{least}the {text_formats.duration(least_s)} that no policy can go below"
         )
-
-
-def _as_long(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.3f} times "
 
 
 def replays(study: ReplayStudy) -> dict[str, ReplayResult]:
     """Name the replays that are compared: by their solver, and the one without costs."""
-    from bftrain_replay.results.decider_counts import ceiling_label
-
     named = {study.result.column_label: study.result}
     if study.baseline is not None:
         named[study.baseline.column_label] = study.baseline
@@ -116,75 +94,58 @@ def replays(study: ReplayStudy) -> dict[str, ReplayResult]:
 
 def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     """Give the rows, few enough that with the picture they fit on a screen of 24 lines."""
-    from bftrain import text_formats
-    from bftrain_replay.results.headline import RAN_OUT, ran_out
-    from bftrain_replay.results.reason_labels import UNUSED
-    from bftrain_replay.simulation.task_progress import SampleLoss
+    summaries = [plain_figures(each) for each in results]
+    rows = {}
+    for figure in FIGURES:
+        if FigurePlace.TERMINAL in figure.places and figure.shown([figure.value_in(each) for each in summaries]):
+            label = figure.cluster_label if any(each.ended for each in results) else figure.label
+            rows[figure.name] = FigureRow(label, [ReplayCell(figure.text_in(each)) for each in summaries])
+    if "efficiency" in rows:  # marked once, where there is room
+        figure = FIGURE_OF["efficiency"]
+        label = f"{figure.label} ({RAN_OUT})" if ran_out(results[0].summary()) else figure.label
+        rows["efficiency"] = FigureRow(label, [ReplayCell(figure.format(each.efficiency)) for each in results])
+    if "completion_s.mean" in rows:
+        rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))
+    rows["decide_ms.p50"] = _joined("decide_ms.p50", "decide_ms.p99", map(_decision_time, results))
+    stretches = [_stretches(each) for each in results]
+    room = _REASONS - ("completion_s.mean" in rows) - ("makespan_s" in rows)  # the other lines must fit too
+    for name, row in rows.items():
+        if name == "decide_ms.p50" and any(stretches):
+            yield FigureRow(
+                "campaign stretch, mean/max", [ReplayCell(text or text_formats.UNKNOWN) for text in stretches]
+            )
+        yield row
+        if name == "coverage":
+            yield from _unused(summaries, room)
 
-    def row(label: str, tell: Callable[[ReplayResult], str]) -> FigureRow:
-        return FigureRow(label, [ReplayCell(tell(each)) for each in results])
 
-    yield row("harvest, samples", lambda each: text_formats.large(each.harvested_samples))
-    fixed = any(each.ended for each in results)
-    if not fixed:
-        marked = f"efficiency U ({RAN_OUT})" if ran_out(results[0].summary()) else "efficiency U"
-        yield row(marked, lambda each: text_formats.percent(each.efficiency))
-    yield row("node-time used" if fixed else "idle node-time used", lambda each: text_formats.percent(each.coverage))
-    finished = any(each.tasks_finished for each in results)
-    all_done = any(each.makespan_s is not None for each in results)
-    for reason in islice(_reasons(results), _REASONS - finished - all_done):  # the other lines must fit too
-        yield row(f"unused: {UNUSED[reason]}", partial(_unused, reason))
-    yield row("lost to preemption", lambda each: text_formats.percent(each.lost_share(SampleLoss.PREEMPTION)))
-    changes = (SampleLoss.RESCALING, SampleLoss.START_UP)
-    yield row("lost to rescaling, start-up", lambda each: text_formats.percent(each.lost_share(*changes)))
-    if any(each.lost_samples[SampleLoss.UNNOTICED] for each in results):
-        yield row("lost unnoticed", lambda each: text_formats.percent(each.lost_share(SampleLoss.UNNOTICED)))
-    yield row("tasks finished", lambda each: f"{each.tasks_finished:,} of {len(each.tasks):,}")
-    if finished:
-        yield row("completion time / rho, mean", _times)
-    if all_done:
-        yield row("all tasks finished after", lambda each: text_formats.duration(each.makespan_s))
-    if any(each.settings.prices for each in results):
-        yield row("cost, node-hours at their price", lambda each: text_formats.count(each.summary().cost or 0.0))
-    stretches = {id(each): _stretches(each) for each in results}
-    if any(stretches.values()):
-        yield row("campaign stretch, mean/most", lambda each: stretches[id(each)] or text_formats.UNKNOWN)
-    yield row("decision time, median / p99", _decision_time)
+def _unused(summaries: Sequence[Mapping[str, Any]], room: int) -> Iterator[FigureRow]:
+    """Give the largest reasons for which nodes were not used, as many as there is room for."""
+    figures = [FIGURE_OF[f"unused.{reason}"] for reason in UnusedReason]
+    most = {figure: max(figure.value_in(each) or 0.0 for each in summaries) for figure in figures}
+    large = sorted((figure for figure in figures if most[figure] >= _LEAST_SHARE), key=lambda figure: -most[figure])
+    for figure in large[:room]:
+        yield FigureRow(figure.label, [ReplayCell(figure.text_in(each)) for each in summaries])
+
+
+def _joined(name: str, other: str, texts: Iterable[str]) -> FigureRow:
+    """Put two figures on one line, and what their labels have in common once."""
+    (one, part), (two, other_part) = (FIGURE_OF[each].label.split(", ") for each in (name, other))
+    label = f"{one} / {two}, {part}" if part == other_part else f"{one}, {part} / {other_part}"
+    return FigureRow(label, list(map(ReplayCell, texts)))
 
 
 def _times(result: ReplayResult) -> str:
     """Say how long tasks took, by the clock and against an n-th part of everything."""
-    from bftrain import text_formats
-
     took, rho = (getattr(result.task_figures, name) for name in ("completion_s", "rho"))
     if took is None:
         return text_formats.UNKNOWN
     return f"{text_formats.duration(took.mean)} / {text_formats.ratio(rho.mean if rho else None)}"
 
 
-def _reasons(results: Sequence[ReplayResult]) -> Iterator[UnusedReason]:
-    """Name the reasons that left most unused, the most first."""
-    from bftrain_replay.accounting.node_time_ledger import UnusedReason
-
-    idle_s = results[0].idle_node_s
-    most = {reason: max(each.unused_node_s.get(reason, 0.0) for each in results) for reason in UnusedReason}
-    large = [reason for reason in UnusedReason if most[reason] >= _LEAST_SHARE * idle_s > 0.0]
-    yield from sorted(large, key=lambda reason: -most[reason])
-
-
-def _unused(reason: UnusedReason, result: ReplayResult) -> str:
-    from bftrain import text_formats
-
-    return text_formats.percent(
-        result.unused_node_s.get(reason, 0.0) / result.idle_node_s if result.idle_node_s else None
-    )
-
-
 def _stretches(result: ReplayResult) -> str:
     """Say how much longer what users handed in at one go took than with all nodes to itself."""
-    from bftrain_replay.results.campaign_stretch import metric
-
-    figures = metric.measure(result)
+    figures = campaign_stretch.metric.measure(result)
     mean, most = (figures[f"campaign_stretch_{which}"] for which in ("mean", "max"))
     if not isinstance(mean, float) or not isinstance(most, float):
         return ""
@@ -193,12 +154,12 @@ def _stretches(result: ReplayResult) -> str:
 
 def _decision_time(result: ReplayResult) -> str:
     """Give median and 99th percentile in few letters, and in so many that columns are as wide on any machine."""
+
+    def short(amount: float) -> str:
+        return f"{amount:.{2 if amount < 1 else int(amount < 10)}f}"  # noqa: PLR2004 - two digits tell enough
+
     spread = result.timings().decide_ms
     if spread.p99 < _SECOND_MS:
-        return f"{_short(spread.p50)} / {_short(spread.p99)} ms".rjust(_TIMES_WIDE)
-    median = f"{_short(spread.p50)} ms" if spread.p50 < _SECOND_MS else f"{_short(spread.p50 / _SECOND_MS)} s"
-    return f"{median} / {_short(spread.p99 / _SECOND_MS)} s".rjust(_TIMES_WIDE)
-
-
-def _short(amount: float) -> str:
-    return f"{amount:.{2 if amount < 1 else int(amount < 10)}f}"  # noqa: PLR2004 - two digits tell enough
+        return f"{short(spread.p50)} / {short(spread.p99)} ms".rjust(_TIMES_WIDE)
+    median = f"{short(spread.p50)} ms" if spread.p50 < _SECOND_MS else f"{short(spread.p50 / _SECOND_MS)} s"
+    return f"{median} / {short(spread.p99 / _SECOND_MS)} s".rjust(_TIMES_WIDE)

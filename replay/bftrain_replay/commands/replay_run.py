@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from bftrain.cli.interruption import unterminated
-from bftrain.errors import BrokenPlugin, Interrupted
-from bftrain_replay.commands.replay_progress import watched
+from bftrain.cli.interruption import interruption, unterminated
+from bftrain.errors import BadValue, BrokenPlugin, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from rich.progress import Progress, TaskID
 
     from bftrain.cli.output import Output
     from bftrain.config import Settings
@@ -19,14 +24,9 @@ if TYPE_CHECKING:
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.results.result import ReplayResult
     from bftrain_replay.resume.solver_cache import AnswerFile, AnswerOrigin
+    from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import ReplayStudy
-
-
-class CommandRun(NamedTuple):
-    """A replay that ran, and whether its result was written; a part does not replace a finished one."""
-
-    study: ReplayStudy
-    written: bool
+    from bftrain_replay.study_checks import ReplayParts
 
 
 def run_into(
@@ -34,35 +34,35 @@ def run_into(
     source: InputSource,
     origin: AnswerOrigin,
     run: Callable[[AnswerFile], ReplayStudy],
+    asked: ReplayRequest,
     out: Output,
-    *,
-    tables: str,
-    resume: bool,
-    overwrite: bool,
-) -> CommandRun:
-    """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there."""
+) -> tuple[ReplayStudy, bool]:
+    """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there.
+
+    Return it, and whether its result was written: a part does not replace a finished one.
+    """
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
     from bftrain_replay.resume.solver_cache import AnswerFile
 
     unfinished = folder / replay_folder.UNFINISHED
-    with unterminated(), ResultFolder(folder, replay_folder.KIND, overwrite=overwrite) as result:
-        if resume and not unfinished.exists():
+    with unterminated(), ResultFolder(folder, replay_folder.KIND, overwrite=asked.overwrite) as result:
+        if asked.resume and not unfinished.exists():
             out.say(f"nothing was interrupted in {folder}: starting from the beginning")
-        with AnswerFile(unfinished, origin, resume=resume) as answers:
+        with AnswerFile(unfinished, origin, resume=asked.resume) as answers:
             study = run(answers)
             written = study.complete or not result.holds_finished
             if written:
-                result.replace(lambda draft: replay_folder.write(study, draft, source, tables=tables))
+                result.replace(lambda draft: replay_folder.write(study, draft, source, tables=asked.tables))
             if study.complete:
                 answers.discard()
-    return CommandRun(study, written)
+    return study, written
 
 
 def replay(
     log: EventLog,
     tasks: Sequence[TaskSpec],
-    settings: Settings,
+    settings: Settings | ReplayParts,
     baseline: str,
     out: Output,
     answers: AnswerFile | None = None,
@@ -120,3 +120,145 @@ def what_remains(folder: Path, *, written: bool) -> str:
     if not written:
         return f"the finished result in {folder} is as it was"
     return f'the result in {folder} covers a part and says "complete": false'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """The inputs, where the result goes, and what besides; ``given`` are the settings. ``None``: nothing was said."""
+
+    log: Path | None
+    cluster: Mapping[str, int] | None
+    until_s: float | None
+    ideal: bool | None
+    kinds: Path | None
+    task_file: Path | None
+    folder: Path | None
+    baseline: str
+    tables: str
+    resume: bool
+    overwrite: bool
+    config: Path | None
+    given: Mapping[str, Any]
+    quick: bool = False
+
+    @property
+    def settings(self) -> ReplaySettings:
+        """Merge the file of settings and the options; raise ``BadValue`` for two that contradict each other."""
+        from bftrain.cli.settings import option_of, settings_of_kind
+        from bftrain_replay.simulation.progress_kept import agreed
+        from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
+
+        try:
+            given = agreed(self.given)
+        except BadValue as error:
+            raise BadValue(error.what, where=option_of("checkpoint_interval_s"), fix=error.fix) from error
+        settings = settings_of_kind(self.config, given, ReplaySettings)
+        if settings.semantics == PUBLISHED and given.get("progress") is not None:
+            fix = "leave it out, or replay realistic"
+            raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
+        return settings
+
+    @property
+    def note_on_config(self) -> str:
+        """Return a note if the file of settings leaves out one whose default has changed since; else nothing."""
+        from bftrain.config import read_toml
+        from bftrain_replay.simulation.progress_kept import agreed
+        from bftrain_replay.simulation.replay_settings import note_on_progress
+
+        if self.config is None or agreed(self.given).get("progress") is not None:
+            return ""
+        note = note_on_progress(read_toml(self.config))
+        return f"{self.config}: {note}" if note else ""
+
+    def load_log(self, path: Path) -> EventLog:
+        """Read the log, with the kinds of its nodes if a file has them."""
+        from bftrain_datasets.log.kind_files import with_kinds
+        from bftrain_datasets.log.log_files import load_log
+
+        return load_log(path) if self.kinds is None else with_kinds(load_log(path), self.kinds)
+
+    def check_cluster_alone(self) -> None:
+        """Refuse what a cluster says itself."""
+        if self.log is not None:
+            raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
+        if self.kinds is not None:
+            raise UsageError("a cluster names its kinds itself", where="--kinds", fix="leave it out")
+
+
+_REDRAW_S: Final = 0.1
+_LINE_EVERY_S: Final = 30.0
+_AN_HOUR_S: Final = 3600.0
+
+
+@dataclass(slots=True)
+class _ReplayShown:
+    begun_s: float
+    shown_s: float
+    bar: TaskID
+
+
+class ReplayProgress:
+    """Tells of several replays of the same log, one after the other or side by side.
+
+    ``goal`` is how far they go: seconds, which are shown as hours, or with a ``unit`` of 1 things. ``done`` says of
+    what, and what becomes of it; ``counted`` is what is counted on the way.
+    """
+
+    def __init__(
+        self,
+        bars: Progress,
+        out: Output,
+        goal: float,
+        *,
+        unit: float = _AN_HOUR_S,
+        counted: str = "decisions",
+        done: str = "hours replayed",
+    ) -> None:
+        self._bars, self._out = bars, out
+        self._counted, self._done, self._unit = counted, done, unit
+        self._total = max(goal / unit, 1.0)
+        self._in_lines = not sys.stderr.isatty()
+        self._shown: dict[str, _ReplayShown] = {}
+
+    def tell(self, name: str, done: float, count: int) -> None:
+        """Show how far the replay called ``name`` is, if that was not shown a moment ago."""
+        now_s = time.monotonic()
+        done /= self._unit
+        shown = self._shown.get(name)
+        if shown is None:
+            if not self._shown:  # only now: a thread that draws bars stands in the way of processes for replays
+                self._bars.start()
+            bar = self._bars.add_task(f"{name}, {self._done}", total=self._total)
+            shown = self._shown[name] = _ReplayShown(now_s, now_s, bar)
+        elif now_s - shown.shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
+            return
+        elif self._in_lines:
+            took_s, digits = now_s - shown.begun_s, 1 if self._unit > 1.0 else 0
+            left = f", about {took_s * (self._total / done - 1):,.0f} s left" if done > 0 else ""
+            self._out.say(
+                f"{name}: {done:,.{digits}f} of {self._total:,.{digits}f} {self._done}, "
+                f"{count:,} {self._counted}, {count / took_s:,.0f} a second{left}"
+            )
+        shown.shown_s = now_s
+        rate = f", {count / (now_s - shown.begun_s):,.0f} {self._counted}/s" if now_s > shown.begun_s else ""
+        self._bars.update(shown.bar, completed=done, description=f"{name}, {self._done}{rate}")
+
+
+@contextmanager
+def watched(out: Output, goal: float, **shown: Any) -> Iterator[Callable[[str, float, int], bool]]:  # noqa: ANN401 - of ReplayProgress
+    """Return a watcher of a replay of so many seconds: it shows progress and answers whether to go on.
+
+    Ctrl-C or SIGTERM end it early, a second Ctrl-C at once. ``goal`` and ``shown`` are those of ``ReplayProgress``.
+    """
+    bars = out.progress()
+    with interruption() as interrupted:
+        progress = ReplayProgress(bars, out, goal, **shown)
+
+        def watch(name: str, done: float, count: int) -> bool:
+            progress.tell(name, done, count)
+            return not interrupted()
+
+        try:
+            yield watch
+        finally:
+            bars.stop()

@@ -16,22 +16,16 @@ if TYPE_CHECKING:
     from bftrain_replay.drawing.html_page import HtmlPage
 
 _folder = click.Path(path_type=Path, file_okay=False)
+_file = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain report result/ --svg pictures/",
+    example="bftrain report result/\nbftrain report result/ --svg pictures/",
     epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it.",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "-o",
-    "--output",
-    "page",
-    metavar="FILE.html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The page [DIR/report.html].",
-)
+@click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="The page [DIR/report.html].")
 @click.option("--title", default="", help="Title of the page.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")
 @click.option("--png", "png", metavar="DIR", type=_folder, help="Write the pictures as PNG there, and no page.")
@@ -54,13 +48,13 @@ def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> l
     """Write the pictures into folders, by their form, and the page if it has a name; return what was written."""
     from bftrain.result_folder import write_page
     from bftrain_replay import replay_folder
-    from bftrain_replay.drawing import picture_files
+    from bftrain_replay.drawing import vega
     from bftrain_replay.drawing.html_page import html
 
     written: list[Path] = []
     for form, folder in folders.items():
         replay_folder.prepare(folder)
-        written += picture_files.write(drawn.figures, folder, form)
+        written += vega.write(drawn.figures, folder, form)
     if page is not None:
         write_page(page, html(drawn))
         written.append(page)
@@ -68,7 +62,6 @@ def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> l
 
 
 def _page_of(folder: Path, title: str) -> HtmlPage:
-    """Lay out the page of the result in a folder: a replay, or a run in rounds."""
     from bftrain_replay.output.read_folder import SavedReplay
     from bftrain_replay.reporting import report, report_data
     from bftrain_replay.rounds import round_page as in_rounds

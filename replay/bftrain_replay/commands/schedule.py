@@ -6,75 +6,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click import Choice
 
 from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.interruption import interruption, unterminated
+from bftrain.cli.interruption import unterminated
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.overwrite_option import overwrite_option
-from bftrain.cli.settings import settings_of_kind, with_options
+from bftrain.cli.settings import DurationType, overwrite_option, settings_of_kind, with_options
+from bftrain.cli.value_completion import of_parts
 from bftrain.errors import Interrupted
-from bftrain_replay.commands.replay_run import what_remains
-from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, spreads_table
+from bftrain_replay.commands.replay_run import watched, what_remains
+from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
 
-    from bftrain_datasets.scheduling.jobs import JobWorkload
-    from bftrain_datasets.scheduling.schedule_figures import ScheduleSpread, ScheduleSummary
-    from bftrain_datasets.scheduling.schedule_result import ScheduleResult
-    from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
+    from bftrain_datasets.scheduling.schedule_figures import ScheduleSummary
+    from bftrain_datasets.scheduling.scheduling import ScheduleResult
 
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
 OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "policy": (str, "fcfs, easy, conservative, fairshare, ostrich, a plug-in's, or FILE.py:NAME [easy]."),
-    "estimates": (click.Choice(("limit", "actual", "last2")), "The run times that the policy sees [limit]."),
+    "estimates": (Choice(("limit", "actual", "last2")), "The run times that the policy sees [limit]."),
     "nodes": (int, "Nodes of the machine [what the log says]."),
     "cores_per_node": (int, "Processors of a node [what the log says]."),
-    "sharing": (click.Choice(("none", "cores")), "none: a job gets whole nodes; cores: processors [none]."),
+    "sharing": (Choice(("none", "cores")), "none: a job gets whole nodes; cores: processors [none]."),
+    "map": (str, "What columns of a table of jobs mean: submit=COL,start=COL,elapsed=COL:min,count=COL."),
+    "preset": (str, "The table is of this public set: pm100, alcf, helios ..."),
+    "least_run_s": (DurationType(), "Seconds that a job runs at least [0]."),
     "time_factor": (float, "Multiplies the gaps between submissions; below 1 the load rises [1]."),
     "window": (str, "Only jobs submitted in A..B, seconds UTC or ISO times; either may be left out."),
     "first": (int, "Only the first so many rows of the log."),
     "until": (str, "When it ends: seconds UTC, an ISO time, or last-submit [when all jobs are done]."),
-    "placement": (click.Choice(("first-fit", "contiguous")), "Which of the free nodes a job gets [first-fit]."),
+    "placement": (Choice(("first-fit", "contiguous")), "Which of the free nodes a job gets [first-fit]."),
     "backfill_depth": (int, "fairshare, ostrich: jobs looked at from the first that has to wait on [50]."),
-    "half_life_s": (float, "fairshare: seconds after which usage counts half; 0 for ever [604800]."),
-    "campaign_gap_s": (float, "Seconds after a campaign's first job from which a job begins a new one [600]."),
+    "backfill_interval_s": (
+        DurationType(),
+        "fairshare, ostrich: backfill at multiples of it only; 0: at any time [0].",
+    ),
+    "backfill_window_s": (DurationType(), "fairshare, ostrich: keep no start that is further ahead; 0: keep all [0]."),
+    "half_life_s": (DurationType(), "fairshare: seconds after which usage counts half; 0 for ever [7 days]."),
+    "decay": (Choice(("continuous", "published")), "fairshare: how usage is forgotten and ranked [continuous]."),
+    "campaign_gap_s": (DurationType(), "Seconds after a campaign's first job from which a job begins a new one [600]."),
+    "done_campaigns": (
+        Choice(("by-end", "oldest-first")),
+        "ostrich: order of campaigns that ended virtually [by-end].",
+    ),
     "shares": (str, "fairshare, ostrich: file of users and their shares [equal shares]."),
-    "max_backlog_s": (float, "More waiting work than the machine does in so many seconds ends it [2592000]."),
+    "max_backlog_s": (DurationType(), "More waiting work than the machine does in so many seconds ends it [30 days]."),
 }
+_folder = click.Path(path_type=Path, file_okay=False)
+_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 MOST_NAMED: Final = 5  # refused jobs that are named one by one
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain schedule archive.swf --policy easy --window 0..604800 -o schedule",
+    example="bftrain schedule archive.swf -o schedule\n"
+    "bftrain schedule archive.swf --policy easy --window 0..604800 -o week",
     epilog="DIR gets idle.npz (the derived log), schedule.swf, summary.json, config.toml and the tables jobs, "
     "campaigns, users and utilisation; docs/schedule.md explains them. Ctrl-C ends it early and keeps what is done.",
 )
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @heading("Result")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="Folder for the result.",
-)
+@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
 @overwrite_option
 @heading("Simulation")
-@with_options(OPTIONS)
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    default=None,
-    help="TOML file with these settings; options on the command line win.",
-)
+@with_options(OPTIONS, policy=of_parts("queue_policy", own=True))
+@click.option("--config", type=_file, help="TOML file with these settings; options on the command line win.")
 @prints_results
 def command(
     log: Path,
@@ -86,60 +88,37 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
 ) -> None:
-    """Schedule LOG, an SWF file, again: who waits how long, and which nodes are left idle.
+    """Schedule LOG, an SWF file or a table of jobs, again: who waits how long, and which nodes are left idle.
 
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """
     from bftrain.result_folder import ResultFolder
-    from bftrain_datasets.scheduling import schedule_folder, table_files
+    from bftrain_datasets.scheduling import schedule_folder, scheduling, table_files
     from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
     settings = settings_of_kind(config, given, ScheduleSettings)
     table_files.check_form(tables)
     with ResultFolder(folder, schedule_folder.KIND, overwrite=overwrite) as target:
-        workload = _read(log, settings, out)
+        with out.progress() as bars:
+            size = log.stat().st_size if log.is_file() else None
+            bar = bars.add_task("bytes read", total=size)
+            workload = scheduling.read(log, settings, tell=lambda count: bars.advance(bar, count))
+        span_s = workload.jobs.submit_s[-1]
         with unterminated():
-            result = _simulate(workload, settings, out)
+            with watched(out, span_s, counted="jobs", done="hours scheduled") as go_on:
+                result = scheduling.simulate(
+                    workload, settings, watch=lambda at_s, jobs: go_on(settings.policy, min(at_s, span_s), jobs)
+                )
             written = result.summary.ended != "interrupted" or not target.holds_finished
             if written:
                 target.replace(lambda draft: schedule_folder.write(result, draft, name=str(log), form=tables))
-    _warn(result, out)
+    for text in _warnings(result):
+        out.warn(text)
     out.result(schedule_folder.summary(result, str(log)) if out.json else None, lambda: _words(result, str(log)))
     if written:
         out.say(f"result: {folder}")
     if result.summary.ended == "interrupted":
         raise Interrupted(f"interrupted; {what_remains(folder, written=written)}")
-
-
-def _read(log: Path, settings: ScheduleSettings, out: Output) -> JobWorkload:
-    from bftrain_datasets.scheduling import scheduling
-
-    with out.progress() as bars:
-        size = log.stat().st_size if log.is_file() else None
-        bar = bars.add_task("bytes read", total=size)
-        return scheduling.read(log, settings, tell=lambda count: bars.advance(bar, count))
-
-
-def _simulate(workload: JobWorkload, settings: ScheduleSettings, out: Output) -> ScheduleResult:
-    """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once."""
-    from bftrain_datasets.scheduling import scheduling
-    from bftrain_replay.commands.replay_progress import ReplayProgress
-
-    with interruption() as interrupted, out.progress() as bars:
-        span_s = workload.jobs.submit_s[-1]
-        progress = ReplayProgress(bars, out, span_s, counted="jobs", done="hours scheduled")
-
-        def watch(simulated_s: float, jobs: int) -> bool:
-            progress.tell(settings.policy, min(simulated_s, span_s), jobs)
-            return not interrupted()
-
-        return scheduling.simulate(workload, settings, watch=watch)
-
-
-def _warn(result: ScheduleResult, out: Output) -> None:
-    """Tell what may be wrong: jobs that were refused, an early end, rows that were not used, promises not kept."""
-    for text in _warnings(result):
-        out.warn(text)
 
 
 def _warnings(result: ScheduleResult) -> Iterator[str]:
@@ -165,7 +144,6 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
 
 
 def _words(result: ScheduleResult, name: str) -> RenderableType:
-    """Lay the figures out."""
     from rich.console import Group
 
     summary, log = result.summary, result.log
@@ -179,14 +157,9 @@ def _words(result: ScheduleResult, name: str) -> RenderableType:
 
 
 def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
-    from bftrain import text_formats
-
     yield "ended", summary.ended.replace("_", " ")
-    others = ("running", "waiting", "not_arrived", "refused")
-    more = "".join(
-        f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in others if getattr(summary, name)
-    )
-    yield "jobs done", f"{summary.done:,} of {summary.jobs:,}{more}"
+    others = counts(summary, "running", "waiting", "not_arrived", "refused")
+    yield "jobs done", f"{summary.done:,} of {summary.jobs:,}{others}"
     yield "time simulated", text_formats.duration(summary.simulated_s)
     yield "load offered", text_formats.percent(summary.load)
     yield "utilisation", text_formats.percent(summary.utilisation)
@@ -199,19 +172,14 @@ def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
 
 
 def _spreads(summary: ScheduleSummary) -> Iterator[FigureRow]:
-    from bftrain import text_formats
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:,.2f}"
 
-    def row(name: str, spread: ScheduleSpread) -> FigureRow:
-        written = text_formats.duration if name == "wait" else _number
-        return FigureRow(
-            name, [ReplayCell(written(value)) for value in (spread.mean, spread.p50, spread.p95, spread.max)]
-        )
-
-    yield row("wait", summary.wait_s)
-    yield row("slowdown", summary.slowdown)
-    yield row("bounded slowdown", summary.bounded_slowdown)
-    yield row("stretch of campaigns", summary.stretch)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+    for name, spread, written in (
+        ("wait", summary.wait_s, text_formats.duration),
+        ("slowdown", summary.slowdown, number),
+        ("bounded slowdown", summary.bounded_slowdown, number),
+        ("stretch of campaigns", summary.stretch, number),
+    ):
+        values = (spread.mean, spread.p50, spread.p95, spread.max)
+        yield FigureRow(name, [ReplayCell(written(value)) for value in values])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -42,116 +43,93 @@ def quick_option(function: Callable[P, R]) -> Callable[P, R]:
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
 
+@dataclass(slots=True)
 class SensitivityTable:
     """Adds table and advice to a replay of these files, if that is ``wanted`` and the rules are the realistic ones."""
 
-    def __init__(
-        self,
-        log: Path,
-        tasks: Path | Sequence[TaskSpec],
-        settings: ReplaySettings,
-        out: Output,
-        *,
-        kinds: Path | None = None,
-        wanted: bool = True,
-    ) -> None:
-        from bftrain_replay.simulation.replay_settings import PUBLISHED
-
-        self._log, self._tasks, self._kinds = log, tasks, kinds
-        self._settings = settings
-        self._out = out
-        self._wanted = wanted and settings.semantics != PUBLISHED
-        self._interrupted = False
+    log: Path
+    tasks: Path | Sequence[TaskSpec]
+    settings: ReplaySettings
+    out: Output
+    kinds: Path | None = None
+    wanted: bool = True
+    interrupted: bool = False
 
     def added_to(self, study: ReplayStudy) -> ReplayStudy:
         """Return a complete ``study`` with table and advice; without them if not wanted, interrupted or failed."""
-        if not (self._wanted and study.complete):
-            return study
-        from dataclasses import replace
+        from bftrain_replay.simulation.replay_settings import PUBLISHED
 
+        if not self.wanted or not study.complete or self.settings.semantics == PUBLISHED:
+            return study
         with interruption() as interrupted:  # what is imported and planned first takes a moment too
             try:
                 found = self._replays(study, interrupted)
             except (BftrainError, OSError) as error:  # the replay itself is done, and must not be lost for it
-                self._out.warn(f"no sensitivity table and no advice: {error}")
+                self.out.warn(f"no sensitivity table and no advice: {error}")
                 return study
-            self._interrupted = interrupted()
+            self.interrupted = interrupted()
         for reason in found.failed:
-            self._out.warn(f"no sensitivity table and no advice: a replay for them failed: {reason}")
+            self.out.warn(f"no sensitivity table and no advice: a replay for them failed: {reason}")
         return replace(study, sensitivity=found.rows, advice=found.advice)
 
     def _replays(self, study: ReplayStudy, interrupted: Callable[[], bool]) -> AlternativeReplays:
         """Replay the alternatives; return no rows if interrupted, or if one of them fails."""
-        if isinstance(self._tasks, Path):
-            return self._replayed(study, self._tasks, interrupted)
         from bftrain.taskfiles.files import save_tasks
-
-        with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:  # the workers read files
-            save_tasks(self._tasks, Path(folder) / "tasks.toml")
-            return self._replayed(study, Path(folder) / "tasks.toml", interrupted)
-
-    def _replayed(self, study: ReplayStudy, task_file: Path, interrupted: Callable[[], bool]) -> AlternativeReplays:
         from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
         from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
-        kinds = str(self._kinds.absolute()) if self._kinds else ""
-        log, tasks = SweepLog(path=str(self._log.absolute()), kinds=kinds), TaskFile(path=str(task_file.absolute()))
-        planned = plan(study, self._settings, log, tasks)
-        self._out.say(
-            f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays, "
-            f"{planned.workers} at a time, about {planned.expected_s:,.0f} s; --quick leaves them out"
-        )
-        with self._out.progress() as bars:
-            shown = _ReplaysDone(bars, self._out)
+        kinds = str(self.kinds.absolute()) if self.kinds else ""
+        log = SweepLog(path=str(self.log.absolute()), kinds=kinds)
+        with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
+            if isinstance(self.tasks, Path):
+                task_file = self.tasks
+            else:  # the workers read files
+                task_file = Path(folder) / "tasks.toml"
+                save_tasks(self.tasks, task_file)
+            planned = plan(study, self.settings, log, TaskFile(path=str(task_file.absolute())))
+            self.out.say(
+                f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays, "
+                f"{planned.workers} at a time, about {planned.expected_s:,.0f} s; --quick leaves them out"
+            )
+            with self.out.progress() as bars:
+                show = progress_shown(bars, self.out, "sensitivity")
 
-            def watch(done: float, of: int) -> bool:
-                shown.show(done, of)
-                return not interrupted()
+                def watch(done: float, of: int) -> bool:
+                    show(done, of)
+                    return not interrupted()
 
-            return replay_alternatives(planned, watch)
+                return replay_alternatives(planned, watch)
 
     def leave_if_interrupted(self, folder: Path) -> None:
         """End as interrupted if the table was; the replay itself is complete."""
-        if self._interrupted:
+        if self.interrupted:
             what = f"interrupted; the result in {folder} is complete, only sensitivity table and advice are missing"
             raise Interrupted(what)
 
 
-class _ReplaysDone:
-    """Shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
+def progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, int], None]:
+    """Return what shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
+    bar = bars.add_task(name, total=1) if sys.stderr.isatty() else None
+    begun_s = last_line_s = time.monotonic()
 
-    def __init__(self, bars: Progress, out: Output) -> None:
-        self._bars = bars
-        self._out = out
-        self._in_lines = not sys.stderr.isatty()
-        self._bar = None if self._in_lines else bars.add_task("sensitivity", total=1)
-        self._begun_s = self._last_line_s = time.monotonic()
-
-    def show(self, done: float, count: int) -> None:
-        """Show how many are done; a line only if the last one is old enough."""
+    def show(done: float, count: int) -> None:
+        nonlocal last_line_s
         now_s = time.monotonic()
-        if self._bar is not None:
-            text = f"sensitivity, {int(done)} of {count} replays"
-            self._bars.update(self._bar, completed=done * _STEPS, total=count * _STEPS, description=text)
-        elif now_s - self._last_line_s >= _LINE_EVERY_S and done > 0.0:
-            self._last_line_s = now_s
-            left_s = (now_s - self._begun_s) * (count / done - 1.0)
-            self._out.say(f"sensitivity: {int(done)} of {count} replays, about {left_s:,.0f} s left")
+        if bar is not None:
+            text = f"{name}, {int(done)} of {count} replays"
+            bars.update(bar, completed=done * _STEPS, total=count * _STEPS, description=text)
+        elif now_s - last_line_s >= _LINE_EVERY_S and done > 0.0:
+            last_line_s = now_s
+            left_s = (now_s - begun_s) * (count / done - 1.0)
+            out.say(f"{name}: {int(done)} of {count} replays, about {left_s:,.0f} s left")
+
+    return show
 
 
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:
     """Lay the table out: a row for each alternative, the chosen ones marked."""
-    from bftrain import text_formats
-    from bftrain_replay.reporting.sensitivity_section import label
+    from bftrain_replay.reporting import alternatives_section
 
-    cells = [
-        (
-            f"{label(row)} {_CHOSEN}" if row.chosen else label(row),
-            text_formats.percent(row.efficiency),
-            text_formats.large(row.harvested),
-            text_formats.percent(row.lost_preemption),
-        )
-        for row in rows
-    ]
-    headings = (f"assumed ({_CHOSEN} here)", "U", "harvest, samples", "lost to preemption")
+    headings, cells = alternatives_section.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")
+    headings = tuple(name.removeprefix("efficiency ") for name in headings)  # to fit into 80 columns
     return table("", headings, cells, compact=True)

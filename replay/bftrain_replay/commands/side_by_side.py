@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bftrain.cli.narrow_table import fits, parts
-from bftrain.cli.output import table
+from bftrain.cli.output import fits, parts, table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -52,45 +51,42 @@ class SideBySide:
     compact: bool = False  # no room to waste: nothing above, below and beside the table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Give the table that fits."""
-        upright = self._upright()
+        """Give the table that fits: a column a replay, or a row a replay with as many figures as there is room for."""
+        some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
+        marks = 1 + len(BEST) if some else 0  # how wide they are: nothing where none is best
+        rows: list[Sequence[object]] = []
+        for group in self.groups:
+            if rows and group.rows:
+                rows.append(("",))
+            more = bool(self.more)
+            rows += [(row.label, *_marked(row.cells, marks), *([row.more] if more else [])) for row in group.rows]
+        names = (f"{name}{marks * ' '}" for name in self.names)
+        headings = ("", *names, *((self.more,) if self.more else ()))
+        upright = table(self.title, headings, rows, compact=self.compact)
         if fits(upright, console, options):
             yield upright
             return
         if self.title:
             yield f"{self.title}\n"
-        for number, part in enumerate(part for group in self.groups for part in self._turned(group, options.max_width)):
-            if number and self.compact:
-                yield ""
-            yield part
-
-    def _upright(self) -> RenderableType:
-        """A column a replay, a blank line between groups."""
-        rows: list[Sequence[object]] = []
+        first = True
         for group in self.groups:
-            if rows and group.rows:
-                rows.append(("",))
-            for row in group.rows:
-                more = (row.more,) if self.more else ()
-                rows.append((row.label, *_marked(row.cells, self._marks), *more))
-        names = (f"{name}{self._marks * ' '}" for name in self.names)
-        return table(self.title, ("", *names, *((self.more,) if self.more else ())), rows, compact=self.compact)
-
-    @property
-    def _marks(self) -> int:
-        """How wide marks are: nothing where none is best."""
-        some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
-        return 1 + len(BEST) if some else 0
-
-    def _turned(self, group: RowGroup, width: int) -> Iterator[RenderableType]:
-        """A row a replay; as many figures as there is room for, then the next."""
-        columns = [(row.label, _marked(row.cells, self._marks)) for row in group.rows]
-        return parts("", self.names, columns, width, title=group.title, compact=self.compact)
+            columns = [(row.label, _marked(row.cells, marks)) for row in group.rows]
+            width = options.max_width
+            for part in parts("", self.names, columns, width, title=group.title, compact=self.compact):
+                if self.compact and not first:
+                    yield ""
+                yield part
+                first = False
 
 
 def spreads_table(rows: Sequence[FigureRow]) -> SideBySide:
     """Lay figures out that are not one number but many: mean, median, and how far they reach."""
-    return SideBySide("", ("mean", "median", "95 %", "most"), (RowGroup("", rows),))
+    return SideBySide("", ("mean", "median", "p95", "max"), (RowGroup("", rows),))
+
+
+def counts(summary: object, *names: str) -> str:
+    """List the counts of a summary that are not 0, with a comma before each."""
+    return "".join(f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in names if getattr(summary, name))
 
 
 def _marked(cells: Iterable[ReplayCell], marks: int) -> list[Text]:

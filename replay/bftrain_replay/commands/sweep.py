@@ -2,62 +2,128 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.narrow_table import NarrowTable
-from bftrain.cli.output import Output, prints_results
-from bftrain.cli.overwrite_option import overwrite_option
+from bftrain.cli.output import NarrowTable, Output, prints_results
+from bftrain.cli.settings import overwrite_option
+from bftrain.cli.value_completion import TOML_FILES
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
+    from rich.progress import Progress, TaskID
 
-    from bftrain_replay.sweeping.executors import PassExecutor
-    from bftrain_replay.sweeping.run_outcomes import OutcomeFile
-    from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
+    from bftrain.cli.output import Output
+    from bftrain_replay.sweeping.run_point import AtWork, PassExecutor
+    from bftrain_replay.sweeping.sweep import SweepResult, SweepStatus
     from bftrain_replay.sweeping.sweep_table import PointRow
 
 SLURM: Final = "slurm"
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
 _MOST_REASONS: Final = 5
-# Columns of the table whose columns are printed, and how they are called and written there
-_PRINTED: Final = {
-    "harvested": ("harvested", "samples"),
-    "coverage": ("coverage", "share"),
-    "efficiency": ("efficiency U", "share"),
-    "baseline_efficiency": ("baseline U", "share"),
-    "ceiling_efficiency": ("U without costs", "share"),
-    "makespan_s": ("all done after", "duration"),
-}
+# Columns of the table that are printed
+_PRINTED: Final = ("harvested", "coverage", "efficiency", "baseline_efficiency", "ceiling_efficiency", "makespan_s")
 _PRINTED_OF_TIMES: Final = ("completion_s_mean", "completion_s_p95", "makespan_s", "coverage")
 
 _folder = click.Path(path_type=Path, file_okay=False)
+_spec = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+_REDRAW_S: Final = 0.1
+_LINE_EVERY_S: Final = 30.0
+_STEPS: Final = 1000  # of a pass: bars count whole numbers
+_MOST_BARS: Final = 24  # more workers than this are not shown one by one
+
+
+class SweepProgress:
+    """Tells of one sweep."""
+
+    def __init__(self, out: Output, bars: Progress) -> None:
+        self._out = out
+        self._bars = bars
+        self._in_lines = not sys.stderr.isatty()
+        self._total: TaskID | None = None
+        self._bar_of: dict[str, TaskID] = {}
+        self._shown: dict[str, AtWork] = {}
+        self._begun_s = self._shown_s = time.monotonic()
+        self._done_at_first = 0.0
+
+    def tell(self, status: SweepStatus) -> None:
+        """Show how far it is, if that was not shown a moment ago."""
+        now_s = time.monotonic()
+        done = status.passes_over + sum(what.share for what in status.at_work.values() if what.job)
+        failed = f", {status.failed:,} failed" if status.failed else ""
+        points = f"{status.over:,} of {status.points:,} points{failed}"
+        if self._total is None:
+            self._total = self._bars.add_task("", total=status.passes * _STEPS)
+            self._done_at_first = done
+        elif now_s - self._shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
+            return
+        elif self._in_lines:
+            at_work = sum(what.job is not None for what in status.at_work.values())
+            gained, took_s = done - self._done_at_first, now_s - self._begun_s
+            left = f", about {took_s * (status.passes - done) / gained:,.0f} s left" if gained > 0 else ""
+            self._out.say(f"{points}, {at_work} at work{left}")
+        self._shown_s = now_s
+        self._bars.update(self._total, completed=done * _STEPS, description=points)
+        for what in status.at_work.values():
+            self._show(what)
+
+    def _show(self, what: AtWork) -> None:
+        """Bring the bar of a worker up to date."""
+        bar = self._bar_of.get(what.worker)
+        if bar is None:
+            if len(self._bar_of) >= _MOST_BARS:
+                return
+            bar = self._bar_of[what.worker] = self._bars.add_task(what.worker, total=_STEPS)
+        before = self._shown.get(what.worker)
+        if before is None or before.job is not what.job:
+            words = f"{what.job.words} ({what.job.kind})" if what.job else "waits"
+            self._bars.reset(bar, description=f"{what.worker}: {words}")
+        self._bars.update(bar, completed=what.share * _STEPS)
+        self._shown[what.worker] = what
+
+
+@contextmanager
+def progress(out: Output) -> Iterator[SweepProgress]:
+    """Show bars on a terminal while the block runs, or lines elsewhere; nothing with ``-q``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    bars = Progress(
+        # A stranger's name is no markup, and a long one must not push the bar off the screen
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=3, no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+        disable=out.level < 0 or not sys.stderr.isatty(),
+    )
+    with bars:
+        yield SweepProgress(out, bars)
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain sweep sweep.toml -o sweep --jobs 8",
+    example="bftrain sweep sweep.toml --dry-run -o sweep\nbftrain sweep sweep.toml -o sweep --jobs 8",
     epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl, which holds what is done. "
     "docs/sweeps.md describes SPEC.toml. Ctrl-C keeps what is done; the same command goes on.",
 )
-@click.argument("spec", metavar="SPEC.toml", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("spec", metavar="SPEC.toml", type=_spec, shell_complete=TOML_FILES)
 @heading("Result")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    metavar="DIR",
-    type=_folder,
-    required=True,
-    help="Folder for the result.",
-)
+@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
 @click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
 @overwrite_option
@@ -91,10 +157,10 @@ def command(  # noqa: PLR0913 - one argument for each option
     out: Output,
 ) -> None:
     """Replay every combination of options that SPEC.toml asks for, side by side."""
-    from bftrain.cli.interruption import unterminated
+    from bftrain.cli.interruption import interruption, unterminated
     from bftrain_replay import replay_folder
-    from bftrain_replay.sweeping.run_outcomes import OutcomeFile, known_in
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
+    from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
 
     replay_folder.check_tables(tables)
     executor = _executor(folder, jobs, dask, dask_options)
@@ -104,12 +170,18 @@ def command(  # noqa: PLR0913 - one argument for each option
         _show(sweep.swept(known), out, to_do=len(sweep.open(known, retry_failed=retry_failed)))
         return
     with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, OutcomeFile(folder) as outcomes:
-        _run(sweep, outcomes, executor, out, retry_failed=retry_failed)
+        with interruption() as interrupted, progress(out) as shown:
+            sweep.run(outcomes, executor, retry_failed=retry_failed, watch=shown.tell, stopping=interrupted)
         done = sweep.swept(outcomes.known)
         written = done.complete or not result.holds_finished
         if written:
             result.replace(lambda draft: done.write_files(draft, tables))
-        _draw(done, {"svg": svg, "png": png})
+        for form, drawn in (("svg", svg), ("png", png)):
+            if drawn is not None:
+                from bftrain_replay.sweeping.sweep_page import write_figures
+
+                replay_folder.prepare(drawn)
+                write_figures(done, drawn, form)
     _show(done, out)
     if written:
         out.say(f"result: {folder}")
@@ -117,9 +189,9 @@ def command(  # noqa: PLR0913 - one argument for each option
 
 
 def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
-    """Choose who does the work."""
+    from bftrain_replay.forked_pass import usable_cpus
     from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
-    from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
+    from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
     from bftrain_replay.sweeping.executors.slurm_jobs import SlurmJobs, option
     from bftrain_replay.sweeping.sweep import PRINTS
 
@@ -134,28 +206,6 @@ def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...
     return LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
 
 
-def _run(
-    sweep: PreparedSweep, outcomes: OutcomeFile, executor: PassExecutor, out: Output, *, retry_failed: bool
-) -> None:
-    """Do what is to be done and show how far it is; Ctrl-C or SIGTERM end it early."""
-    from bftrain.cli.interruption import interruption
-    from bftrain_replay.commands.sweep_progress import progress
-
-    with interruption() as interrupted, progress(out) as shown:
-        sweep.run(outcomes, executor, retry_failed=retry_failed, watch=shown.tell, stopping=interrupted)
-
-
-def _draw(done: SweepResult, wanted: Mapping[str, Path | None]) -> None:
-    """Write the plots as files."""
-    from bftrain_replay import replay_folder
-    from bftrain_replay.sweeping.sweep_page import write_figures
-
-    for form, folder in wanted.items():
-        if folder is not None:
-            replay_folder.prepare(folder)
-            write_figures(done, folder, form)
-
-
 def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
     """Print the table, and how many replays are to be done if that is asked."""
     for words, passes in done.warnings.items():
@@ -165,38 +215,30 @@ def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
         out.warn(f"failed: {row.point.words}: {reason}")
     if len(reasons) > _MOST_REASONS:
         out.warn(f"{len(reasons) - _MOST_REASONS:,} more reasons are in the table")
-    more = {} if to_do is None else {"to_do": to_do}
-    data = {**done.summary(), **more, "rows": _records(done)} if out.json else None
+    data = None
+    if out.json:
+        rows = [{column.name: row.cells.get(column.name) for column in done.columns} for row in done.rows]
+        data = {**done.summary(), **({} if to_do is None else {"to_do": to_do}), "rows": rows}
     out.result(data, lambda: _words(done, to_do))
 
 
-def _records(done: SweepResult) -> list[dict[str, Any]]:
-    return [{column.name: row.cells.get(column.name) for column in done.columns} for row in done.rows]
-
-
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
-    """Lay the most important columns out."""
-    from bftrain_replay.sweeping.sweep_table import PointState
-    from bftrain_replay.sweeping.table_metrics import metric_of
+    """Lay the most important columns out: what is to be drawn, or of idle nodes the harvest, else ends of tasks."""
+    from bftrain_replay.sweeping.sweep_table import PointState, metric_of, text_of
 
-    swept = list(done.sweep.spec.swept)
-    wanted = done.sweep.spec.plot or _usual(done)  # what is to be drawn is what is asked about
-    columns = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
+    swept = list(done.spec.swept)
+    of_times = all(row.point.in_rounds or row.point.cluster for row in done.rows)
+    wanted = done.spec.plot or (_PRINTED_OF_TIMES if of_times else _PRINTED)
+    names = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
+    metrics = list(map(metric_of, names))
     with_states = any(row.state is not PointState.DONE for row in done.rows)
-    rows = [
-        [
-            *(_plain(row.point.options[name]) for name in swept),
-            *(_marked(name, row) for name in columns),
-            *([str(row.state)] if with_states else []),
-        ]
-        for row in done.rows[:_MOST_ROWS]
-    ]
-    columns = [
-        *swept,
-        *(_PRINTED[name][0] if name in _PRINTED else metric_of(name).title for name in columns),
-        *(["status"] if with_states else []),
-    ]
-    title = f"{done.sweep.spec.title}: {len(done.rows):,} points"
+    rows = []
+    for row in done.rows[:_MOST_ROWS]:
+        options = (row.point.options[name] for name in swept)
+        plain = (f"{value:g}" if isinstance(value, float) else str(value) for value in options)
+        rows.append([*plain, *(text_of(metric, row) for metric in metrics), *([str(row.state)] if with_states else [])])
+    columns = [*swept, *(metric.short_title for metric in metrics), *(["status"] if with_states else [])]
+    title = f"{done.spec.title}: {len(done.rows):,} points"
     if len(rows) < len(done.rows):
         title += f", the first {len(rows)} of them"
     if to_do is not None:
@@ -205,45 +247,7 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     return NarrowTable(title, columns, rows, naming=len(swept), left=left)
 
 
-def _usual(done: SweepResult) -> tuple[str, ...]:
-    """Name the columns that tell most: of idle nodes the harvest, else when tasks were done."""
-    if all(row.point.in_rounds or row.point.cluster for row in done.rows):
-        return _PRINTED_OF_TIMES
-    return tuple(_PRINTED)
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _marked(name: str, row: PointRow) -> str:
-    """Return a figure in words, marked where it only says that there were too few tasks."""
-    from bftrain_replay.results.headline import RAN_OUT
-    from bftrain_replay.sweeping.table_metrics import metric_of, tasks_ran_out
-
-    text = _figure(name, row.cells.get(name))
-    return f"{text} ({RAN_OUT})" if tasks_ran_out(metric_of(name), row) else text
-
-
-def _figure(name: str, value: object) -> str:
-    from bftrain import text_formats
-    from bftrain_replay.sweeping.table_metrics import metric_of
-
-    if not isinstance(value, (int, float)):
-        return text_formats.UNKNOWN
-    if name not in _PRINTED:
-        return metric_of(name).said(value)
-    match _PRINTED[name][1]:
-        case "share":
-            return text_formats.percent(value)
-        case "samples":
-            return text_formats.large(value)
-        case _:
-            return text_formats.duration(value)
-
-
 def _leave(done: SweepResult, folder: Path) -> None:
-    """End as interrupted if points are open, and as partly failed if some failed."""
     from bftrain_replay.sweeping.sweep_table import PointState
 
     if not done.complete:

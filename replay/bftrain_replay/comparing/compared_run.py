@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain.node_units import NODE, UNITS
 from bftrain.values import wire
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay import tables
+from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import PLAIN
-from bftrain_replay.metrics.percentiles import TaskPercentiles
-from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.api import ReplayOutcome
+from bftrain_replay.metrics.task_figures import TaskColumns, TaskPercentiles
 from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.reporting.report_data import log_of_folder
 from bftrain_replay.results.result import ReplayResult, ReplaySummary
@@ -22,15 +28,6 @@ from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
 from bftrain_replay.rounds.round_page import READ, TABLES, plain
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.tables import table_schema
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.api import ReplayOutcome
 
 # Gives these columns of a table, row by row
 Rows = Callable[..., Iterable[Sequence[Any]]]
@@ -39,13 +36,6 @@ _TABLES: Final[dict[str, Callable[[ReplayResult], Iterable[Sequence[Any]]]]] = {
     "tasks": ReplayResult.task_rows,
     "over_time": ReplayResult.over_time_rows,
 }
-
-
-class MeasuredTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Median and 99th percentile of measured times, milliseconds."""
-
-    p50: float
-    p99: float
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +79,8 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
     """What is read of a replay's ``summary.json``."""
 
     wall_s: float
-    decide_ms: MeasuredTimes
-    solve_ms: MeasuredTimes
+    decide_ms: TimeSpread
+    solve_ms: TimeSpread
     baseline: BaselineFigures | None
     warnings: tuple[str, ...]
     inputs: ComparedInputs
@@ -98,6 +88,7 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
     versions: dict[str, str]
     figures_sha256: str
     cluster: OnCluster | None = None
+    unit: str = NODE  # what the log counts; written for other units only
     doubtful: DoubtfulShare | None = None  # earlier versions wrote none
 
     @property
@@ -116,7 +107,8 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
         return self.cluster.ended.get(str(self.settings["solver"]), "") if self.cluster is not None else ""
 
     def __post_init__(self) -> None:
-        """Make sure of every cause and reason that is compared."""
+        if self.unit not in UNITS:
+            raise ValueError(f"the unit is none of {', '.join(UNITS)}: {self.unit!r:.40}")
         for known, figures, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (SampleLoss, self.lost, "lost")):
             missing = [str(each) for each in known if each not in figures]
             if missing:
@@ -158,23 +150,11 @@ class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
         return self.ended
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskTimes:
+class TaskTimes(NamedTuple):
     """What became of the tasks, by column."""
 
     columns: TaskColumns
     waits: int
-
-    @property
-    def waited_s(self) -> NDArray[np.float64]:
-        """How long each held no node; NaN: it never arrived."""
-        return self.columns.waiting_s
-
-    @cached_property
-    def finished(self) -> dict[str, float]:
-        """Seconds from coming to finishing, of those that finished; what came before the log comes at its start."""
-        taken = self.columns.completion_s.tolist()
-        return {name: took for name, took in zip(self.columns.name, taken, strict=True) if took == took}  # noqa: PLR0124 - NaN is not itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,22 +168,20 @@ class OverTime:
     harvested: NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
 class ComparedRun:
     """One of the replays. Tables are read when they are asked for."""
 
-    def __init__(
-        self,
-        label: str,
-        place: str,
-        figures: SummaryFigures | RoundSummaryFigures,
-        rows: Rows,
-        log: Callable[[], EventLog],
-    ) -> None:
-        self.label = label
-        self.place = place  # its folder; "" for one in memory
-        self.summary = figures
-        self._rows = rows
-        self._log = log
+    label: str
+    place: str  # its folder; "" for one in memory
+    summary: SummaryFigures | RoundSummaryFigures
+    rows: Rows
+    read_log: Callable[[], EventLog]
+
+    @property
+    def unit(self) -> str:
+        """What is counted: nodes, or the GPUs or cores of a log; rounds share nodes."""
+        return self.summary.unit if isinstance(self.summary, SummaryFigures) else NODE
 
     @property
     def in_rounds(self) -> bool:
@@ -213,13 +191,13 @@ class ComparedRun:
     @cached_property
     def log(self) -> EventLog:
         """The part of the log that was replayed; a run in rounds keeps none."""
-        return self._log()
+        return self.read_log()
 
     @cached_property
     def tasks(self) -> TaskTimes:
         """What became of the tasks; in rounds of those that are measured."""
-        names = READ if self.in_rounds else tuple(column.name for column in table_schema.TASKS)
-        rows = [dict(zip(names, row, strict=True)) for row in self._rows("tasks", *names)]
+        names = READ if self.in_rounds else tuple(column.name for column in tables.TASKS)
+        rows = [dict(zip(names, row, strict=True)) for row in self.rows("tasks", *names)]
         if self.in_rounds:
             rows = [row for row in rows if plain(row)["measured"] == "true"]
         return TaskTimes(columns=TaskColumns.of_rows(rows), waits=sum(row["waits"] for row in rows))
@@ -227,9 +205,9 @@ class ComparedRun:
     @cached_property
     def over_time(self) -> OverTime:
         """Its course over time."""
-        columns = [column.name for column in table_schema.OVER_TIME]
-        read = _columns(self._rows("over_time", *columns), len(columns))
-        return OverTime(**{name: _numbers(column) for name, column in zip(columns, read, strict=True)})
+        columns = [column.name for column in tables.OVER_TIME]
+        read = np.array(list(self.rows("over_time", *columns)), dtype=np.float64).reshape(-1, len(columns))
+        return OverTime(**dict(zip(columns, read.T, strict=True)))
 
 
 def side_of_folder(label: str, folder: Path) -> ComparedRun:
@@ -238,33 +216,19 @@ def side_of_folder(label: str, folder: Path) -> ComparedRun:
     saved = SavedReplay(folder, ROUNDS, TABLES) if in_rounds else SavedReplay(folder)
     where = str(folder / "summary.json")
     try:
-        figures = _read_summary(saved, where, in_rounds=in_rounds)
+        kind: type[SummaryFigures | RoundSummaryFigures] = RoundSummaryFigures if in_rounds else SummaryFigures
+        figures = wire.convert(saved.summary, kind, where=where)
     except BadInput as error:
         what = f"not the summary of a replay: {error.what}"
         raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
     return ComparedRun(label, str(folder), figures, saved.rows, partial(log_of_folder, folder))
 
 
-def _read_summary(saved: SavedReplay, where: str, *, in_rounds: bool) -> SummaryFigures | RoundSummaryFigures:
-    if in_rounds:
-        return wire.convert(saved.summary, RoundSummaryFigures, where=where)
-    return wire.convert(saved.summary, SummaryFigures, where=where)
-
-
 def side_of_replayed(label: str, done: ReplayOutcome) -> ComparedRun:
     """Take a replay that was made in this process."""
 
     def rows(name: str, *columns: str) -> Iterable[Sequence[Any]]:
-        places = [[column.name for column in table_schema.TABLES[name]].index(column) for column in columns]
+        places = [[column.name for column in tables.TABLES[name]].index(column) for column in columns]
         return ([row[place] for place in places] for row in _TABLES[name](done.result))
 
     return ComparedRun(label, "", wire.convert(done.summary, SummaryFigures), rows, lambda: done.study.part)
-
-
-def _columns(rows: Iterable[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:
-    read = list(rows)
-    return list(zip(*read, strict=True)) if read else [()] * count
-
-
-def _numbers(cells: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)

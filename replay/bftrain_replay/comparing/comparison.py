@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
 from bftrain.short_repr import ShortRepr
+from bftrain.values import checks
 from bftrain_replay.api import ReplayOutcome
-from bftrain_replay.comparing import folder_labels as naming
-from bftrain_replay.comparing.compared_figures import ComparedFigure, FigureGroup, groups_of
+from bftrain_replay.comparing import settings_differences
+from bftrain_replay.comparing.compared_figures import ComparedReplays, groups_of
 from bftrain_replay.comparing.compared_run import (
     ComparedRun,
     RoundSummaryFigures,
@@ -20,54 +23,24 @@ from bftrain_replay.comparing.compared_run import (
     side_of_folder,
     side_of_replayed,
 )
-from bftrain_replay.comparing.settings_differences import (
-    SettingDifference,
-    comparable,
-    hindrances,
-    making_of,
-    measured_of,
-    rules_of,
-    same_end,
-    same_tasks,
-)
 from bftrain_replay.results.decider_counts import sentence
 from bftrain_replay.results.headline import ran_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pandas import DataFrame
+
 
 _SHOWN_FIGURES: Final = 4  # in the short form
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Comparison(ShortRepr):
-    """Replays, their figures by group, how they were made, and what must be kept in mind when reading them.
-
-    ``forced`` says why they should not be compared, if that was asked for all the same.
-    """
-
-    sides: tuple[ComparedRun, ...]
-    groups: tuple[FigureGroup, ...]
-    making: SettingDifference
-    notes: tuple[str, ...] = ()
-    forced: str = ""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(ShortRepr, ComparedReplays):
+    """Replays side by side, in words, as a DataFrame or as a page."""
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
-        first = {figure.label: " | ".join(figure.said) for figure in self.figures[:_SHOWN_FIGURES]}
+        first = {figure.label: " | ".join(figure.texts) for figure in self.figures[:_SHOWN_FIGURES]}
         return f"comparison of {' | '.join(self.labels)}", {**first, "figures": f"{len(self.figures):,}"}
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the replays."""
-        return tuple(side.label for side in self.sides)
-
-    @property
-    def figures(self) -> tuple[ComparedFigure, ...]:
-        """All figures, in order."""
-        return tuple(figure for group in self.groups for figure in group.figures)
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything for programs (docs/programs.md)."""
@@ -85,8 +58,8 @@ class Comparison(ShortRepr):
             "figures": {
                 figure.name: {
                     "label": figure.label,
-                    "unit": str(figure.unit),
-                    "better": str(figure.better) if figure.better else None,
+                    "unit": str(figure.definition.unit),
+                    "better": str(figure.definition.better) if figure.definition.better else None,
                     "values": list(figure.amounts),
                     "best": [self.labels[place] for place in figure.best],
                 }
@@ -136,7 +109,7 @@ def compare(
     if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison
         raise UsageError("one replay compares with nothing", fix="name the folders of two or more")
     sides = _sides(given, labels)
-    hindered = "; ".join(hindrances(sides))
+    hindered = "; ".join(settings_differences.hindrances(sides))
     if hindered and not force:
         raise BadInput(
             f"these replays do not compare: {hindered}",
@@ -145,8 +118,8 @@ def compare(
         )
     return Comparison(
         sides=sides,
-        groups=groups_of(sides, comparable=not hindered and comparable(sides)),
-        making=making_of(sides),
+        groups=groups_of(sides, comparable=not hindered and settings_differences.comparable(sides)),
+        making=settings_differences.making_of(sides),
         notes=tuple(_notes(sides)),
         forced=hindered,
     )
@@ -169,10 +142,10 @@ def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | ReplayOutcome, 
 def _sides(replays: Sequence[str | Path | ReplayOutcome], labels: Sequence[str]) -> tuple[ComparedRun, ...]:
     folders = [Path(each) for each in replays if not isinstance(each, ReplayOutcome)]
     if labels or len(folders) == len(replays):
-        named = naming.labels_of([Path(str(place)) for place in range(len(replays))] if labels else folders, labels)
+        named = labels_of([Path(str(place)) for place in range(len(replays))] if labels else folders, labels)
     else:
-        found = iter(naming.labels_of(folders) if folders else ())
-        named = naming.numbered(
+        found = iter(labels_of(folders) if folders else ())
+        named = numbered(
             [each.result.settings.solver if isinstance(each, ReplayOutcome) else next(found) for each in replays]
         )
     return tuple(
@@ -182,58 +155,104 @@ def _sides(replays: Sequence[str | Path | ReplayOutcome], labels: Sequence[str])
 
 
 def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
+    doubts: dict[str, list[str]] = {}
     for side in sides:
-        if not side.summary.complete:
-            covered = text_formats.duration(side.summary.simulated_s)
-            why = side.summary.ended if isinstance(side.summary, RoundSummaryFigures) else "interrupted"
+        summary = side.summary
+        if not summary.complete:
+            covered = text_formats.duration(summary.simulated_s)
+            why = summary.ended if isinstance(summary, RoundSummaryFigures) else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
             yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
-        if isinstance(side.summary, SummaryFigures):
-            summary = side.summary
+        if isinstance(summary, SummaryFigures):
             decided = sentence(summary.solver, summary.decisions, summary.fallback_causes, summary.decided_by)
             if decided:
                 yield f"{side.label}: {decided}"
-    yield from _doubts(sides)
-    yield from _ran_out(sides)
-    if not same_tasks(sides):
-        yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
-    if len(measured_of(sides)) > 1:
-        said = ", ".join(each or "all" for each in measured_of(sides))
-        yield f"their means are over different tasks ({said}), and none is marked as best"
-    if not same_end(sides):
-        said = ", ".join(_until(side) for side in sides)
-        yield f"they had different times until they were ended ({said}), and none is marked as best"
-    if _all_finished(sides):
-        yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
-    if len(rules_of(sides)) > 1:
-        yield f"they follow different rules ({', '.join(rules_of(sides))}): what counts as done and lost differs"
-
-
-def _doubts(sides: Sequence[ComparedRun]) -> Iterator[str]:
-    """Name simulated and derived logs, and how much of their idle node-time is doubtful; once if it holds for all."""
-    said: dict[str, list[str]] = {}
-    for side in sides:
-        if isinstance(side.summary, SummaryFigures) and side.summary.doubtful is not None:
-            for text in side.summary.doubtful.caveats:
-                said.setdefault(text, []).append(side.label)
-    for text, labels in said.items():
+            for text in summary.doubtful.caveats if summary.doubtful is not None else ():
+                doubts.setdefault(text, []).append(side.label)
+    # Simulated and derived logs, and how much of their idle node-time is doubtful; once if it holds for all
+    for text, labels in doubts.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
-
-
-def _ran_out(sides: Sequence[ComparedRun]) -> Iterator[str]:
-    """Name the replays whose tasks ran out, unless every task finished in all of them."""
-    short = [side.label for side in sides if isinstance(side.summary, SummaryFigures) and ran_out(side.summary)]
-    if short and not _all_finished(sides):
+    replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
+    all_finished = len(replays) == len(sides) and all(0 < each.tasks == each.tasks_finished for _, each in replays)
+    short = [label for label, summary in replays if ran_out(summary)]
+    if short and not all_finished:
         yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"
+    yield from _differences(sides)
+    if all_finished:
+        yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
+    rules = settings_differences.rules_of(sides)
+    if len(rules) > 1:
+        yield f"they follow different rules ({', '.join(rules)}): what counts as done and lost differs"
 
 
-def _all_finished(sides: Sequence[ComparedRun]) -> bool:
-    if any(side.in_rounds for side in sides):
-        return False
-    return all(0 < side.summary.tasks == side.summary.tasks_finished for side in sides)
+def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:
+    if not settings_differences.same_tasks(sides):
+        yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
+    measured = settings_differences.measured_of(sides)
+    if len(measured) > 1:
+        said = ", ".join(each or "all" for each in measured)
+        yield f"their means are over different tasks ({said}), and none is marked as best"
+    if not settings_differences.same_end(sides):
+        ends = {side.label: side.summary.until_s for side in sides}
+        said = ", ".join(f"{of}: {'no bound' if at is None else text_formats.duration(at)}" for of, at in ends.items())
+        yield f"they had different times until they were ended ({said}), and none is marked as best"
 
 
-def _until(side: ComparedRun) -> str:
-    """Say until when it went at most."""
-    until_s = side.summary.until_s
-    return f"{side.label}: " + ("no bound" if until_s is None else text_formats.duration(until_s))
+LONGEST: Final = 20  # letters; from longer ones the words that all have in common are left out
+_LARGEST_DEPTH: Final = 64  # folders above a folder
+
+
+def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Name folders: as ``given``, or else by the least of their paths that tells them apart."""
+    if given:
+        names = tuple(name.strip() for name in given)
+        if len(names) != len(folders):
+            what = f"{len(names)} labels for {len(folders)} replays"
+            raise UsageError(what, where="--label", fix="give one for each")
+        twice = checks.repeated(names)
+        if twice is not None:
+            raise UsageError(f"two replays are called '{twice}'", where="--label", fix="give every one its own")
+        if not all(name.isprintable() and name for name in names):
+            raise UsageError("a label must have letters, and no line breaks", where="--label")
+        return names
+    paths = [folder.resolve() for folder in folders]
+    twice = checks.repeated([str(path) for path in paths])
+    if twice is not None:
+        raise UsageError(f"{twice} is given twice", fix="name folders of different replays")
+    found = _without_common(["/".join(parts) for parts in _apart([path.parts for path in paths])])
+    return tuple(name or str(folder) for name, folder in zip(found, folders, strict=True))
+
+
+def numbered(names: Sequence[str]) -> tuple[str, ...]:
+    """Give names that may be alike a number from the second of them on."""
+    taken: list[str] = []
+    for name in names:
+        further = (f"{name} {number}" for number in count(2))
+        taken.append(next(each for each in chain([name], further) if each not in taken))
+    return tuple(taken)
+
+
+def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Take off what all paths end with, then keep as little of their ends as tells them apart."""
+    if len(paths) == 1:
+        return [paths[0][-1:]]
+    while len(paths[0]) > 1 and len({path[-1] for path in paths}) == 1 and min(map(len, paths)) > 1:
+        paths = [path[:-1] for path in paths]
+    for depth in range(1, _LARGEST_DEPTH):
+        ends = [path[-depth:] for path in paths]
+        if len(set(ends)) == len(ends):
+            return ends
+    return list(paths)
+
+
+def _without_common(names: list[str]) -> list[str]:
+    """Leave out the words that long names begin or end with alike, such as those of a sweep's folders."""
+    if len(names) == 1 or max(map(len, names)) <= LONGEST:
+        return names
+    parting = ",/ " if all("=" in name for name in names) else "-_.,/ "  # setting=value,... is parted at commas
+    words = [re.split(rf"(?<=[{parting}])", name) for name in names]  # each word with what parts it from the next
+    for _ in range(2):
+        alike = len(list(takewhile(lambda at: len(set(at)) == 1, zip(*words, strict=False))))
+        words = [each[min(alike, len(each) - 1) :][::-1] for each in words]
+    shorter = ["".join(each).strip("-_.,/ ") for each in words]
+    return shorter if len(set(shorter)) == len(names) and all(shorter) else names

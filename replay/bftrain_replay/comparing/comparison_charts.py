@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_replay.comparing.compared_run import SummaryFigures
+from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlText
-from bftrain_replay.drawing.series import StepSeries
-from bftrain_replay.drawing.time_axis import TimeAxis
+from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
-from bftrain_replay.reporting.loss_causes import CAUSES, IdleCause
-from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from bftrain_replay.comparing.compared_run import ComparedRun
+from bftrain_replay.reporting.losses import CAUSES, IdleCause
+from bftrain_replay.results.summary_figures import FIGURE_OF
+from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # of a line
@@ -58,10 +54,15 @@ def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[ChartFigure]:
     """Give one picture a replay, all to one scale: crossing lines would look alike."""
+    # No words below pictures that stand close above each other
+    bare = {**moments.axis(), "axis": {**moments.axis()["axis"], "title": None}}
     highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
+    scale = {"domain": [0, highest], "nice": True}
+    y_axis = {"type": "quantitative", "title": "nodes", "scale": scale, "axis": {"tickCount": 3}}
     for place, side in enumerate(sides):
         hours = side.summary.simulated_s / SECONDS_AN_HOUR or 1.0
-        used = f"{text_formats.percent(side.summary.coverage)} of the {'' if side.in_rounds else 'idle '}node-time used"
+        label = FIGURE_OF["coverage"].cluster_label if side.in_rounds else FIGURE_OF["coverage"].label
+        used = f"{text_formats.percent(side.summary.coverage)} of the {label}"
         yield ChartFigure(
             name=f"used-{place + 1}",
             title=f"{side.label}: {used}",
@@ -74,10 +75,7 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[Char
             moments=moments,
             series=[_nodes(side)],
             spec={
-                "encoding": {
-                    "x": _bare(moments) if side is not sides[-1] else moments.axis(),
-                    "y": _nodes_axis(highest),
-                },
+                "encoding": {"x": bare if side is not sides[-1] else moments.axis(), "y": y_axis},
                 "layer": [
                     {"mark": {**_STEPS, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
                     {"mark": {**_STEPS, "color": _HUES[place % len(_HUES)]}, "encoding": {"y": {"field": "used"}}},
@@ -88,17 +86,17 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[Char
 
 def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Give the harvest so far, a line each."""
-    unit, name = _size(max(side.summary.harvested for side in sides))
     summary = "; ".join(f"{side.label} {text_formats.large(side.summary.harvested)} samples" for side in sides)
-    return ChartFigure(
+    most = max(side.summary.harvested for side in sides)
+    return _lines(
+        sides,
+        moments,
+        [_harvest(side) for side in sides],
+        most,
         name="harvest",
         title="Harvest so far",
         alt=f"Samples done up to each moment by each replay. In the end: {summary}.",
         height=300,
-        moments=moments,
-        series=[_line(side, _harvest(side) / unit, name) for side in sides],
-        stepped=False,
-        spec=_lines(sides, moments, name),
     )
 
 
@@ -106,22 +104,21 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Give how far each is ahead of the first: where lines of the harvest lie on each other, these do not."""
     first_s, first = _times(sides[0]), _harvest(sides[0])
     ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
-    unit, name = _size(max(float(np.abs(each).max(initial=0.0)) for each in ahead))
     label = sides[0].label
     summary = "; ".join(
         f"{side.label} {text_formats.large(abs(float(each[-1])))} {'ahead' if each[-1] >= 0.0 else 'behind'}"
         for side, each in zip(sides[1:], ahead[1:], strict=True)
     )
-    return ChartFigure(
+    return _lines(
+        sides,
+        moments,
+        ahead,
+        max(float(np.abs(each).max(initial=0.0)) for each in ahead),
         name="ahead",
         title=f"Ahead of {label}",
         alt=f"How many samples more than {label} each replay had done up to each moment. In the end: {summary}.",
         caption=f"Above zero a replay has done more than {label} up to then, below zero less.",
         height=220,
-        moments=moments,
-        series=[_line(side, each / unit, name) for side, each in zip(sides, ahead, strict=True)],
-        stepped=False,
-        spec=_lines(sides, moments, name),
     )
 
 
@@ -138,6 +135,15 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
     shown = [name for name in order if any(row["part"] == name for row in rows)]
     looks = {_USEFUL: ("@used", 1.0), **{cause.name: (cause.colour, _strength(cause)) for cause in CAUSES}}
     said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
+    look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
+    labels = {"domain": [side.label for side in sides]}
+    replay = {"field": "replay", "type": "nominal", "sort": None, "scale": labels, "title": None, "axis": look}
+    hours = {"field": "hours", "type": "quantitative", "title": "node-hours"}
+    values = [
+        {**row, "place": order.index(row["part"]), "colour": looks[row["part"]][0], "strength": looks[row["part"]][1]}
+        for row in rows
+    ]
+    bar = {"type": "bar", "height": {"band": 0.72}, "stroke": "@page", "strokeWidth": 1}
     figure = ChartFigure(
         name="node-time",
         title="",
@@ -145,35 +151,17 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
         caption="Point at a part of a bar to see how much it is.",
         height=_ROW * len(sides),
         spec={
-            "data": {
-                "values": [
-                    {**row, "place": order.index(row["part"]), "colour": looks[row["part"]][0],
-                     "strength": looks[row["part"]][1]}
-                    for row in rows
-                ]
-            },
-            "mark": {
-                "type": "bar",
-                "height": {"band": 0.72},
-                "stroke": "@page",
-                "strokeWidth": 1,
-                "tooltip": {"expr": "datum.tooltip"},
-            },
+            "data": {"values": values},
+            "mark": {**bar, "tooltip": {"expr": "datum.tooltip"}},
             "encoding": {
-                "y": _replays_axis(sides),
-                "x": {
-                    "field": "hours",
-                    "type": "quantitative",
-                    "title": "node-hours",
-                    "scale": {"nice": False},
-                    "axis": {"tickCount": 5},
-                },
+                "y": replay,
+                "x": {**hours, "scale": {"nice": False}, "axis": {"tickCount": 5}},
                 "order": {"field": "place", "type": "quantitative"},
                 "color": {"field": "colour", "type": "nominal", "scale": None},
                 "fillOpacity": {"field": "strength", "type": "quantitative", "scale": None},
             },
         },
-    )  # fmt: skip
+    )
     return key([(name, *looks[name]) for name in shown]), figure
 
 
@@ -247,22 +235,28 @@ def _times(side: ComparedRun) -> np.ndarray:
     return np.concatenate(([0.0], side.over_time.to_s))
 
 
-def _line(side: ComparedRun, amounts: np.ndarray, name: str) -> StepSeries:
-    """Thin a line out to as many points as are drawn apart: its first, its last, and some between."""
-    times = _times(side)
-    kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
-    return StepSeries(times_s=times[kept], end_s=float(times[-1]), columns={name: amounts[kept]}, of=side.label)
-
-
-def _lines(sides: Sequence[ComparedRun], moments: TimeAxis, name: str) -> dict[str, Any]:
-    return {
+def _lines(
+    sides: Sequence[ComparedRun],
+    moments: TimeAxis,
+    amounts: Sequence[np.ndarray],
+    most: float,
+    **words: Any,  # noqa: ANN401 - of the figure
+) -> ChartFigure:
+    """Draw samples over time, a line each, in a unit of which ``most`` of them are few."""
+    unit, name = next(((size, f"{name} samples") for size, name in _SIZES if most >= size), (1.0, "samples"))
+    series = []
+    for side, each in zip(sides, amounts, strict=True):
+        # As many points as are drawn apart: the first, the last, and some between
+        times = _times(side)
+        kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
+        columns = {name: each[kept] / unit}
+        series.append(StepSeries(times_s=times[kept], end_s=float(times[-1]), columns=columns, of=side.label))
+    y = {"field": name, "type": "quantitative", "title": name, "axis": {"tickCount": 5}}
+    spec = {
         "mark": {"type": "line", "strokeWidth": 2, "clip": True},
-        "encoding": {
-            "x": moments.axis(),
-            "y": {"field": name, "type": "quantitative", "title": name, "axis": {"tickCount": 5}},
-            **_colour_scale(sides),
-        },
+        "encoding": {"x": moments.axis(), "y": y, **_colour_scale(sides)},
     }
+    return ChartFigure(moments=moments, series=series, stepped=False, spec=spec, **words)
 
 
 def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
@@ -279,56 +273,21 @@ def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     return apart
 
 
-def _bare(moments: TimeAxis) -> dict[str, Any]:
-    """Leave the words out below pictures that stand close above each other."""
-    axis = moments.axis()
-    return {**axis, "axis": {**axis["axis"], "title": None}}
-
-
-def _nodes_axis(highest: float) -> dict[str, Any]:
-    scale = {"domain": [0, highest], "nice": True}
-    return {"type": "quantitative", "title": "nodes", "scale": scale, "axis": {"tickCount": 3}}
-
-
-def _replays_axis(sides: Sequence[ComparedRun]) -> dict[str, Any]:
-    look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
-    labels = [side.label for side in sides]
-    return {
-        "field": "replay",
-        "type": "nominal",
-        "sort": None,
-        "scale": {"domain": labels},
-        "title": None,
-        "axis": look,
-    }
-
-
 def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]:
     useful = summary.used_node_h - sum(each.node_h for each in summary.lost.values())
-    yield _piece(side, _USEFUL, max(useful, 0.0))
+    parts = {_USEFUL: max(useful, 0.0)}
     for cause in CAUSES:
-        hours = _hours(summary, cause)
+        hours = summary.lost[cause.key].node_h if cause.lost else summary.unused_node_h.get(cause.key, 0.0)
         if hours > 0.0:
-            yield _piece(side, cause.name, hours)
+            parts[cause.name] = hours
+    for part, hours in parts.items():
+        share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
+        short = f"{text_formats.count(hours)} h, {share}"
+        tooltip = f"{side.label}, {part}: {short} of the idle node-time"
+        yield {"replay": side.label, "part": part, "hours": hours, "words": short, "tooltip": tooltip}
 
 
 def _strength(cause: IdleCause) -> float:
     """All that is unused is grey, and each reason must differ from the next."""
     unused = [each for each in CAUSES if not each.lost]
     return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)
-
-
-def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
-    return summary.lost[cause.key].node_h if cause.lost else summary.unused_node_h.get(cause.key, 0.0)
-
-
-def _piece(side: ComparedRun, part: str, hours: float) -> dict[str, Any]:
-    share = text_formats.percent(hours / side.summary.idle_node_h if side.summary.idle_node_h else None)
-    short = f"{text_formats.count(hours)} h, {share}"
-    summary = f"{side.label}, {part}: {short} of the idle node-time"
-    return {"replay": side.label, "part": part, "hours": hours, "words": short, "tooltip": summary}
-
-
-def _size(most: float) -> tuple[float, str]:
-    """Give the unit in which so many samples are few."""
-    return next(((size, f"{name} samples") for size, name in _SIZES if most >= size), (1.0, "samples"))

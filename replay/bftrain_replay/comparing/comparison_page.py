@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final
 
 from bftrain import text_formats
 from bftrain.result_folder import write_page
 from bftrain_replay.comparing import comparison_charts
-from bftrain_replay.comparing.compared_figures import ComparedFigure as Row
-from bftrain_replay.comparing.compared_run import SummaryFigures
+from bftrain_replay.comparing.compared_figures import ComparedReplays
+from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.comparing.settings_differences import cluster_text
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.drawing.time_axis import TimeAxis
-from bftrain_replay.metrics.percentiles import TaskPercentiles
+from bftrain_replay.drawing.series import TimeAxis
+from bftrain_replay.metrics.task_figures import TaskPercentiles
+from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from bftrain_replay.comparing.compared_figures import FigureGroup
-    from bftrain_replay.comparing.compared_run import ComparedRun
-    from bftrain_replay.comparing.settings_differences import SettingDifference
-    from bftrain_replay.drawing.figure import ChartFigure
-
-
-class ComparedReplays(Protocol):
-    """The comparison that a page shows."""
-
-    @property
-    def sides(self) -> tuple[ComparedRun, ...]:
-        """Return the replays."""
-        ...
-
-    @property
-    def groups(self) -> tuple[FigureGroup, ...]:
-        """Return their figures by group."""
-        ...
-
-    @property
-    def figures(self) -> tuple[Row, ...]:
-        """Return all figures, in order."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Return the names of the replays."""
-        ...
-
-    @property
-    def making(self) -> SettingDifference:
-        """Return how they were made."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Return what must be kept in mind when reading them."""
-        ...
-
-    @property
-    def forced(self) -> str:
-        """Return why they should not be compared, if that was asked for all the same."""
-        ...
-
 
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
@@ -72,6 +27,7 @@ _OF_NODE_TIME: Final = (
     "tasks differ in speed, and gain less from each further node."
 )
 _MARKS: Final = f"{BEST} marks the best of a row, where more or less of it is better. "
+_OF_ROUNDS: Final = "Times to finish, slowdown and rho are of the measured tasks that finished in all."
 _OF_HARVESTS: Final = (
     "Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a constant pool "
     "of their own; U without costs is the same if rescaling and preemption cost nothing. Losses are shares of the work "
@@ -89,10 +45,8 @@ def page(comparison: ComparedReplays) -> HtmlPage:
     sides = comparison.sides
     moments = _moments(comparison)
     bars = comparison_charts.node_time(sides)
-    done = [
-        part for part in (comparison_charts.completions(sides), comparison_charts.fairness(sides)) if part is not None
-    ]
-    done_section = PageSection(heading="When tasks were done", parts=done) if done else None
+    done = [part for part in (comparison_charts.completions(sides), comparison_charts.fairness(sides)) if part]
+    when_done = [PageSection(heading="When tasks were done", parts=done)] if done else []
     over_time: list[ChartFigure] = [
         comparison_charts.strip(sides, moments),
         comparison_charts.harvests(sides, moments),
@@ -100,32 +54,41 @@ def page(comparison: ComparedReplays) -> HtmlPage:
         *comparison_charts.used_nodes(sides, moments),
     ]
     forced = [f"These replays do not compare: {comparison.forced}."] if comparison.forced else []
-    return HtmlPage(
+    two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
+    rows: list[Sequence[str]] = []
+    for group in comparison.groups:
+        rows.append((group.title,))
+        for row in group.figures:
+            said = [
+                HtmlText(f"<strong>{escape(text)} {BEST}</strong>") if place in row.best else text
+                for place, text in enumerate(row.texts)
+            ]
+            rows.append((row.label, *said, *((row.change(1),) if two else ())))
+    about = {row.label: row.definition.about for row in comparison.figures}
+    headings = ("", *comparison.labels, *(("change",) if two else ()))
+    table = HtmlTable(label="Figures", headings=headings, rows=rows, css="compare", about=about)
+    in_rounds = _in_rounds(sides)
+    made = HtmlPage(
         title="Replays side by side",
         subtitle=_subtitle(comparison),
         lead=_lead(comparison),
         warnings=[*forced, *(f"{note[:1].upper()}{note[1:]}." for note in comparison.notes)],
-        cards=[_card(side, of_times=_in_rounds(sides)) for side in sides],
+        cards=[_card(side, of_times=in_rounds) for side in sides],
         sections=(
             *([PageSection(heading="Where the idle node-time went", intro=_OF_NODE_TIME, parts=bars)] if bars else ()),
-            *([done_section] if done_section and _in_rounds(sides) else ()),
+            *(when_done if in_rounds else ()),
             PageSection(heading="Over time", parts=over_time),
-            *([done_section] if done_section and not _in_rounds(sides) else ()),
-            PageSection(heading="Figures", intro=_figures_intro(sides), parts=(_figures(comparison),)),
+            *(() if in_rounds else when_done),
+            PageSection(heading="Figures", intro=_MARKS + (_OF_ROUNDS if in_rounds else _OF_HARVESTS), parts=(table,)),
             PageSection(heading="How they were made", parts=tuple(_making(comparison))),
         ),
     )
+    return in_unit(made, comparison.unit)
 
 
 def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
     """Whether time was shared in rounds in some of them: then what counts is when tasks were done."""
     return any(side.in_rounds for side in sides)
-
-
-def _figures_intro(sides: Sequence[ComparedRun]) -> str:
-    if _in_rounds(sides):
-        return _MARKS + "Times to finish, slowdown and rho are of the measured tasks that finished in all."
-    return _MARKS + _OF_HARVESTS
 
 
 def _moments(comparison: ComparedReplays) -> TimeAxis:
@@ -143,17 +106,12 @@ def _subtitle(comparison: ComparedReplays) -> str:
         return f"{len(comparison.sides)} replays."
     if _in_rounds(comparison.sides):
         most = max(side.summary.simulated_s for side in comparison.sides)
-        where = (
-            f"of nodes that never leave ({cluster_text(first.summary.nodes)})"
-            if first.summary.nodes
-            else "of idle nodes"
-        )
+        nodes = first.summary.nodes
+        where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else "of idle nodes"
         return f"{len(comparison.sides)} replays {where}, over {text_formats.duration(most)} at most."
     log = first.log
-    text = (
-        f"{len(comparison.sides)} replays of {text_formats.count(len(log.node_names))} nodes over "
-        f"{text_formats.duration(log.span_s)}"
-    )
+    nodes_over = f"{text_formats.count(len(log.node_names))} nodes over {text_formats.duration(log.span_s)}"
+    text = f"{len(comparison.sides)} replays of {nodes_over}"
     if TimeAxis(log.start_s, log.span_s).on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
     return f"{text}, with {text_formats.count(first.summary.idle_node_h)} idle node-hours."
@@ -169,9 +127,8 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
     sides = comparison.sides
     best, least = (choose(sides, key=lambda side: side.summary.harvested) for choose in (max, min))
     named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]
-    text = (
-        f"{' and '.join(named)} harvested most: <strong>{text_formats.large(best.summary.harvested)} samples</strong>"
-    )
+    most = text_formats.large(best.summary.harvested)
+    text = f"{' and '.join(named)} harvested most: <strong>{most} samples</strong>"
     if least.summary.harvested > 0.0:
         more = text_formats.percent(best.summary.harvested / least.summary.harvested - 1.0)
         text += f", {more} more than {escape(least.label)}"
@@ -216,42 +173,20 @@ def _card(side: ComparedRun, *, of_times: bool) -> FigureCard:
     return FigureCard(name=side.label, figure=text_formats.large(summary.harvested), note=note)
 
 
-def _figures(comparison: ComparedReplays) -> HtmlTable:
-    two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
-    rows: list[Sequence[str]] = []
-    for group in comparison.groups:
-        rows.append((group.title,))
-        rows += [(row.label, *_cells(row), *((row.change(1),) if two else ())) for row in group.figures]
-    headings = ("", *comparison.labels, *(("change",) if two else ()))
-    return HtmlTable(label="Figures", headings=headings, rows=rows, css="compare")
-
-
-def _cells(row: Row) -> Iterator[str]:
-    for place, said in enumerate(row.said):
-        yield HtmlText(f"<strong>{escape(said)} {BEST}</strong>") if place in row.best else said
-
-
 def _making(comparison: ComparedReplays) -> Iterator[HtmlTable | HtmlText]:
     making = comparison.making
+
+    def plain(name: str) -> str:
+        return name.removeprefix("settings.").replace("versions.", "version of ")
+
     if making.differs:
-        yield HtmlTable(
-            label="What differs",
-            headings=("what differs", *comparison.labels),
-            rows=[(_plain(name), *map(_value, values)) for name, values in making.differs.items()],
-            css="plain",
-        )
+        headings = ("what differs", *comparison.labels)
+        differs = [(plain(name), *map(_value, values)) for name, values in making.differs.items()]
+        yield HtmlTable(label="What differs", headings=headings, rows=differs, css="plain")
     else:
         yield HtmlText("<p>Nothing differs in how they were made.</p>")
-    yield HtmlTable(
-        label="What is the same",
-        headings=("the same in all", ""),
-        rows=[(_plain(name), _value(value)) for name, value in making.same.items()],
-        css="plain",
-    )
-
-
-def _plain(name: str) -> str:
-    return name.removeprefix("settings.").replace("versions.", "version of ")
+    same = [(plain(name), _value(value)) for name, value in making.same.items()]
+    yield HtmlTable(label="What is the same", headings=("the same in all", ""), rows=same, css="plain")
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - any value that a setting has

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bftrain.values import wire
-from bftrain_replay.comparing.compared_run import RoundSummaryFigures
+from bftrain_replay.comparing.compared_run import ComparedRun, RoundSummaryFigures, SummaryFigures
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 
 _PART: Final = ("window", "nodes", "skip_events")  # settings that say which part of a log is replayed
 _TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that say what it was
@@ -81,9 +77,8 @@ def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
     """Whether all had as much time: what was cut off by then is held against what went no further."""
-    return len({side.summary.until_s for side in sides}) == 1 or all(
-        side.summary.why != EndReason.UNTIL for side in sides
-    )
+    ends = {side.summary.until_s for side in sides}
+    return len(ends) == 1 or all(side.summary.why != EndReason.UNTIL for side in sides)
 
 
 def comparable(sides: Sequence[ComparedRun]) -> bool:
@@ -132,9 +127,8 @@ def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) 
 
 def usual_settings(summary: SummaryFigures | RoundSummaryFigures) -> Mapping[str, Any]:
     """Return the default settings."""
-    usual: Mapping[str, Any] = wire.plain(
-        RoundSettings() if isinstance(summary, RoundSummaryFigures) else ReplaySettings()
-    )
+    kind = RoundSettings if isinstance(summary, RoundSummaryFigures) else ReplaySettings
+    usual: Mapping[str, Any] = wire.plain(kind())
     return usual
 
 

@@ -1,18 +1,158 @@
 """Figure: one picture with its name, its words, and what it is drawn from.
 
-The picture is described in Vega-Lite, whose words docs are at vega.github.io. The description has no data: a figure
+The picture is described in Vega-Lite, whose documentation is at vega.github.io. The description has no data: a figure
 over time has ``series`` or a ``raster``, which a page cuts to the part that its reader looks at.
+
+A raster is rows of things that change their state over time, too many of them to be drawn one by one. Changes are kept
+as they were, not cut into cells: a page can look at any part of the time as closely as it likes. A picture mixes the
+colours of what falls into one pixel, so that no part of the time is lost in it.
 """
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import cycle, islice, pairwise
 from typing import Any, Final
 
-from bftrain_replay.drawing.raster import StateRaster
-from bftrain_replay.drawing.series import StepSeries
-from bftrain_replay.drawing.time_axis import TimeAxis
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain_replay.drawing.series import StepSeries, TimeAxis, counts, floats
+from bftrain_replay.drawing.theme import coloured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StateChanges:
+    """From ``since_s[i]`` on ``row[i]`` is in state ``state[i]``, until its next change, or ``end_s``.
+
+    They stand by row and then by time, and each row has one at 0.
+    """
+
+    row: NDArray[np.int64]
+    since_s: NDArray[np.float64]
+    state: NDArray[np.int64]
+    end_s: float
+
+
+def in_order(
+    row: NDArray[Any], since_s: NDArray[np.float64], state: NDArray[Any], *, rows: int, end_s: float
+) -> StateChanges:
+    """Put changes in order; of several at one moment in one row the last counts. Rows begin in state 0."""
+    inside = since_s < (end_s or 1.0)
+    row = np.concatenate((np.arange(rows), row[inside])).astype(np.int64)
+    since_s = np.concatenate((np.zeros(rows), np.maximum(since_s[inside], 0.0)))
+    state = np.concatenate((np.zeros(rows, dtype=np.int64), state[inside])).astype(np.int64)
+    order = np.lexsort((since_s, row))  # stable
+    row, since_s, state = row[order], since_s[order], state[order]
+    last = np.append((np.diff(row) != 0) | (np.diff(since_s) != 0.0), True)
+    row, since_s, state = row[last], since_s[last], state[last]
+    new = np.append(True, (np.diff(row) != 0) | (np.diff(state) != 0))
+    return StateChanges(row=row[new], since_s=since_s[new], state=state[new], end_s=end_s)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StateRaster:
+    """Rows and how they change: states are places in ``labels``, of which the first says that there is nothing to see.
+
+    ``rows`` says what each row is, and ``thing`` what all are; ``colours`` (roles such as ``@used``, or hex) belong to
+    ``labels``, and those from ``repeat_from`` on are used again and again for the labels that are left. Where it
+    ``follows``, a page that shows a part of the time leaves out the first and last rows that have nothing in it.
+    """
+
+    changes: StateChanges
+    rows: Sequence[str]
+    labels: Sequence[str]
+    colours: Sequence[str]
+    repeat_from: int = 0
+    thing: str = ""
+    follows: bool = False
+
+    def palette(self, theme: Mapping[str, str]) -> list[str]:
+        """Give the colour of each label."""
+        first, again = list(self.colours[: self.repeat_from]), self.colours[self.repeat_from :]
+        every = first + list(islice(cycle(again), max(len(self.labels) - len(first), 0))) if again else first
+        return [str(colour) for colour in coloured(every[: len(self.labels)], theme)]
+
+    @cached_property
+    def steps(self) -> dict[str, str]:
+        """Give the changes as numbers.js reads them: how many a row has, when (of the moments ``at``), what comes."""
+        at, row = self.changes, self.changes.row
+        moments, when = np.unique(at.since_s, return_inverse=True)
+        later = np.diff(when, prepend=0)
+        first = np.append(True, np.diff(row) != 0)
+        later[first] = when[first]
+        many = np.bincount(row, minlength=len(self.rows))
+        return {"counts": counts(many), "later": counts(later), "states": counts(at.state), "at": floats(moments)}
+
+    @property
+    def size(self) -> int:
+        """How many letters the changes take in a page."""
+        return sum(map(len, self.steps.values()))
+
+    def packed(self, moments: TimeAxis) -> dict[str, Any]:
+        """Give what page.js makes a picture of."""
+        return {
+            **self.steps,
+            "start": moments.place(0.0),
+            "thing": self.thing,
+            "follows": self.follows,
+            "rows": list(self.rows),
+            "labels": list(self.labels),
+            "colours": list(self.colours),
+            "repeat_from": self.repeat_from,
+        }
+
+    def image(self, theme: Mapping[str, str], width: int, height: int) -> str:
+        """Give all of the time as a picture of so many pixels: the address of a PNG that is in the address itself."""
+        return "data:image/png;base64," + base64.b64encode(_png(self.pixels(theme, width, height))).decode()
+
+    def pixels(self, theme: Mapping[str, str], width: int, height: int) -> NDArray[np.uint8]:
+        """Give red, green and blue; at most as many lines as there are rows.
+
+        What falls into one pixel is mixed, and what is rare in it is strengthened, so that it can be seen.
+        """
+        count = len(self.rows)
+        height = min(height, count)
+        changes = self.changes
+        span = changes.end_s or 1.0
+        colours = np.array(
+            [tuple(bytes.fromhex(colour.removeprefix("#"))) for colour in self.palette(theme)], dtype=np.float64
+        ).reshape(-1, 3)
+        looks = np.column_stack((colours - colours[0], np.arange(len(colours)) > 0))
+        knots = np.append(changes.row * span + changes.since_s, count * span)  # one long line of time, row after row
+        sums = np.zeros((4, knots.size))
+        np.cumsum(looks[changes.state].T * np.diff(knots), axis=1, out=sums[:, 1:])
+        bounds = np.linspace(0, count, height + 1).astype(np.int64)
+        places = np.searchsorted(changes.row, bounds)
+        picture = np.zeros((height, width, 3))
+        for line, (low, high) in enumerate(pairwise(bounds.tolist())):
+            mine = slice(places[line], places[line + 1] + 1)
+            edges = np.linspace(low * span, high * span, (high - low) * width + 1)
+            mixed = [
+                np.diff(np.interp(edges, knots[mine], column[mine])).reshape(high - low, width).mean(axis=0)
+                for column in sums
+            ]
+            seen = np.clip(mixed[3] * (width / span), 1e-9, 1.0)
+            picture[line] = np.column_stack(mixed[:3]) * (width / span / np.sqrt(seen))[:, None]
+        pixels: NDArray[np.uint8] = np.clip(np.round(picture + colours[0]), 0, 255).astype(np.uint8)
+        return pixels
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    height, width, _ = pixels.shape
+    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # each begins with 0: as it is, no filter
+    lines[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
+
 
 _IMAGE: Final = {
     "type": "image",
@@ -24,6 +164,16 @@ _IMAGE: Final = {
     "width": {"expr": "scale('x', datum.t2) - scale('x', datum.t)"},
     "height": {"expr": "height"},
 }
+
+
+def quantity(field: str, **more: object) -> dict[str, Any]:
+    """Return the channel of a field of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def category(field: str, **more: object) -> dict[str, Any]:
+    """Return the channel of a field of names."""
+    return {"field": field, "type": "nominal", **more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

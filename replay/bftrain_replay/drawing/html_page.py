@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
@@ -27,11 +27,18 @@ _WITHOUT_SCRIPT: Final = (
     '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
 )
 _LOOKS: Final = (
-    ("all", "Show all", "all of the time"),
-    ("in", "+", "half as much time"),
-    ("out", "\N{MINUS SIGN}", "twice as much time"),
-    ("earlier", "\N{LEFTWARDS ARROW}", "earlier"),
-    ("later", "\N{RIGHTWARDS ARROW}", "later"),
+    '<div class="looks">'
+    + "".join(
+        f'<button type="button" data-look="{move}" title="{title}" aria-label="{title}">{sign}</button>'
+        for move, sign, title in (
+            ("all", "Show all", "all of the time"),
+            ("in", "+", "half as much time"),
+            ("out", "\N{MINUS SIGN}", "twice as much time"),
+            ("earlier", "\N{LEFTWARDS ARROW}", "earlier"),
+            ("later", "\N{RIGHTWARDS ARROW}", "later"),
+        )
+    )
+    + '<span id="shown-time" aria-live="polite">all of the time</span></div>'
 )
 
 
@@ -54,6 +61,7 @@ class HtmlTable:
     """Rows under headings; the first cell of a row names it, and alone it names the rows below it.
 
     ``css`` may be ``plain`` (words) or ``compare``. One that is ``folded`` shows only these words until it is opened.
+    ``about`` holds the tooltips of rows by their names.
     """
 
     label: str
@@ -62,24 +70,27 @@ class HtmlTable:
     sortable: bool = False
     css: str = ""
     folded: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FigureCard:
     """One figure that is seen at first glance."""
 
     name: str
     figure: str
     note: str
+    about: str = ""  # its tooltip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSection:
-    """A heading, a sentence or two, and what they are about."""
+    """A heading, a sentence or two, and what they are about, in two ``columns`` where there is room for them."""
 
     heading: str
     intro: str = ""
     parts: Sequence[ChartFigure | HtmlTable | HtmlText] = ()
+    columns: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +114,8 @@ def html(page: HtmlPage) -> str:
     """Give the whole file."""
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
-    page_data = {
-        "schema": vega.SCHEMA,
-        "config": CONFIG,
-        "light": LIGHT,
-        "dark": DARK,
-        "figures": figures,
-        "series": series,
-    }
+    look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
+    page_data = {**look, "figures": figures, "series": series}
     scripts: tuple[str, ...] = ()
     if figures:
         scripts = (
@@ -118,6 +123,12 @@ def html(page: HtmlPage) -> str:
             f"<script>{_inside_script(vega.script())}</script>",
             f"<script>{_inside_script(code)}</script>",
         )
+    every = "".join(
+        f'<div class="card"{_tooltip(card.about)}><dt>{escape(card.name)}</dt>'
+        f'<dd class="figure">{escape(card.figure)}</dd><dd class="note">{_words(card.note)}</dd></div>'
+        for card in page.cards
+    )
+    six = " six" if len(page.cards) == _SIX else ""
     return "\n".join(
         (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -130,7 +141,7 @@ def html(page: HtmlPage) -> str:
             f'<p class="soft">{_words(page.subtitle)}</p>' if page.subtitle else "",
             f'<p class="lead">{_words(page.lead)}</p>' if page.lead else "",
             *(f'<p class="warning">{_words(warning)}</p>' for warning in page.warnings),
-            _cards(page.cards),
+            f'<dl class="cards{six}">{every}</dl>' if every else "",
             _nav(page.sections),
             _WITHOUT_SCRIPT if page.figures else "",
             *map(_section, page.sections),
@@ -168,61 +179,37 @@ def _nav(sections: Sequence[PageSection]) -> str:
 
 
 def _place(section: PageSection) -> str:
-    """Give the name of a section in addresses."""
     return re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
 
 
 def _section(section: PageSection) -> str:
     intro = f'<p class="soft">{_words(section.intro)}</p>' if section.intro else ""
     parts = "".join(_part(part, section) for part in section.parts)
-    return f'<section id="{_place(section)}"><h2>{escape(section.heading)}</h2>{intro}{parts}</section>'
+    columns = ' class="columns"' if section.columns else ""
+    return f'<section id="{_place(section)}"{columns}><h2>{escape(section.heading)}</h2>{intro}{parts}</section>'
 
 
 def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str:
     if isinstance(part, ChartFigure):
-        return _figure(part, titled=part.title not in {"", section.heading})
+        titled = part.title not in {"", section.heading}
+        title = f"<h3>{escape(part.title)}</h3>" if titled else ""
+        says = f'<p class="says">{_words(part.says)}</p>' if part.says else ""
+        caption = f"<figcaption>{_words(part.caption)}</figcaption>" if part.caption else ""
+        wide = f' style="max-width:{part.width}px"' if part.width else ""
+        name, kind = escape(part.name), ' class="chooser"' if part.chooses_time else ""
+        over = '<canvas aria-hidden="true"></canvas>' if part.raster is not None else ""
+        if part.moments is not None:
+            over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
+        raster = " of-raster" if part.raster is not None else ""
+        still = "" if part.chooses_time else f'<div class="static{raster}">{static_picture(part)}</div>'
+        return (
+            f'<figure id="{name}"{kind}>'
+            f"{title}{says}{_LOOKS if part.chooses_time else ''}"
+            f'<div class="frame"{wide}><div class="draw{" over-time" if part.moments else ""}" id="draw-{name}" '
+            f'role="img" aria-label="{escape(part.alt)}" style="min-height:{part.height}px"></div>{over}{still}</div>'
+            f"{caption}</figure>"
+        )
     return _table(part) if isinstance(part, HtmlTable) else part
-
-
-def _figure(figure: ChartFigure, *, titled: bool) -> str:
-    title = f"<h3>{escape(figure.title)}</h3>" if titled else ""
-    says = f'<p class="says">{_words(figure.says)}</p>' if figure.says else ""
-    caption = f"<figcaption>{_words(figure.caption)}</figcaption>" if figure.caption else ""
-    wide = f' style="max-width:{figure.width}px"' if figure.width else ""
-    name, kind = escape(figure.name), ' class="chooser"' if figure.chooses_time else ""
-    over = '<canvas aria-hidden="true"></canvas>' if figure.raster is not None else ""
-    if figure.moments is not None:
-        over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
-    still = "" if figure.chooses_time else f'<div class="static{_raster_look(figure)}">{static_picture(figure)}</div>'
-    return (
-        f'<figure id="{name}"{kind}>'
-        f"{title}{says}{_looks() if figure.chooses_time else ''}"
-        f'<div class="frame"{wide}><div class="draw{" over-time" if figure.moments else ""}" id="draw-{name}" '
-        f'role="img" aria-label="{escape(figure.alt)}" style="min-height:{figure.height}px"></div>{over}{still}</div>'
-        f"{caption}</figure>"
-    )
-
-
-def _raster_look(figure: ChartFigure) -> str:
-    return " of-raster" if figure.raster is not None else ""
-
-
-def _looks() -> str:
-    buttons = "".join(
-        f'<button type="button" data-look="{move}" title="{title}" aria-label="{title}">{sign}</button>'
-        for move, sign, title in _LOOKS
-    )
-    return f'<div class="looks">{buttons}<span id="shown-time" aria-live="polite">all of the time</span></div>'
-
-
-def _cards(cards: Sequence[FigureCard]) -> str:
-    every = "".join(
-        f'<div class="card"><dt>{escape(card.name)}</dt><dd class="figure">{escape(card.figure)}</dd>'
-        f'<dd class="note">{_words(card.note)}</dd></div>'
-        for card in cards
-    )
-    six = " six" if len(cards) == _SIX else ""
-    return f'<dl class="cards{six}">{every}</dl>' if every else ""
 
 
 def _table(table: HtmlTable) -> str:
@@ -232,19 +219,20 @@ def _table(table: HtmlTable) -> str:
         else f'<th scope="col">{escape(heading)}</th>'
         for heading in table.headings
     )
-    rows = [_row(row, len(table.headings)) for row in table.rows]
+    rows = [_row(row, len(table.headings), table.about) for row in table.rows]
     body, long = "".join(rows), " long" if len(rows) > _PRINTED else ""
     whole = (
         f'<div class="scroll {table.css}{long}" tabindex="0" role="region" aria-label="{escape(table.label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-    return f"<details><packed>{escape(table.folded)}</packed>{whole}</details>" if table.folded else whole
+    return f"<details><summary>{escape(table.folded)}</summary>{whole}</details>" if table.folded else whole
 
 
-def _row(row: Sequence[str | HtmlCell], columns: int) -> str:
+def _row(row: Sequence[str | HtmlCell], columns: int, about: Mapping[str, str]) -> str:
     if len(row) == 1 < columns:
         return f'<tr class="group"><th colspan="{columns}" scope="rowgroup">{escape(str(row[0]))}</th></tr>'
-    return f"<tr>{''.join(map(_cell, row, range(len(row))))}</tr>"
+    tooltip = _tooltip(about.get(str(row[0]), ""))
+    return f"<tr{tooltip}>{''.join(map(_cell, row, range(len(row))))}</tr>"
 
 
 def _cell(cell: str | HtmlCell, column: int) -> str:
@@ -253,6 +241,10 @@ def _cell(cell: str | HtmlCell, column: int) -> str:
         key = "" if cell.key is None else f' data-key="{escape(str(cell.key))}"'
         cell = cell.text
     return f"<td{key}>{_words(cell)}</td>" if column else f'<th scope="row"{key}>{escape(cell)}</th>'
+
+
+def _tooltip(about: str) -> str:
+    return f' title="{escape(about)}"' if about else ""
 
 
 def _words(text: str) -> str:
@@ -266,9 +258,8 @@ def _colours() -> str:
         return "".join(f"--{role}: {colour};" for role, colour in theme.items())
 
     return (
-        f":root {{ color-scheme: light dark; {block(LIGHT)} }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {block(DARK)} }} }}\n"
-        f".of-raster {{ {block(LIGHT)} }}\n"  # its pixels are light
+        f":root {{ color-scheme: light dark; {block(LIGHT)} }}\n@media screen and (prefers-color-scheme: dark) {{ "
+        f":root {{ {block(DARK)} }} }}\n.of-raster {{ {block(LIGHT)} }}\n"  # its pixels are light
     )
 
 

@@ -13,7 +13,6 @@ SHADES: Final = 16  # from little to much: the roles shade0, shade1, ...
 
 
 def _shades(little: str, much: str) -> dict[str, str]:
-    """Give the roles from ``little`` to ``much``, evenly."""
     low, high = (bytes.fromhex(colour[1:]) for colour in (little, much))
     return {
         f"shade{step}": "#" + bytes(a + (b - a) * step // (SHADES - 1) for a, b in zip(low, high, strict=True)).hex()

@@ -6,6 +6,10 @@ used for a part of the time; what a task cannot use is lost, not given to others
 until its work is done in this run, so n does not depend on who decided in the real one, and all policies are held
 against the same.
 
+A task runs on its sizes only, and divides its time between them: its speed on a part of the nodes is the least concave
+curve over its speeds at these sizes. None of them is larger than the number of nodes, and where these are fewer than
+its smallest size it does not run at all.
+
 The completion time of a task over this time is rho, the measure of finish-time fairness: at most 1 for all means that
 no task would have been better off with an equal part of everything.
 """
@@ -14,21 +18,149 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain.values.kinds import ANY_KIND, curve_on
-from bftrain_replay.metrics.speed_on_part import ConcaveSpeeds
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
-    from numpy.typing import NDArray
+_STRAIGHT: Final = 1e-12  # relative; what lies so little below a line lies on it
+_KEPT: Final = 512  # numbers of nodes for which a use is remembered
 
-    from bftrain.values.curve import SpeedCurve
-    from bftrain.values.task import TaskSpec
+_Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ConcaveSpeed:
+    """The least concave curve over the sizes of a task that there are nodes for."""
+
+    nodes: Floats
+    rate: Floats
+
+    @cached_property
+    def steady(self) -> float:
+        """From how many nodes on it runs all the time."""
+        return float(self.nodes[1])
+
+    @cached_property
+    def steep(self) -> float:
+        """Speed per node up to there."""
+        return float(self.rate[1] / self.nodes[1])
+
+    def speed(self, part: float) -> float:
+        """Give its speed on this part of the nodes."""
+        if part <= self.steady:
+            return part * self.steep  # most often so, and much the quickest
+        return float(np.interp(part, self.nodes, self.rate))
+
+
+class ConcaveSpeeds:
+    """The uses of one task on the nodes of one kind, of which there are ``most`` at most."""
+
+    def __init__(self, curve: SpeedCurve, smallest: int, largest: int, most: int) -> None:
+        self._curve, self._smallest, self._largest = curve, smallest, largest
+        self._by_count: dict[int, ConcaveSpeed | None] = {}  # where it is not the whole
+        points = self._points(largest)
+        self._whole = _hull(points)
+        #: Numbers of nodes between which a size counts that does not where there are more
+        self._bends = () if self._whole is None else tuple(_bends(points, self._whole))
+        self.possible = most >= smallest and self.within(most) is not None
+        # Most often a part is below where it runs all the time, and there are nodes enough for that: that must be quick
+        self._first, self._steep = (0.0, 0.0) if self._whole is None else (self._whole.steady, self._whole.steep)
+        self._enough = self._first if self._bends and self._bends[0][0] == 0.0 else smallest
+
+    def within(self, count: int) -> ConcaveSpeed | None:
+        """Give the use where there are so many nodes; ``None`` if it does not run on them."""
+        whole = self._whole
+        if count < self._smallest or whole is None or count >= whole.nodes[-1]:
+            return None if count < self._smallest else whole
+        if count >= whole.steady and not any(low < count < high for low, high in self._bends):
+            return whole
+        if count not in self._by_count:
+            if len(self._by_count) == _KEPT:
+                self._by_count.clear()
+            self._by_count[count] = _hull(self._points(min(self._largest, count)))
+        return self._by_count[count]
+
+    def speed(self, part: float, count: int) -> float:
+        """Give its speed on this part of so many nodes."""
+        if part <= self._first and count >= self._enough:
+            return part * self._steep
+        use = self._whole if count >= self._smallest else None
+        if self._bends and any(low < count < high and part > low for low, high in self._bends):
+            use = self.within(count)
+        return 0.0 if use is None else use.speed(part)
+
+    def speeds(self, parts: Floats, counts: Counts) -> Floats:
+        """Give its speed by the nodes that are its part, and by how many there are."""
+        whole = self._whole
+        if whole is None:
+            return np.zeros_like(parts)
+        speeds = np.interp(parts, whole.nodes, whole.rate)
+        if self._smallest > 1:
+            speeds[counts < self._smallest] = 0.0
+        for low, high in self._bends:
+            odd = np.flatnonzero((counts > low) & (counts < high) & (parts > low) & (counts >= self._smallest))
+            for place, count, part in zip(odd.tolist(), counts[odd].tolist(), parts[odd].tolist(), strict=True):
+                speeds[place] = self.speed(part, count)
+        return speeds
+
+    def steady(self, counts: Counts) -> Floats:
+        """Give from how many nodes on it runs all the time, by how many there are: 1 where it does not run."""
+        whole = self._whole
+        if whole is None:
+            return np.ones(counts.size)
+        # Up to there all of its sizes are as good by node, or else there is a bend
+        steady: Floats = np.clip(counts.astype(np.float64), 1.0, whole.steady)
+        if self._bends and self._bends[0][0] == 0.0:
+            for place in np.flatnonzero((counts >= self._smallest) & (counts < whole.steady)).tolist():
+                use = self.within(int(counts[place]))
+                steady[place] = 1.0 if use is None else use.steady
+        return steady
+
+    def _points(self, largest: int) -> list[_Point]:
+        """Give the sizes that matter with their speeds: the curve is straight between them."""
+        between = (size for size in self._curve.nodes if self._smallest < size < largest)
+        return [(float(size), self._curve.speed(size)) for size in sorted({self._smallest, largest, *between})]
+
+
+def _hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
+    """Leave out the sizes below a straight line between two others, and those that are no faster than a smaller one."""
+    kept: list[_Point] = [(0.0, 0.0)]
+    for point in points:
+        if point[1] <= kept[-1][1]:
+            continue  # more nodes, and no faster
+        while len(kept) > 1 and _slope(kept[-2], kept[-1]) <= _slope(kept[-1], point):
+            kept.pop()
+        kept.append(point)
+    if len(kept) == 1:
+        return None
+    nodes, rate = (np.array(column) for column in zip(*kept, strict=True))
+    return ConcaveSpeed(nodes, rate)
+
+
+def _slope(one: _Point, two: _Point) -> float:
+    return (two[1] - one[1]) / (two[0] - one[0])
+
+
+def _bends(points: Sequence[_Point], hull: ConcaveSpeed) -> list[_Point]:
+    found = []
+    for (low, slow), (high, fast) in pairwise(zip(hull.nodes.tolist(), hull.rate.tolist(), strict=True)):
+        slope = (fast - slow) / (high - low)
+        between = [(size, speed) for size, speed in points if low < size < high]
+        if any(speed < (slow + slope * (size - low)) * (1.0 - _STRAIGHT) for size, speed in between):
+            found.append((low, high))
+    return found
+
 
 _STEPS: Final = 256  # of the pool that are looked at in one go
 _SAME: Final = 1e-12  # relative; ends that are so close are one
@@ -43,11 +175,6 @@ class IdlePools:
     times_s: NDArray[np.float64]
     counts: Mapping[str, NDArray[np.int64]]
     end_s: float
-
-    @classmethod
-    def of_one_kind(cls, times_s: NDArray[np.float64], nodes: NDArray[np.int64], end_s: float) -> IdlePools:
-        """Return a pool of one kind."""
-        return cls(times_s, {ANY_KIND: nodes}, end_s)
 
     @property
     def largest(self) -> dict[str, int]:
@@ -69,7 +196,7 @@ def shortest_s(spec: TaskSpec, largest: Mapping[str, int]) -> float | None:
     """
     if spec.work_samples is None:
         return None
-    fastest = max((_fastest(spec, curve_on(spec, kind), most) for kind, most in largest.items()), default=0.0)
+    fastest = max((_fastest(spec, spec.curve_on(kind), most) for kind, most in largest.items()), default=0.0)
     return spec.work_samples / fastest if fastest > 0.0 else None
 
 
@@ -105,7 +232,7 @@ class _Division:
         self._largest = pools.largest
         known: dict[_Class, int] = {}
         for spec in specs:
-            by_kind = tuple((kind, curve) for kind in pools.counts if (curve := curve_on(spec, kind)) is not None)
+            by_kind = tuple((kind, curve) for kind in pools.counts if (curve := spec.curve_on(kind)) is not None)
             key = (by_kind, spec.min_nodes, spec.max_nodes)
             if key not in known:
                 known[key] = len(self._classes)
@@ -141,11 +268,13 @@ class _Division:
             counts = {kind: nodes[place:last] for kind, nodes in self._pools.counts.items()}
             self._advance(begins, end_s, counts)
         self._arrive()
-        self._finish()
+        # Go on after the end of the pool: as many nodes as there were on average, in sizes that there ever were
+        mean = self._pools.mean
+        while self._active and self._rest(mean, self._largest, math.inf):
+            pass
         return [None if end is None else end - begin for end, begin in zip(self._ends, self._begins, strict=True)]
 
     def _arrive(self) -> None:
-        """Let in who has come by now."""
         while self._coming and self._begins[self._coming[-1]] <= self._now_s:
             task = self._coming.pop()
             self._count += 1
@@ -172,8 +301,10 @@ class _Division:
         step = int(ended.argmax())
         before = done[:, step - 1] if step else np.zeros(len(self._active))
         with np.errstate(divide="ignore"):
-            seconds = float(((left - before) / speeds[:, step]).min())
-        self._settle((before + speeds[:, step] * seconds).tolist(), float(edges[step]) + seconds)
+            need_s = (left - before) / speeds[:, step]
+        seconds = float(need_s.min())
+        gained = np.where(need_s == seconds, left, before + speeds[:, step] * seconds)
+        self._settle(gained.tolist(), float(edges[step]) + seconds)
 
     def _rest(self, nodes: Mapping[str, float], counts: Mapping[str, int], end_s: float) -> bool:
         """Go on to ``end_s``, or to when the first one is done, while the pool is at rest; says whether time passed.
@@ -181,27 +312,22 @@ class _Division:
         ``nodes`` are divided; ``counts`` say which sizes there are nodes for.
         """
         speeds = [self._speed(cls, nodes, counts) for cls in self._active]
-        need_s = [left / speed if speed else math.inf for left, speed in zip(self._left(), speeds, strict=True)]
+        left = self._left()
+        need_s = [samples / speed if speed else math.inf for samples, speed in zip(left, speeds, strict=True)]
         seconds = min(*need_s, end_s - self._now_s) if need_s else math.inf
         if seconds == math.inf:
             return False
         # The very moment where it reaches that, regardless of rounding
         now_s = end_s if seconds == end_s - self._now_s else self._now_s + seconds
-        self._settle([speed * seconds for speed in speeds], now_s)
+        # Those that are done by then have all their samples: of very few, speed times seconds may be none
+        each = zip(left, speeds, need_s, strict=True)
+        self._settle([samples if need == seconds else speed * seconds for samples, speed, need in each], now_s)
         return True
 
-    def _finish(self) -> None:
-        """Go on after the end of the pool: as many nodes as there were on average, in sizes that there ever were."""
-        mean = self._pools.mean
-        while self._active and self._rest(mean, self._largest, math.inf):
-            pass
-
     def _left(self) -> list[float]:
-        """Give what is left to do by class, for who is through first."""
         return [self._there[cls][0][0] - self._done[cls] for cls in self._active]
 
     def _settle(self, gained: Sequence[float], now_s: float) -> None:
-        """Book what was done by ``now_s``, and let go who is through."""
         self._now_s = now_s
         for cls, samples in zip(self._active, gained, strict=True):
             self._done[cls] += samples

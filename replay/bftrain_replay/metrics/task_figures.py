@@ -1,17 +1,190 @@
-"""Figures: what a run took for its tasks, in a few numbers. docs/results.md says what each means."""
+"""Figures: what a run took for its tasks and its kinds of nodes, in few numbers. docs/results.md explains each."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain_replay.metrics.percentiles import TaskPercentiles
+from bftrain_replay.metrics.fair_time import IdlePools
 
-if TYPE_CHECKING:
-    from bftrain_replay.metrics.task_columns import TaskColumns
+
+class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Of how many tasks a figure is known, its mean, its median, what 95 in 100 stay below, and the largest."""
+
+    count: int
+    mean: float
+    p50: float
+    p95: float
+    max: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> Self | None:
+        """Measure those that are known (not NaN); ``None`` if none is."""
+        known = values[~np.isnan(values)]
+        if not known.size:
+            return None
+        p50, p95 = np.percentile(known, (50.0, 95.0)).tolist()
+        mean = math.fsum(known.tolist()) / known.size  # exact, so that the order of tasks does not matter
+        return cls(count=int(known.size), mean=mean, p50=p50, p95=p95, max=float(known.max()))
+
+
+_HOUR_S: Final = 3600.0
+
+
+class KindFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind: idle node-hours, those that tasks held, and the share of these."""
+
+    idle_node_h: float
+    used_node_h: float
+    coverage: float | None
+
+
+def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str, KindFigures]:
+    """Give the figures of every kind of the pool."""
+    lengths_s = np.diff(pools.times_s, append=pools.end_s)
+    found = {}
+    for kind, nodes in pools.counts.items():
+        idle_s, used_s = math.fsum((nodes * lengths_s).tolist()), used_node_s.get(kind, 0.0)
+        found[kind] = KindFigures(
+            idle_node_h=idle_s / _HOUR_S, used_node_h=used_s / _HOUR_S, coverage=used_s / idle_s if idle_s else None
+        )
+    return found
+
+
+def cost_of(kinds: Mapping[str, KindFigures], prices: Mapping[str, float]) -> float | None:
+    """Give node-hours held times the price of their kind, which is 1 where none is named; ``None`` without prices."""
+    if not prices:
+        return None
+    return math.fsum(figures.used_node_h * prices.get(kind, 1.0) for kind, figures in kinds.items())
+
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+_TEXTS = ("name", "state", "user", "campaign")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskColumns:
+    """Tasks in their order, with the columns that the table of tasks has. NaN: there is no value."""
+
+    name: tuple[str, ...]
+    state: tuple[str, ...]
+    user: tuple[str, ...]
+    campaign: tuple[str, ...]
+    submit_s: Floats
+    first_start_s: Floats
+    finish_s: Floats
+    waited_s: Floats
+    node_h: Floats
+    work_samples: Floats
+    deadline_s: Floats
+    shortest_s: Floats
+    alone_s: Floats
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
+        """Take rows of the table of tasks."""
+        rows, columns = list(rows), dict[str, Any]()
+        for name in (field.name for field in fields(cls)):
+            cells = [row[name] for row in rows]
+            if name in _TEXTS:
+                columns[name] = tuple(str(cell or "") for cell in cells)
+            else:
+                columns[name] = np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)
+        return cls(**columns)
+
+    @classmethod
+    def of_records(cls, records: Iterable[object]) -> Self:
+        """Take records that have the columns as attributes."""
+        names = [field.name for field in fields(cls)]
+        return cls.of_rows({name: getattr(record, name) for name in names} for record in records)
+
+    def __len__(self) -> int:
+        """Count the tasks."""
+        return len(self.name)
+
+    def chosen(self, which: Flags) -> TaskColumns:
+        """Give some of the tasks only."""
+        places = np.flatnonzero(which).tolist()
+        columns: dict[str, Any] = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            columns[field.name] = tuple(column[place] for place in places) if field.name in _TEXTS else column[places]
+        return TaskColumns(**columns)
+
+    @cached_property
+    def came_s(self) -> Floats:
+        """When they came: what came before the log comes at its start."""
+        return np.maximum(self.submit_s, 0.0)
+
+    @cached_property
+    def arrived(self) -> Flags:
+        """Who came before the end."""
+        return np.array([state != "not_arrived" for state in self.state], dtype=bool)
+
+    @cached_property
+    def dropped(self) -> Flags:
+        """Who was cancelled, or failed for good."""
+        return np.array([state == "dropped" for state in self.state], dtype=bool)
+
+    @cached_property
+    def ends(self) -> Flags:
+        """Who has an end: its work is known, or it is done."""
+        return ~np.isnan(self.work_samples) | self.finished
+
+    @cached_property
+    def finished(self) -> Flags:
+        """Who finished."""
+        return ~np.isnan(self.finish_s)
+
+    @cached_property
+    def unfinished(self) -> Flags:
+        """Who came, has an end, was not given up, and had not reached it when the run ended."""
+        return self.arrived & self.ends & ~self.finished & ~self.dropped
+
+    @cached_property
+    def completion_s(self) -> Floats:
+        """From coming to the end of its work."""
+        return self.finish_s - self.came_s
+
+    @cached_property
+    def response_s(self) -> Floats:
+        """From coming to its first node."""
+        return self.first_start_s - self.came_s
+
+    @cached_property
+    def waiting_s(self) -> Floats:
+        """How long it held no node; NaN if it never came."""
+        waiting: Floats = np.where(self.arrived, self.waited_s, np.nan)
+        return waiting
+
+    @cached_property
+    def slowdown(self) -> Floats:
+        """Completion time over the shortest possible."""
+        return _over(self.completion_s, self.shortest_s)
+
+    @cached_property
+    def rho(self) -> Floats:
+        """Completion time over what it takes alone on an n-th part of everything."""
+        return _over(self.completion_s, self.alone_s)
+
+    def late_s(self, end_s: float) -> Floats:
+        """By how much each has missed its deadline, up to the end of the run; NaN if it has not, or has none."""
+        ended = np.where(self.finished, self.finish_s, np.where(self.arrived, end_s, np.nan))
+        late = ended - self.deadline_s
+        return np.where(late > 0.0, late, np.nan)
+
+
+def _over(times_s: Floats, others_s: Floats) -> Floats:
+    return np.divide(times_s, others_s, out=np.full_like(times_s, np.nan), where=others_s > 0.0)
 
 
 class UserFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +222,15 @@ def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
     """Draw the figures out of the table of tasks of a run that ended ``end_s`` after its start."""
     late_s, rho = tasks.late_s(end_s), tasks.rho
     known = rho[~np.isnan(rho)]
+    # What the mean completion time is at least: tasks that have not finished have been there up to now
+    so_far_s = np.where(tasks.unfinished, end_s - tasks.came_s, tasks.completion_s)
+    some = so_far_s[~np.isnan(so_far_s)]
     return TaskFigures(
         tasks_endless=int((tasks.arrived & ~tasks.ends).sum()),
         tasks_unfinished=int(tasks.unfinished.sum()),
         tasks_never_started=int((tasks.arrived & np.isnan(tasks.first_start_s)).sum()),
         completion_s=TaskPercentiles.of(tasks.completion_s),
-        completion_at_least_s=_at_least(tasks, end_s),
+        completion_at_least_s=math.fsum(some.tolist()) / some.size if some.size else None,
         response_s=TaskPercentiles.of(tasks.response_s),
         waited_s=TaskPercentiles.of(tasks.waiting_s),
         slowdown=TaskPercentiles.of(tasks.slowdown),
@@ -72,25 +248,17 @@ def user_figures(tasks: TaskColumns) -> dict[str, UserFigures]:
     names = sorted({*tasks.user})
     if names in ([], [""]):
         return {}
-    held_h = math.fsum(tasks.node_h.tolist())
-    return {name: _of_user(tasks.chosen(np.array([user == name for user in tasks.user])), held_h) for name in names}
-
-
-def _of_user(tasks: TaskColumns, held_h: float) -> UserFigures:
-    node_h = math.fsum(tasks.node_h.tolist())
-    return UserFigures(
-        tasks=len(tasks),
-        tasks_finished=int(tasks.finished.sum()),
-        node_h=node_h,
-        share=node_h / held_h if held_h else None,
-        completion_s=TaskPercentiles.of(tasks.completion_s),
-        slowdown=TaskPercentiles.of(tasks.slowdown),
-        rho=TaskPercentiles.of(tasks.rho),
-    )
-
-
-def _at_least(tasks: TaskColumns, end_s: float) -> float | None:
-    """Give what the mean completion time is at least: who has not finished has been there up to now."""
-    so_far_s = np.where(tasks.unfinished, end_s - tasks.came_s, tasks.completion_s)
-    some = so_far_s[~np.isnan(so_far_s)]
-    return math.fsum(some.tolist()) / some.size if some.size else None
+    held_h, found = math.fsum(tasks.node_h.tolist()), {}
+    for name in names:
+        own = tasks.chosen(np.array([user == name for user in tasks.user]))
+        node_h = math.fsum(own.node_h.tolist())
+        found[name] = UserFigures(
+            tasks=len(own),
+            tasks_finished=int(own.finished.sum()),
+            node_h=node_h,
+            share=node_h / held_h if held_h else None,
+            completion_s=TaskPercentiles.of(own.completion_s),
+            slowdown=TaskPercentiles.of(own.slowdown),
+            rho=TaskPercentiles.of(own.rho),
+        )
+    return found

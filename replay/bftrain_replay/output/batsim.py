@@ -8,17 +8,18 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import IO, TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.files import head_of
-from bftrain_replay.output.intervals import rows_by_task, stretches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from bftrain_replay.output.read_folder import SavedReplay
+from bftrain_replay.accounting.allocations import AllocationTable
+from bftrain_replay.output.read_folder import SavedReplay
 
 COLUMNS: Final = (
     "job_id",
@@ -41,6 +42,14 @@ COLUMNS: Final = (
 )
 _WORKLOAD: Final = "bftrain"
 _UNKNOWN: Final = -1  # what Batsim writes where there is no wall time and no measured energy
+
+
+class NodeInterval(NamedTuple):
+    """``nodes`` are places in ``AllocationTable.nodes``."""
+
+    from_s: float
+    to_s: float
+    nodes: frozenset[int]
 
 
 def export(saved: SavedReplay, file: IO[bytes]) -> int:
@@ -70,7 +79,7 @@ def _rows(saved: SavedReplay) -> Iterator[tuple[object, ...]]:
     }
     holdings = saved.holdings()
     numbers = _numbers(holdings.nodes)
-    for task, rows in rows_by_task(holdings):
+    for task, rows in holdings.rows_by_task():
         if task not in ends:
             raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
         submit_s, finish_s = ends[task]
@@ -113,14 +122,28 @@ def _numbers(nodes: Iterable[str]) -> list[int]:
 
 def intervals(numbers: Iterable[int]) -> str:
     """Write a set of numbers as intervals: ``0-3 5``."""
-    written: list[str] = []
-    begin = last = -2
-    for number in sorted(numbers):
-        if number != last + 1:
-            if last >= 0:
-                written.append(str(begin) if begin == last else f"{begin}-{last}")
-            begin = number
-        last = number
-    if last >= 0:
-        written.append(str(begin) if begin == last else f"{begin}-{last}")
+    written = []
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        written.append(str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}")
     return " ".join(written)
+
+
+def stretches(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[NodeInterval]:
+    """Give the stretches in which the task of these rows held the same nodes, in order; none if it held nothing."""
+    rows = rows[holdings.to_s[rows] > holdings.from_s[rows]]
+    times = np.concatenate((holdings.from_s[rows], holdings.to_s[rows]))
+    nodes = np.concatenate((holdings.node[rows], holdings.node[rows]))
+    taken = np.repeat((True, False), len(rows))
+    order = np.lexsort((taken, times))  # at one time nodes are given back before others are taken
+    held: set[int] = set()
+    since_s = -np.inf
+    for time_s, node, is_taken in zip(times[order].tolist(), nodes[order].tolist(), taken[order].tolist(), strict=True):
+        if time_s > since_s:
+            if held:
+                yield NodeInterval(since_s, time_s, frozenset(held))
+            since_s = time_s
+        if is_taken:
+            held.add(node)
+        else:
+            held.discard(node)

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.files import whole_file
 from bftrain.values import wire
-from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from bftrain_replay.accounting.allocations import AllocationRecorder
-    from bftrain_replay.results.result import ReplayResult
-    from bftrain_replay.tables.table_schema import TableColumn
+from bftrain_replay import tables
+from bftrain_replay.accounting.allocations import AllocationRecorder
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.tables import ColumnType, TableColumn
 
 SUFFIX: Final = ".csv"
 
 
 def write(result: ReplayResult, folder: Path) -> None:
     """Write all tables; each appears complete or not at all."""
-    write_rows(folder / "decisions.csv", table_schema.DECISIONS, result.decision_rows())
-    write_rows(folder / "tasks.csv", table_schema.TASKS, result.task_rows())
-    write_rows(folder / "over_time.csv", table_schema.OVER_TIME, result.over_time_rows())
-    write_rows(folder / "campaigns.csv", table_schema.CAMPAIGNS, result.campaign_rows())
+    for name, rows in result.table_rows().items():
+        write_rows(folder / f"{name}{SUFFIX}", tables.TABLES[name], rows)
     if result.allocations is not None:
         write_allocations(folder / "allocations.csv", result.allocations)
 
@@ -56,7 +49,7 @@ def write_allocations(path: Path, allocations: AllocationRecorder) -> None:
     """Write the table of allocations, block by block: it may have a great many rows, of few names and times."""
     task_names, node_names = _cells(allocations.tasks), _cells(allocations.nodes)
     with whole_file(path) as file:
-        file.write((",".join(column.name for column in table_schema.ALLOCATIONS) + "\n").encode())
+        file.write((",".join(column.name for column in tables.ALLOCATIONS) + "\n").encode())
         for block in allocations.blocks():
             rows = zip(
                 map(task_names.__getitem__, block.task.tolist()),

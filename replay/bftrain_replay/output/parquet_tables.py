@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from bftrain.errors import BadInput
 from bftrain.files import whole_file
 from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
-from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from bftrain_replay.accounting.allocations import AllocationRecorder
-    from bftrain_replay.results.result import ReplayResult
-    from bftrain_replay.tables.table_schema import TableColumn
+from bftrain_replay import tables
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.tables import ColumnType, TableColumn
 
 SUFFIX: Final = ".parquet"
 _ROWS_AT_ONCE: Final = 8192
@@ -49,17 +44,20 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 def write(result: ReplayResult, folder: Path, file_format: str) -> None:
     """Write all tables; each appears complete or not at all, and names its ``file_format`` in its metadata."""
     pa = pyarrow()
-    rows = {
-        "decisions": result.decision_rows(),
-        "tasks": result.task_rows(),
-        "over_time": result.over_time_rows(),
-        "campaigns": result.campaign_rows(),
-    }
-    for name, content in rows.items():
-        write_rows(folder / f"{name}.parquet", table_schema.TABLES[name], content, file_format)
+    for name, rows in result.table_rows().items():
+        write_rows(folder / f"{name}{SUFFIX}", tables.TABLES[name], rows, file_format)
     if result.allocations is not None:
-        with _writer(pa, folder / "allocations.parquet", table_schema.ALLOCATIONS, file_format) as add:
-            _write_allocations(pa, result.allocations, add)
+        with _writer(pa, folder / "allocations.parquet", tables.ALLOCATIONS, file_format) as add:
+            task_names, node_names = (
+                pa.array(result.allocations.tasks, pa.string()),
+                pa.array(result.allocations.nodes, pa.string()),
+            )
+            for block in result.allocations.blocks():
+                named = [
+                    pa.DictionaryArray.from_arrays(pa.array(places), names)
+                    for places, names in ((block.task, task_names), (block.node, node_names))
+                ]
+                add([*named, pa.array(block.from_s), pa.array(block.to_s)])
 
 
 def write_rows(path: Path, columns: Sequence[TableColumn], rows: Iterable[Sequence[object]], file_format: str) -> None:
@@ -76,7 +74,6 @@ def _writer(
     columns: Sequence[TableColumn],
     file_format: str,
 ) -> Iterator[Callable[[list[Any]], None]]:
-    """Give a function that appends one group of rows, column by column."""
     schema = pa.schema(
         [(column.name, _type_of(pa, column)) for column in columns], metadata={FORMAT_KEY: file_format.encode()}
     )
@@ -86,7 +83,7 @@ def _writer(
 
 def _type_of(pa: Any, column: TableColumn) -> Any:  # noqa: ANN401 - a module without types
     names = pa.dictionary(pa.int32(), pa.string())
-    if column in table_schema.ALLOCATIONS and column.kind is ColumnType.TEXT:
+    if column in tables.ALLOCATIONS and column.kind is ColumnType.TEXT:
         return names  # a handful of names, each many times
     return {
         ColumnType.TEXT: pa.string(),
@@ -109,13 +106,3 @@ def _add_rows(
             content = [list(cell.items()) for cell in cells] if column.kind is ColumnType.SIZES else cells
             arrays.append(pa.array(content, type=_type_of(pa, column)))
         add(arrays)
-
-
-def _write_allocations(pa: Any, allocations: AllocationRecorder, add: Callable[[list[Any]], None]) -> None:  # noqa: ANN401 - a module without types
-    task_names, node_names = pa.array(allocations.tasks, pa.string()), pa.array(allocations.nodes, pa.string())
-    for block in allocations.blocks():
-        named = [
-            pa.DictionaryArray.from_arrays(pa.array(places), names)
-            for places, names in ((block.task, task_names), (block.node, node_names))
-        ]
-        add([*named, pa.array(block.from_s), pa.array(block.to_s)])

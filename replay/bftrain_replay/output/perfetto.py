@@ -5,18 +5,18 @@ A task's track shows how many nodes it held when. Tracks of nodes would be too m
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.files import head_of
 from bftrain.values import wire
-from bftrain_replay.output.intervals import rows_by_task, sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bftrain_replay.output.read_folder import SavedReplay
+from bftrain_replay.accounting.allocations import AllocationTable
+from bftrain_replay.output.read_folder import SavedReplay
 
 _BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
 _TASKS: Final = 1
@@ -60,7 +60,7 @@ def _events(saved: SavedReplay) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _TASKS, 0, "tasks")
     holdings = saved.holdings()
     places = {name: place for place, (name,) in enumerate(saved.rows("tasks", "name"), start=1)}
-    for task, rows in rows_by_task(holdings):
+    for task, rows in holdings.rows_by_task():
         track = places.get(task)
         if track is None:
             raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
@@ -86,3 +86,16 @@ def _named(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
 
 def _microseconds(time_s: float) -> int:
     return round(time_s * 1e6)
+
+
+def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
+    """Give the stretches in which the task of these rows held as many nodes: begin, end and how many."""
+    times, places = np.unique(np.concatenate((holdings.from_s[rows], holdings.to_s[rows])), return_inverse=True)
+    changes = np.zeros(len(times), dtype=np.int64)
+    np.add.at(changes, places[: len(rows)], 1)
+    np.add.at(changes, places[len(rows) :], -1)
+    held = np.cumsum(changes)
+    begins = np.flatnonzero(np.diff(held, prepend=0))  # the same number of other nodes is no change
+    for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
+        if held[begin]:
+            yield float(times[begin]), float(times[end]), int(held[begin])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,16 +13,11 @@ from bftrain.errors import BadInput
 from bftrain.files import CsvFile
 from bftrain.result_folder import settle
 from bftrain.values import wire
+from bftrain_replay import tables
+from bftrain_replay.accounting.allocations import AllocationTable
 from bftrain_replay.output import parquet_tables
 from bftrain_replay.provenance import FORMAT
-from bftrain_replay.tables import table_schema
-from bftrain_replay.tables.table_schema import ColumnType, TableColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
+from bftrain_replay.tables import ColumnType, TableColumn
 
 _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 _RUN_AGAIN: Final = "run the replay again with this version"
@@ -36,20 +32,7 @@ _PARSERS: Final[Mapping[ColumnType, Callable[[str], Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationTable:
-    """The table of allocations, column by column: places in ``tasks`` and ``nodes``, seconds since the log's start."""
-
-    tasks: tuple[str, ...]
-    nodes: tuple[str, ...]
-    task: NDArray[np.int32]
-    node: NDArray[np.int32]
-    from_s: NDArray[np.float64]
-    to_s: NDArray[np.float64]
-
-
 def _fix_of(form: object) -> str:
-    """Return advice for a folder of another kind."""
     figures = str(form)
     if figures.startswith("bftrain rounds"):
         return _IN_ROUNDS
@@ -60,7 +43,7 @@ class SavedReplay:
     """The folder of a replay; or of something like it, whose ``form`` and tables (name -> columns) are given."""
 
     def __init__(
-        self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[TableColumn]] = table_schema.TABLES
+        self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[TableColumn]] = tables.TABLES
     ) -> None:
         settle(folder)
         path = folder / "summary.json"

@@ -6,40 +6,44 @@ The same inputs give the same figures, but for the few that a real clock measure
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from bftrain import summaries
+from bftrain.node_units import NODE, in_words_of
 from bftrain.values import wire
-from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.alternatives import advice, sensitivity
 from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256, versions_with
 from bftrain_replay.reference.ideal_cluster import IdealCluster
+from bftrain_replay.results.harvest_by_block import WeeklyHarvest
 from bftrain_replay.results.result import MeasuredTimings, ReplayResult
-from bftrain_replay.simulation import progress_assumptions
+from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
 
 # What a real clock measured, and so differs from run to run
 MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
 # What is not part of the figures' sum: these, what --quick leaves out, and their descriptions in words
-_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "doubtful"}
+_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful"}
 
 
 def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     """Give what ``summary.json`` holds."""
     on_log = study.fixed is None
+    settings: dict[str, Any] = wire.plain(study.result.settings)
+    settings.pop("checkpoint_interval_s", None)  # only another way to say ``progress``
     data: dict[str, Any] = {
         "format": FORMAT,
         "headline": wire.plain(study.headline) if on_log else None,
-        **_figures(study.result),
+        "weekly": wire.plain(WeeklyHarvest.of(study.result)) if on_log and study.result.simulated_s else None,
+        **plain_figures(study.result),
         "complete": study.complete,
-        "baseline": _figures(study.baseline) if study.baseline else None,
-        "ceiling": _figures(study.ceiling) if study.ceiling else None,
+        **({"unit": study.part.unit} if study.part.unit != NODE else {}),
+        "baseline": plain_figures(study.baseline) if study.baseline else None,
+        "ceiling": plain_figures(study.ceiling) if study.ceiling else None,
         "workload": _workload(study, source),
-        "doubtful": doubts_of(study.part).to_dict() if on_log else None,
+        "doubtful": study.doubts.to_dict() if on_log else None,
         "progress": assumed_progress(study),
         "sensitivity": sensitivity.to_dicts(study.sensitivity),
         **advice.to_plain(study.advice),
@@ -49,7 +53,7 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
             "log": {"name": source.log or " ".join(source.options), "sha256": _log_sha256(study)},
             "tasks": {"name": source.task_name, "sha256": tasks_sha256(study.tasks)},
         },
-        "settings": _settings(study),
+        "settings": settings,
         "versions": versions_with(study.result.settings.solver),
     }
     if study.fixed is not None:
@@ -62,17 +66,12 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     return summaries.with_sum(data, _NOT_SUMMED)
 
 
-def repeatable(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``data`` without what a real clock measured: the same inputs give the same."""
-    return summaries.lasting(data, MEASURED)
-
-
 def _workload(study: ReplayStudy, source: InputSource) -> dict[str, Any] | None:
-    """Return what was replayed where no tasks were given."""
     found = source.workload
     if found is None:
         return None
-    more = {"sentence": found.sentence, "command": found.command, "ran_dry": workload_ran_dry(study)}
+    said = in_words_of(study.part.unit, found.sentence)
+    more = {"sentence": said, "command": found.command, "ran_dry": workload_ran_dry(study)}
     return {**wire.plain(found), **more}
 
 
@@ -84,14 +83,7 @@ def workload_ran_dry(study: ReplayStudy) -> bool:
 def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
     """Return how tasks were assumed to keep their progress, with a sentence that says so."""
     progress = ReplaySettings.progress_in(study.result.settings)
-    return progress_assumptions.to_dict(progress, nodes_leave=study.fixed is None)
-
-
-def _settings(study: ReplayStudy) -> dict[str, Any]:
-    """Give all settings but the one that is only another way to say ``progress``."""
-    found: dict[str, Any] = wire.plain(study.result.settings)
-    found.pop("checkpoint_interval_s", None)
-    return found
+    return progress_kept.to_dict(progress, nodes_leave=study.fixed is None)
 
 
 def _log_sha256(study: ReplayStudy) -> str:
@@ -101,7 +93,8 @@ def _log_sha256(study: ReplayStudy) -> str:
     return study.log.sha256
 
 
-def _figures(result: ReplayResult) -> dict[str, Any]:
+def plain_figures(result: ReplayResult) -> dict[str, Any]:
+    """Return the figures of one replay as ``summary.json`` holds them."""
     return {**wire.plain(result.summary()), **wire.plain(result.timings())}
 
 

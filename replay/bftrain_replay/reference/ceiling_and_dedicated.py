@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
-from bftrain_datasets.log.eventlog import IDLE, EventLog
+from bftrain.ports import Objective
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import idle_node_s_by_kind
 from bftrain_datasets.log.provenance import LogProvenance
-from bftrain_replay.simulation.progress_assumptions import TASK
-from bftrain_replay.simulation.replay_settings import PUBLISHED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from bftrain.ports import Objective
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.fixed_cluster import idle_log
+from bftrain_replay.simulation.progress_kept import TASK
+from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 
 EXACT: Final = "exact"  # the solver that needs no other package, and proves what it finds
 
@@ -70,15 +66,5 @@ def dedicated_log(log: EventLog) -> EventLog | None:
     count = dedicated_nodes(log)
     if count == 0:
         return None
-    by_kind = dedicated_by_kind(log)
-    return EventLog(
-        node_names=tuple(f"dedicated-{number}" for number in range(count)),
-        times=np.zeros(1),
-        offsets=np.array([0, count], dtype=np.int64),
-        nodes=np.arange(count, dtype=np.int32),
-        states=np.full(count, IDLE, dtype=np.int8),
-        end_s=log.span_s,
-        kind_names=tuple(by_kind),
-        node_kinds=np.repeat(np.arange(len(by_kind)), list(by_kind.values())),
-        provenance=LogProvenance(made_by="dedicated pool"),
-    )
+    names = tuple(f"dedicated-{number}" for number in range(count))
+    return idle_log(names, dedicated_by_kind(log), log.span_s, LogProvenance(made_by="dedicated pool"))

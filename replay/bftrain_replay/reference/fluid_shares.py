@@ -10,28 +10,24 @@ rigid tasks, the policies of shared time.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain import registry
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
+from bftrain.ports import Objective, SharingPolicy
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import SharingProblem, SharingTask
+from bftrain.values.table import ValueTable
+from bftrain.values.task import TaskSpec
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.ports import Objective, SharingPolicy
-    from bftrain.values.table import ValueTable
-    from bftrain.values.task import TaskSpec
-
-    Floats = NDArray[np.float64]
-    KeepGoing = Callable[[float, int], bool]
+Floats = NDArray[np.float64]
+KeepGoing = Callable[[float, int], bool]
 
 _NEAR: Final = 1e-9  # relative: what is left of a task's work by rounding
 # Objectives that tie tasks together, and the policies that do the same with shares of time
@@ -99,7 +95,8 @@ class FluidShares:
     def speeds(self, specs: Mapping[str, TaskSpec], left: Mapping[str, float], now_s: float) -> Mapping[str, float]:
         """Choose shares for tasks with so many samples left; gives the speeds that they come to."""
         if self._policy is not None:
-            return self._by_policy(self._policy, specs, left, now_s)
+            tasks = tuple(_shared(spec, left[name], now_s, self._nodes) for name, spec in specs.items())
+            return self._policy.share(SharingProblem(nodes=self._nodes, policy=self._policy.name, tasks=tasks)).speeds
         return self._largest(self._table(specs, left, now_s))
 
     def _table(self, specs: Mapping[str, TaskSpec], left: Mapping[str, float], now_s: float) -> ValueTable:
@@ -180,12 +177,6 @@ class FluidShares:
             raise BadInput(f"the fluid was not found: {found.words}", where="ideal")
         shares: list[float] = np.maximum(found.columns, 0.0).tolist()
         return shares
-
-    def _by_policy(
-        self, policy: SharingPolicy, specs: Mapping[str, TaskSpec], left: Mapping[str, float], now_s: float
-    ) -> Mapping[str, float]:
-        tasks = tuple(_shared(spec, left[name], now_s, self._nodes) for name, spec in specs.items())
-        return policy.share(SharingProblem(nodes=self._nodes, policy=policy.name, tasks=tasks)).speeds
 
 
 def _dealt(group: Sequence[int], mine: Sequence[tuple[int, float]], speeds: Floats) -> Iterator[tuple[int, float]]:

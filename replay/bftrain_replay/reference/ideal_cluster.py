@@ -5,27 +5,163 @@ Two figures, of which each says something else (docs/clusters.md):
 - *fluid*: the same objective, made largest over shares of time instead of whole nodes, solved exactly whenever a task
   comes or goes. What a policy loses by whole nodes, rounds and costs is what lies between it and its fluid.
 - *least*: what no policy can go below. Every division of the nodes is also one for a single machine that does
-  a second's worth of all nodes each second (``priced``); on one machine the shortest remaining work first gives the
+  a second's worth of all nodes each second (:func:`costs`); on one machine the shortest remaining work first gives the
   smallest mean completion time there is. No task is faster than alone at its best size either.
+
+For :func:`costs` a node-second of each kind gets a price, so that a second of all nodes together costs 1. A task then
+costs at least what its cheapest way of doing its work costs, at its best speed per node. In one second no more than 1
+can be paid, so a set of tasks takes at least as many seconds as it costs: a bound that holds for rigid and elastic
+tasks, for any division of nodes and time. Of all prices those are taken for which this bound is largest: the linear
+programme's own.
+
+The queue of a cluster grows without bound (:class:`QueueDetector`) if all of this holds for the time from when the
+queue was empty last until now:
+
+- at least 100 tasks arrived in it, and it lasts ten times as long as a task takes on average at least;
+- what arrived takes the whole cluster longer than that time, even less three standard deviations of such a sum (of
+  arrivals at random with these sizes), and by a bound for any policy (:func:`costs`);
+- more tasks wait now than after three quarters of it, then more than after the half, and then than after a quarter.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from bftrain.errors import BadInput
+from bftrain.values.task import TaskSpec
 from bftrain_replay.metrics.fair_time import shortest_s
-from bftrain_replay.reference.makespan_bound import costs
+from bftrain_replay.reference.fluid_shares import FluidShares, KeepGoing
+from bftrain_replay.simulation.engine import QueueWatcher
+from bftrain_solvers.sharing.linear import LinearRows, maximise
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Floats = NDArray[np.float64]
 
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.reference.fluid_shares import FluidShares, KeepGoing
+
+def best_per_node(spec: TaskSpec, nodes: Mapping[str, int]) -> tuple[float, ...]:
+    """Give by kind the largest speed per node at a size that the task can have there, 0 where it cannot run."""
+    found = []
+    for kind, count in nodes.items():
+        curve, most = spec.curve_on(kind), min(spec.max_nodes, count)
+        if curve is None or spec.min_nodes > most:
+            found.append(0.0)
+        else:
+            sizes = np.arange(spec.min_nodes, most + 1)
+            found.append(float((curve.speeds(most)[spec.min_nodes :] / sizes).max()))
+    return tuple(found)
+
+
+def costs(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> Floats:
+    """Seconds of the whole cluster that each task takes at least; infinity if it has no end, or runs nowhere."""
+    rates: dict[object, int] = {}
+    rows: list[tuple[float, ...]] = []
+    known: dict[object, tuple[float, ...]] = {}
+    place = np.empty(len(tasks), dtype=np.int64)
+    for number, spec in enumerate(tasks):
+        key = (spec.curve, spec.min_nodes, spec.max_nodes, *spec.curves.items())
+        if key not in known:
+            known[key] = best_per_node(spec, nodes)
+        rate = known[key]
+        if rate not in rates:
+            rates[rate] = len(rows)
+            rows.append(rate)
+        place[number] = rates[rate]
+    work = np.array([np.inf if spec.work_samples is None else spec.work_samples for spec in tasks])
+    table = np.array(rows).reshape(len(rows), len(nodes))
+    best = table.max(axis=1, initial=0.0)
+    able = (best > 0.0)[place]
+    finite = able & np.isfinite(work)
+    weights = work[finite] / best[place[finite]]
+    sums: Floats = np.bincount(place[finite], weights, minlength=len(rows)).astype(np.float64)
+    counts = np.array([float(count) for count in nodes.values()])
+    price = _prices(table / np.where(best > 0.0, best, 1.0)[:, None], sums, counts)
+    with np.errstate(divide="ignore"):
+        each = np.where(table > 0.0, price / np.where(table > 0.0, table, 1.0), np.inf).min(axis=1, initial=np.inf)
+    found: Floats = np.where(able, work, np.inf) * np.where(able, each[place], 1.0)
+    return found
+
+
+def _prices(table: Floats, work: Floats, counts: Floats) -> Floats:
+    """Give the prices of a node-second by kind: the dual of the shortest time in which all the work could be done.
+
+    ``table`` has the speed per node by class and kind as a part of the best, ``work`` its node-seconds on the best.
+    """
+    used = np.flatnonzero(work > 0.0)
+    even: Floats = np.full(counts.size, 1.0 / counts.sum())
+    if counts.size == 1 or not used.size:
+        return even
+    table, work = table[used], work[used] / work.sum()
+    classes, kinds = np.nonzero(table > 0.0)
+    pairs = np.arange(classes.size)
+    budget = np.full(counts.size, pairs.size)
+    rows = LinearRows(
+        data=(table[classes, kinds], -np.ones(pairs.size), counts),
+        row=(pairs, pairs, budget),
+        column=(classes, used.size + kinds, used.size + np.arange(counts.size)),
+        limits=np.append(np.zeros(pairs.size), 1.0),
+    )
+    found = maximise(np.append(work, np.zeros(counts.size)), rows)
+    if found.columns is None:
+        raise BadInput(f"the bound was not found: {found.words}", where="cluster")
+    price = np.maximum(found.columns[used.size :], 0.0)
+    whole = float(price @ counts)
+    # Solvers work to tolerances; scaled so that a second of all nodes costs 1, any prices give a bound that holds
+    return price / whole if whole > 0.0 else even
+
+
+FEWEST: Final = 100  # arrivals
+LONG: Final = 10.0  # times what a task takes at least, on average
+DEVIATIONS: Final = 3.0
+_QUARTERS: Final = (0.25, 0.5, 0.75)
+
+
+class QueueDetector(QueueWatcher):
+    """Watches arrivals and the queue."""
+
+    __slots__ = ("_cost", "_costs", "_empty_s", "_squares", "_times", "_waiting")
+
+    def __init__(self, nodes: Mapping[str, int], tasks: Sequence[TaskSpec]) -> None:
+        self._costs = dict(zip((spec.name for spec in tasks), costs(tasks, nodes).tolist(), strict=True))
+        self._begin(0.0)
+
+    def _begin(self, now_s: float) -> None:
+        self._empty_s = now_s
+        self._cost = self._squares = 0.0
+        self._times: list[float] = []
+        self._waiting: list[int] = []
+
+    def arrived(self, spec: TaskSpec, now_s: float) -> None:
+        """A task arrived, and all earlier tasks have nodes if the queue was empty since."""
+        if self._waiting and self._waiting[-1] == 0:
+            self._begin(now_s)
+        cost = self._costs[spec.name]
+        self._cost += cost
+        self._squares += cost * cost
+        self._times.append(now_s)
+        self._waiting.append(self._waiting[-1] if self._waiting else 0)
+
+    def overloaded(self, now_s: float, waiting: int) -> bool:
+        """Say whether the queue grows without bound, ``waiting`` tasks being without nodes now."""
+        self._waiting[-1] = waiting
+        count, lasts_s = len(self._times), now_s - self._empty_s
+        if count < FEWEST or lasts_s < LONG * self._cost / count:
+            return False
+        if not self._cost - DEVIATIONS * math.sqrt(self._squares) > lasts_s:
+            return False
+        earlier = [self._waiting_at(self._empty_s + part * lasts_s) for part in _QUARTERS]
+        return all(before < after for before, after in zip(earlier, [*earlier[1:], waiting], strict=True))
+
+    def _waiting_at(self, time_s: float) -> int:
+        place = bisect_right(self._times, time_s)
+        return self._waiting[place - 1] if place else 0
 
 
 class IdealCluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,46 +1,28 @@
-"""Completion: how long tasks waited and took, how fairly that was divided, and who was late."""
+"""Completion: how long tasks waited and took, how fairly that was divided, who was late, and the table of tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlTable, HtmlText, PageSection
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
+from bftrain_replay.reporting.report_data import RunPageData
 from bftrain_replay.reporting.user_shares import by_user, user_table
+from bftrain_replay.results.summary_figures import FIGURE_OF, PARTS
+from bftrain_replay.simulation.task_progress import SampleLoss
 
-_SPREADS: Final = (
-    ("completion_s", "completion time", text_formats.duration),
-    ("response_s", "until the first node", text_formats.duration),
-    ("waited_s", "without a node", text_formats.duration),
-    ("slowdown", "slowdown", text_formats.ratio),
-    ("rho", "rho", text_formats.ratio),
-    ("late_s", "late, of those that were", text_formats.duration),
-)
+_SPREADS: Final = ("completion_s", "response_s", "waited_s", "slowdown", "rho", "late_s")
 
 
-class CompletionFigures(Protocol):
-    """The figures of tasks that replays and rounds share."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """What ``summary.json`` holds."""
-        ...
-
-    @property
-    def task_columns(self) -> TaskColumns:
-        """The tasks by column."""
-        ...
-
-
-def completion(material: CompletionFigures) -> PageSection | None:
+def completion(material: RunPageData) -> PageSection | None:
     """Give the section; none where no task could finish, or none came."""
     summary = material.summary
     if not summary["tasks_finished"] and not summary["tasks_unfinished"]:
@@ -55,13 +37,11 @@ def completion(material: CompletionFigures) -> PageSection | None:
     return PageSection(
         heading="How long tasks took",
         intro=intro,
-        parts=[_said(summary), *(part for part in parts if part is not None)],
+        parts=[
+            HtmlText(f'<p class="says">{" ".join(_sentences(summary))}</p>'),
+            *(part for part in parts if part is not None),
+        ],
     )
-
-
-def _said(summary: Mapping[str, Any]) -> HtmlText:
-    """Say it, and who is missing from it."""
-    return HtmlText(f'<p class="says">{" ".join(_sentences(summary))}</p>')
 
 
 def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -96,18 +76,15 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _spreads(summary: Mapping[str, Any]) -> HtmlTable:
-    rows = [
-        (
-            label,
-            *(said(summary[name][part]) for part in ("mean", "p50", "p95", "max")),
-            text_formats.count(summary[name]["count"]),
-        )
-        for name, label, said in _SPREADS
-        if summary[name] is not None
-    ]
-    return HtmlTable(
-        label="How long tasks took", headings=("", "mean", "median", "95 in 100", "most", "of tasks"), rows=rows
-    )
+    parts = ("mean", "p50", "p95", "max")
+    rows = []
+    for name in _SPREADS:
+        if summary[name] is not None:
+            figure = FIGURE_OF[f"{name}.mean"]
+            cells = (figure.format(summary[name][part]) for part in parts)
+            rows.append((figure.label.removesuffix(", mean"), *cells, text_formats.count(summary[name]["count"])))
+    headings = ("", *(PARTS[part] for part in parts), "of tasks")
+    return HtmlTable(label="How long tasks took", headings=headings, rows=rows)
 
 
 def _finished(tasks: TaskColumns) -> ChartFigure | None:
@@ -116,12 +93,11 @@ def _finished(tasks: TaskColumns) -> ChartFigure | None:
     finished = CumulativeLine("finished", tasks.completion_s, came)
     if not came or not finished.known.size or not finished.known[-1] > 0.0:
         return None
-    says = f"Of {text_formats.counted(came, 'task')} {started.known.size:,} began, half of these within "
-    says += (
-        f"{text_formats.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half "
-        "of these within "
+    says = (
+        f"Of {text_formats.counted(came, 'task')} {started.known.size:,} began, half of these within "
+        f"{text_formats.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half of these "
+        f"within {text_formats.duration(float(np.median(finished.known)))}."
     )
-    says += f"{text_formats.duration(float(np.median(finished.known)))}."
     return ChartFigure(
         name="completion",
         title="Tasks begun and finished within a time from submission",
@@ -144,10 +120,9 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
         return None
     above = float((known > 1.0).mean())
     says = (
-        f"Half of the finished tasks have a rho of at most {text_formats.ratio(float(np.median(known)))}, "
-        "the largest is "
+        f"Half of the finished tasks have a rho of at most {text_formats.ratio(float(np.median(known)))}, the largest "
+        f"is {text_formats.ratio(float(known[-1]))}; {text_formats.percent(above)} are above 1."
     )
-    says += f"{text_formats.ratio(float(known[-1]))}; {text_formats.percent(above)} are above 1."
     return ChartFigure(
         name="rho",
         title="Finish-time fairness",
@@ -173,8 +148,8 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
     whole = CumulativeLine("", tasks.slowdown, len(tasks)).known
     says = (
         f"Half of the finished tasks took at most {text_formats.ratio(float(np.median(whole)))} times as long as the "
+        f"shortest possible, the slowest {text_formats.ratio(float(whole[-1]))} times."
     )
-    says += f"shortest possible, the slowest {text_formats.ratio(float(whole[-1]))} times."
     hues = ["@used"] if len(lines) == 1 else list(HUES)
     return ChartFigure(
         name="slowdown",
@@ -191,3 +166,49 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
             colour_scale([line.name for line in lines], hues),
         ),
     )
+
+
+SHOWN: Final = 2000
+
+
+def task_table(material_tasks: list[Mapping[str, Any]]) -> HtmlTable:
+    """Give the table, to be sorted by any column; times count from the log's start."""
+    rows = ([text(task) for text in _COLUMNS.values()] for task in material_tasks[:SHOWN])
+    return HtmlTable(label="Tasks", headings=tuple(_COLUMNS), rows=rows, sortable=True, css="many")
+
+
+def _cell(name: str, said: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], HtmlCell]:
+    return lambda task: HtmlCell(said(task[name]), task[name])
+
+
+def _done(task: Mapping[str, Any]) -> HtmlCell:
+    done = task["done_samples"] / task["work_samples"] if task["work_samples"] else None
+    return HtmlCell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done)
+
+
+def _lost(task: Mapping[str, Any]) -> HtmlCell:
+    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in SampleLoss)
+    made = task["done_samples"] + lost
+    return HtmlCell(text_formats.percent(lost / made if made else None), lost / made if made else None)
+
+
+def _waited(task: Mapping[str, Any]) -> HtmlCell:
+    waited_s = task["waited_s"] if task["state"] != "not_arrived" else None
+    return HtmlCell(text_formats.duration(waited_s), waited_s)
+
+
+# The table of tasks, column by column: its heading, and the cell of a task
+_COLUMNS: Final[Mapping[str, Callable[[Mapping[str, Any]], HtmlCell]]] = {
+    "task": _cell("name", str),
+    "state": _cell("state", lambda state: state.replace("_", " ")),
+    "submitted": _cell("submit_s", text_formats.duration),
+    "started": _cell("first_start_s", text_formats.duration),
+    "finished": _cell("finish_s", text_formats.duration),
+    "waited": _waited,
+    "node-hours": _cell("node_h", text_formats.count),
+    "done": _done,
+    "lost": _lost,
+    "starts": _cell("starts", text_formats.count),
+    "rescales": _cell("rescales", text_formats.count),
+    "preempted": _cell("preemptions", text_formats.count),
+}

@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain_replay.drawing.figure import category, quantity
+
 _DASHES: Final = [4, 3]
 _POINTS: Final = 500  # of a line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -41,11 +43,6 @@ class CumulativeLine:
         yield {"of": self.name, "at": end / unit, "share": known.size / self.tasks if known.size else 0.0}
 
 
-def unit_of(longest_s: float) -> tuple[float, str]:
-    """Give the unit in which so long a time is a few."""
-    return next((size, name) for size, name in _UNITS if longest_s >= 2 * size or size == _UNITS[-1][0])
-
-
 def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
     """Describe lines over lengths of time; ``words`` end the title of the axis.
 
@@ -53,16 +50,15 @@ def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str,
     """
     known = np.concatenate([line.known for line in lines])
     longest_s, low_s = float(known.max()), _shortest_shown(known)
-    unit, name = unit_of(longest_s)
+    unit, name = next(each for each in _UNITS if longest_s >= 2 * each[0] or each == _UNITS[-1])
     rows = [row for line in lines for row in line.steps(longest_s, unit, low_s)]
     scale = {"type": "log"} if low_s else {}
-    x = {
-        "field": "at",
-        "type": "quantitative",
-        "title": f"{name} {words}",
-        "scale": {**scale, "domain": [low_s / unit, longest_s / unit], "nice": False, "clamp": True},
-        "axis": {"tickCount": {"expr": "width / 90"}, "format": "~g", "labelOverlap": "greedy", "grid": False},
-    }
+    x = quantity(
+        "at",
+        title=f"{name} {words}",
+        scale={**scale, "domain": [low_s / unit, longest_s / unit], "nice": False, "clamp": True},
+        axis={"tickCount": {"expr": "width / 90"}, "format": "~g", "labelOverlap": "greedy", "grid": False},
+    )
     return _spec(rows, x, colours)
 
 
@@ -82,17 +78,13 @@ def over_ratios(
     low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM
     rows = [row for line in lines for row in line.steps(high, 1.0, low)]
     scale = {"type": "log", "domain": [low, high], "nice": False}
-    x = {
-        "field": "at",
-        "type": "quantitative",
-        "title": title,
-        "scale": scale,
-        "axis": {"format": "~g", "tickCount": 8, "labelOverlap": "greedy", "grid": False},
-    }
+    x = quantity(
+        "at", title=title, scale=scale, axis={"format": "~g", "tickCount": 8, "labelOverlap": "greedy", "grid": False}
+    )
     rule = {
         "data": {"values": [{"at": 1.0}]},
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
-        "encoding": {"x": {"field": "at", "type": "quantitative", "scale": scale}},
+        "encoding": {"x": quantity("at", scale=scale)},
     }
     return {"layer": [_spec(rows, x, colours, of), rule]}
 
@@ -102,10 +94,10 @@ def colour_scale(names: Sequence[str], hues: Sequence[str], dashed: Sequence[str
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
     shown = legend if len(names) > 1 else None
     scale = {"domain": list(names), "range": list(hues[: len(names)])}
-    colours: dict[str, Any] = {"color": {"field": "of", "type": "nominal", "scale": scale, "legend": shown}}
+    colours: dict[str, Any] = {"color": category("of", scale=scale, legend=shown)}
     if dashed:
         dashes = {"domain": list(names), "range": [_DASHES if name in dashed else [1, 0] for name in names]}
-        colours["strokeDash"] = {"field": "of", "type": "nominal", "scale": dashes, "legend": shown}
+        colours["strokeDash"] = category("of", scale=dashes, legend=shown)
     return colours
 
 
@@ -117,13 +109,9 @@ def _spec(
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
         "encoding": {
             "x": x,
-            "y": {
-                "field": "share",
-                "type": "quantitative",
-                "title": f"of all {of}",
-                "scale": {"domain": [0, 1]},
-                "axis": {"format": ".0%", "tickCount": 5},
-            },
+            "y": quantity(
+                "share", title=f"of all {of}", scale={"domain": [0, 1]}, axis={"format": ".0%", "tickCount": 5}
+            ),
             **colours,
         },
     }

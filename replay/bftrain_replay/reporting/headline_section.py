@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any, Final
 
+import msgspec
+
 from bftrain import text_formats
-from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED
+from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts
 from bftrain_replay.drawing.html_page import FigureCard, HtmlTable, HtmlText
-from bftrain_replay.reporting.loss_causes import useful_node_hours
+from bftrain_replay.reporting.losses import hints
 from bftrain_replay.reporting.report_data import ReportData
-from bftrain_replay.reporting.waterfall import hints
 from bftrain_replay.results import decider_counts
-from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, efficiency_text, summary_ran_out
-from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR
+from bftrain_replay.results.glossary import meaning_of
+from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval
+from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, summary_ran_out
+from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
 _LEFT_BY: Final = {
     RECORDS: "The batch queue",
     COUNTS: "By counts of busy nodes the batch queue",
-    SIMULATED: "A simulated main scheduler",
+    SIMULATED: "A simulated schedule",
 }
-_ROWS: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (
-    ("harvest, samples", lambda summary: text_formats.large(summary["harvested"])),
-    ("efficiency U", efficiency_text),
-    ("idle node-time used", lambda summary: text_formats.percent(summary["coverage"])),
-    ("lost to preemption", lambda summary: text_formats.percent(lost_share(summary, SampleLoss.PREEMPTION))),
-    (
-        "lost to rescaling and start-up",
-        lambda summary: text_formats.percent(lost_share(summary, SampleLoss.RESCALING, SampleLoss.START_UP)),
-    ),
-    ("tasks finished", lambda summary: f"{summary['tasks_finished']:,} of {summary['tasks']:,}"),
-    ("all tasks finished after", lambda summary: text_formats.duration(summary["makespan_s"])),
-    ("completion time, mean", lambda summary: text_formats.duration(_mean(summary, "completion_s"))),
-    ("until the first node, mean", lambda summary: text_formats.duration(_mean(summary, "response_s"))),
-    ("rho, mean", lambda summary: text_formats.ratio(_mean(summary, "rho"))),
-    (
-        "cost, node-hours at their price",
-        lambda summary: text_formats.UNKNOWN if summary["cost"] is None else text_formats.count(summary["cost"]),
-    ),
-    ("nodes given back, times", lambda summary: text_formats.count(summary["preemptions"])),
-    ("decision time, median", lambda summary: text_formats.milliseconds(summary["decide_ms"]["p50"])),
-    ("decision time, 99 in 100", lambda summary: text_formats.milliseconds(summary["decide_ms"]["p99"])),
-)
 
 
 def decided_by(summary: Mapping[str, Any]) -> Mapping[str, int]:
@@ -64,17 +45,6 @@ def ceiling_label(summary: Mapping[str, Any]) -> str:
     return decider_counts.ceiling_label(summary["solver"], summary["decisions"], decided_by(summary))
 
 
-def _mean(summary: Mapping[str, Any], name: str) -> float | None:
-    spread = summary[name]
-    return None if spread is None else float(spread["mean"])
-
-
-def lost_share(summary: Mapping[str, Any], *losses: SampleLoss) -> float | None:
-    """Share of the idle node-time that tasks held and that went to these losses."""
-    idle_h = float(summary["idle_node_h"])
-    return sum(float(summary["lost"][loss]["node_h"]) for loss in losses) / idle_h if idle_h else None
-
-
 def lead(material: ReportData) -> HtmlText:
     """Say it in a few sentences."""
     summary = material.summary
@@ -82,11 +52,16 @@ def lead(material: ReportData) -> HtmlText:
     if not summary["idle_node_h"]:
         return HtmlText(f"{who} left no node idle: there was nothing to harvest.")
     share = f"{text_formats.percent(_idle_share(material))} of all"
-    said = [f"{who} left <strong>{text_formats.count(summary['idle_node_h'])} node-hours</strong> idle, {share}."]
-    said += [f"<strong>{escape(text)}</strong>." for text in (summary.get("headline") or {}).get("caveats", ())]
+    doubts = _doubts(summary)
+    parts = f", {escape(doubts.parts)}" if doubts is not None and doubts.parts else ""
+    said = [
+        f"{who} left <strong>{text_formats.count(summary['idle_node_h'])} node-hours</strong> idle, {share}{parts}."
+    ]
+    if doubts is not None and doubts.source == COUNTS:
+        said.append(f"<strong>{escape(doubts.label)}</strong>.")
     if summary.get("workload"):
         said.append(f"No tasks were given: it was replayed with {escape(summary['workload']['sentence'])}.")
-    said += _of_the_tasks(summary) if summary_ran_out(summary) else _of_enough_work(summary)
+    said += _of_the_tasks(summary) if summary_ran_out(summary) else [*_of_enough_work(summary), *_a_week(summary)]
     decided = decider_counts.sentence(
         summary["solver"], summary["decisions"], summary.get("fallback_causes", {}), decided_by(summary)
     )
@@ -101,27 +76,40 @@ def lead(material: ReportData) -> HtmlText:
     return HtmlText(" ".join(said))
 
 
+def _doubts(summary: Mapping[str, Any]) -> IdleDoubts | None:
+    """Return the doubts about the log; nothing of results of earlier versions, which had none, and of clusters."""
+    found = summary.get("doubtful")
+    return (
+        IdleDoubts(**{name: found[name] for name in IdleDoubts.__struct_fields__ if name in found}) if found else None
+    )
+
+
 def _of_the_tasks(summary: Mapping[str, Any]) -> list[str]:
-    """Say what the tasks needed, where there were too few of them."""
     needed = (
-        "<strong>The tasks ran out</strong>: they needed "
-        f"<strong>{text_formats.percent(summary['coverage'])}</strong> of it and "
-        f"did <strong>{text_formats.large(summary['harvested'])} samples</strong> of work in "
-        f"<strong>{text_formats.count(useful_node_hours(summary))} node-hours</strong> that count."
+        f"<strong>The tasks ran out</strong>: they needed <strong>{text_formats.percent(summary['coverage'])}</strong> "
+        f"of it and did <strong>{text_formats.large(summary['harvested'])} samples</strong> of work in "
+        f"<strong>{text_formats.count(harvest_node_h(summary))} node-hours</strong> that count."
     )
     return [needed, f"Efficiency U says nothing then; {escape(ENOUGH_WORK)}."]
 
 
+def _a_week(summary: Mapping[str, Any]) -> list[str]:
+    """Say what a week comes to; nothing of results of earlier versions, and of logs too short to say how sure it is."""
+    found = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
+    if found is None or found.harvest.low is None:
+        return []
+    week = f"A week comes to <strong>{interval(found.harvest)} node-hours</strong> that count"
+    return [f"{week}: in brackets 90 % of resamples of the {text_formats.counted(found.blocks, found.block)}."]
+
+
 def _of_enough_work(summary: Mapping[str, Any]) -> list[str]:
-    """Say what was harvested, and how good that is."""
-    useful_h = useful_node_hours(summary)
+    useful_h = harvest_node_h(summary)
     if not summary["used_node_h"]:
         return ["<strong>No task held any of it.</strong>"]
     text = (
         f"In the replay tasks held <strong>{text_formats.percent(summary['coverage'])}</strong> of it and did "
         f"<strong>{text_formats.large(summary['harvested'])} samples</strong> of work in "
-        f"<strong>{text_formats.count(useful_h)} "
-        f"node-hours</strong> that count"
+        f"<strong>{text_formats.count(useful_h)} node-hours</strong> that count"
     )
     if summary["efficiency"] is not None:
         pool = text_formats.counted(summary["dedicated_nodes"], "node")
@@ -149,53 +137,50 @@ def cards(material: ReportData) -> list[FigureCard]:
     summary = material.summary
     hours, idle_h = material.end_s / SECONDS_AN_HOUR, float(summary["idle_node_h"])
     lost_h = sum(float(one["node_h"]) for one in summary["lost"].values())
-    useful_h = useful_node_hours(summary)
+    useful_h = harvest_node_h(summary)
     mean = text_formats.count(idle_h / hours) if hours else text_formats.UNKNOWN
 
     def of_idle(part_h: float) -> str:
         return text_formats.percent(part_h / idle_h if idle_h else None)
 
+    doubtful = summary.get("doubtful") or {}
+    doubts = f"; {text_formats.percent(doubtful['share'])} of it doubtful" if doubtful.get("sentence") else ""
+    held, lost, useful = (
+        f"{text_formats.count(each)} node-hours" for each in (summary["used_node_h"], lost_h, useful_h)
+    )
     return [
         FigureCard(
-            name="Idle",
-            figure=text_formats.percent(_idle_share(material)),
-            note=f"of all node-time: {text_formats.count(idle_h)} node-hours, "
-            f"{mean} nodes on average{_doubtful(summary)}",
+            "Idle",
+            text_formats.percent(_idle_share(material)),
+            f"of all node-time: {text_formats.count(idle_h)} node-hours, {mean} nodes on average{doubts}",
+            meaning_of("idle_node_h"),
         ),
         FigureCard(
-            name="Used",
-            figure=text_formats.percent(summary["coverage"]),
-            note=f"of the idle node-time: tasks held {text_formats.count(summary['used_node_h'])} node-hours",
+            "Used",
+            text_formats.percent(summary["coverage"]),
+            f"of the idle node-time: tasks held {held}",
+            meaning_of("coverage"),
         ),
         FigureCard(
-            name="Lost",
-            figure=of_idle(lost_h),
-            note=f"of the idle node-time: {text_formats.count(lost_h)} node-hours of waits and redone work",
+            "Lost", of_idle(lost_h), f"of the idle node-time: {lost} of waits and redone work", meaning_of("lost")
         ),
         FigureCard(
-            name="Work that counts",
-            figure=of_idle(useful_h),
-            note=f"of the idle node-time: {text_formats.count(useful_h)} node-hours",
+            "Work that counts", of_idle(useful_h), f"of the idle node-time: {useful}", meaning_of("harvest_node_h")
         ),
         FigureCard(
-            name="Efficiency U",
-            figure=RAN_OUT if summary_ran_out(summary) else text_formats.percent(summary["efficiency"]),
-            note=_efficiency_note(summary),
+            FIGURE_OF["efficiency"].heading,
+            RAN_OUT if summary_ran_out(summary) else text_formats.percent(summary["efficiency"]),
+            _efficiency_note(summary),
+            meaning_of("efficiency"),
         ),
         FigureCard(
-            name="Tasks finished",
-            figure=text_formats.count(summary["tasks_finished"]),
-            note=(
-                f"of {text_formats.count(summary['tasks'])}; nodes were given back "
-                f"{text_formats.counted(summary['preemptions'], 'time')}"
-            ),
+            FIGURE_OF["tasks_finished"].heading,
+            text_formats.count(summary["tasks_finished"]),
+            f"of {text_formats.count(summary['tasks'])}; nodes were given back "
+            f"{text_formats.counted(summary['preemptions'], 'time')}",
+            meaning_of("tasks_finished"),
         ),
     ]
-
-
-def _doubtful(summary: Mapping[str, Any]) -> str:
-    doubtful = summary.get("doubtful") or {}
-    return f"; {text_formats.percent(doubtful['share'])} of it doubtful" if doubtful.get("sentence") else ""
 
 
 def _efficiency_note(summary: Mapping[str, Any]) -> str:
@@ -258,10 +243,11 @@ def compared(material: ReportData) -> HtmlTable:
         columns[column_label(summary["baseline"])] = summary["baseline"]
     if summary["ceiling"]:
         columns[ceiling_label(summary["ceiling"])] = summary["ceiling"]
-    rows = [(label, *map(tell, columns.values())) for label, tell in _ROWS]
-    return HtmlTable(
-        label="Compared",
-        headings=("", *columns),
-        rows=[row for row in rows if any(cell != text_formats.UNKNOWN for cell in row[1:])],
-        css="compare best",
-    )
+    summaries = list(columns.values())
+    rows = [
+        (figure.label, *map(figure.text_in, summaries))
+        for figure in FIGURES
+        if FigurePlace.PAGE in figure.places and figure.shown([figure.value_in(each) for each in summaries])
+    ]
+    about = {figure.label: figure.about for figure in FIGURES}
+    return HtmlTable(label="Compared", headings=("", *columns), rows=rows, css="compare best", about=about)

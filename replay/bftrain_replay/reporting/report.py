@@ -9,27 +9,23 @@ from typing import Final
 
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
-from bftrain_replay.drawing import picture_files
+from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html
-from bftrain_replay.reporting.advice_section import advice
-from bftrain_replay.reporting.campaign_charts import campaigns
-from bftrain_replay.reporting.completion import completion
+from bftrain_replay.reporting.alternatives_section import advice, sensitivity
+from bftrain_replay.reporting.completion import SHOWN, completion, task_table
 from bftrain_replay.reporting.configuration import configuration
-from bftrain_replay.reporting.decision_times import decision_times
 from bftrain_replay.reporting.headline_section import cards, compared, gains, lead, notices
-from bftrain_replay.reporting.idle_fragments import idle_pieces
-from bftrain_replay.reporting.node_holders import holders
-from bftrain_replay.reporting.nodes_over_time import nodes, strip
+from bftrain_replay.reporting.idle_and_decision_times import decision_times, idle_pieces
+from bftrain_replay.reporting.losses import meanings, waterfall
+from bftrain_replay.reporting.model_table import model_table
+from bftrain_replay.reporting.over_time import holders, nodes, sizes, strip
 from bftrain_replay.reporting.report_data import ReportData
-from bftrain_replay.reporting.sensitivity_section import sensitivity
-from bftrain_replay.reporting.task_sizes import sizes
-from bftrain_replay.reporting.task_table import SHOWN, task_table
-from bftrain_replay.reporting.user_shares import shares_so_far, users_over_time
-from bftrain_replay.reporting.waterfall import meanings, waterfall
-from bftrain_replay.results import interruption_note
+from bftrain_replay.reporting.unit_words import in_unit
+from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
+from bftrain_replay.results import headline
 
-_SEEN: Final = {SIMULATED: "simulated", COUNTS: "derived from counts"}
+_SEEN: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
 _YARDSTICKS: Final = (
     '<p class="soft">Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a '
     "constant pool of their own. U without costs is the same if starting, rescaling and preemption cost nothing; it is "
@@ -38,22 +34,24 @@ _YARDSTICKS: Final = (
 )
 
 
-def _interruption(material: ReportData) -> str:
-    """Say before all figures that they are of a part, if they are."""
-    summary = material.summary
-    text = interruption_note.note(material.end_s, material.log.span_s, complete=summary["complete"]).rstrip()
-    return f"<strong>{text}</strong> " if text else ""
-
-
 def page(material: ReportData, title: str = "") -> HtmlPage:
     """Lay the page out."""
     of_users = [users_over_time(material), shares_so_far(material)]
     over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
     more = [idle_pieces(material), decision_times(material)]
-    return HtmlPage(
+    # Said before all figures: that they are of a part, if they are
+    part = headline.note(material.end_s, material.log.span_s, complete=material.summary["complete"]).rstrip()
+    # Say what was replayed
+    summary, log = material.summary, material.log
+    seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
+    text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(material.end_s)}"
+    if material.moments.on_calendar:
+        text += f" from {text_formats.moment(log.start_s)}"
+    tasks = text_formats.counted(summary["tasks"], "training task")
+    made = HtmlPage(
         title=title or "What the idle nodes could have done",
-        subtitle=_subject(material),
-        lead=HtmlText(f"{_interruption(material)}{lead(material)}"),
+        subtitle=f"{text}; {tasks}; solver {summary['solver']}, objective {summary['objective']}.",
+        lead=HtmlText(f"<strong>{part}</strong> {lead(material)}" if part else lead(material)),
         warnings=notices(material),
         cards=cards(material),
         sections=(
@@ -78,6 +76,7 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
             PageSection(heading="Configuration", parts=tuple(configuration(material.summary))),
         ),
     )
+    return in_unit(made, log.unit)
 
 
 def _losses(material: ReportData) -> tuple[PageSection, ...]:
@@ -110,22 +109,15 @@ def figures(material: ReportData) -> Iterator[ChartFigure]:
 
 def write_figures(material: ReportData, folder: Path, form: str) -> list[Path]:
     """Write every picture as ``NAME.svg`` or ``NAME.png``."""
-    return picture_files.write(figures(material), folder, form)
-
-
-def _subject(material: ReportData) -> str:
-    """Say what was replayed."""
-    summary, log = material.summary, material.log
-    seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
-    text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(material.end_s)}"
-    if material.moments.on_calendar:
-        text += f" from {text_formats.moment(log.start_s)}"
-    tasks = text_formats.counted(summary["tasks"], "training task")
-    return f"{text}; {tasks}; solver {summary['solver']}, objective {summary['objective']}."
+    return vega.write(figures(material), folder, form)
 
 
 def _tasks(material: ReportData) -> PageSection:
     tasks = list(material.tasks)
     left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
     intro = "Times count from the log's start; lost is a share of a task's work. A heading sorts by its column."
-    return PageSection(heading="Tasks", intro=left_out + intro, parts=(task_table(tasks),))
+    models = model_table(tasks)
+    if models is not None:
+        intro = f"First by model, which is a task's name up to its number; then task by task. {intro}"
+    parts = (*(() if models is None else (models,)), task_table(tasks))
+    return PageSection(heading="Tasks", intro=left_out + intro, parts=parts)

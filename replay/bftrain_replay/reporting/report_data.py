@@ -6,29 +6,53 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.drawing.series import StepSeries
-from bftrain_replay.drawing.time_axis import TimeAxis
-from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.output.read_folder import AllocationTable, SavedReplay
+from bftrain_replay import tables
+from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
+from bftrain_replay.drawing.series import StepSeries, TimeAxis
+from bftrain_replay.metrics.task_figures import TaskColumns
+from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.output.summary_json import summary
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.results.campaign_stretch import CampaignRow, campaigns_of
+from bftrain_replay.results.campaign_stretch import campaigns_of
 from bftrain_replay.study import ReplayStudy
-from bftrain_replay.tables import table_schema
+from bftrain_replay.tables import CampaignRow
 
 LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
 
-_TASK_COLUMNS: Final = tuple(column.name for column in table_schema.TASKS)
-_CAMPAIGN: Final = tuple(column.name for column in table_schema.CAMPAIGNS)
+_TASK_COLUMNS: Final = tuple(column.name for column in tables.TASKS)
+_CAMPAIGN: Final = tuple(column.name for column in tables.CAMPAIGNS)
+
+
+class RunPageData(Protocol):
+    """What the pages of replays and of runs in rounds are both made of."""
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """What ``summary.json`` holds."""
+
+    @property
+    def end_s(self) -> float:
+        """How far it came."""
+
+    @property
+    def moments(self) -> TimeAxis:
+        """How its time stands on an axis."""
+
+    @property
+    def nodes_over_time(self) -> StepSeries:
+        """Idle nodes, and how many of them tasks held."""
+
+    @property
+    def task_columns(self) -> TaskColumns:
+        """The tasks by column."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,20 +106,8 @@ class ReportData:
 
 def of_study(study: ReplayStudy, source: InputSource) -> ReportData:
     """Take what a study has in memory."""
-    taken = study.result.allocations
-    blocks = list(taken.blocks()) if taken is not None else []
-
-    def column(name: str, kind: type[np.generic]) -> NDArray[Any]:
-        return np.concatenate([getattr(block, name) for block in blocks] or [np.zeros(0, dtype=kind)])
-
-    held = AllocationTable(
-        tasks=taken.tasks if taken is not None else (),
-        nodes=study.part.node_names,
-        task=column("task", np.int32),
-        node=column("node", np.int32),
-        from_s=column("from_s", np.float64),
-        to_s=column("to_s", np.float64),
-    )
+    taken = study.result.allocations or AllocationRecorder(study.part.node_names)
+    held = replace(taken.table(), nodes=study.part.node_names)
     rows, found = study.result.task_rows(), campaigns_of(study.result)
     return _material(summary(study, source), rows, study.part, held, found)
 

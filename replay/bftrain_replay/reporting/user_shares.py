@@ -1,4 +1,4 @@
-"""Users: who got how much of the node-time, and when."""
+"""Users: who got how much of the node-time, and when, and how long what they handed in at one go took."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
-from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.figure import ChartFigure, category, quantity
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
+from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.drawing.time_axis import TimeAxis
-from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.reporting.raster_rows import NARROW
+from bftrain_replay.metrics.task_figures import TaskColumns
+from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios
+from bftrain_replay.reporting.over_time import NARROW
 from bftrain_replay.reporting.report_data import ReportData
+from bftrain_replay.results.summary_figures import FIGURE_OF
+from bftrain_replay.tables import CampaignRow
 
 OTHERS: Final = "others"
 BOUND: Final = "the bound, of all"
 _NO_USER: Final = "no user"
 _OURS: Final = frozenset({OTHERS, BOUND, _NO_USER})  # names of what is no user
 _CALLED: Final = "user '"
+_SPREADS: Final = ("completion_s", "slowdown", "rho")
 _FEW: Final = 2  # users that a sentence can compare
+_LINES: Final = len(HUES) - 1  # of users with lines of their own; what is beyond is one
+_WORST: Final = 50  # campaigns that are named one by one
 _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
 
 
@@ -82,12 +87,7 @@ def shares_so_far(material: ReportData) -> ChartFigure | None:
             "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
             "encoding": {
                 "x": material.moments.axis(),
-                "y": {
-                    "field": "share",
-                    "type": "quantitative",
-                    "title": "of the node-time",
-                    "axis": {"format": ".0%", "tickCount": 5},
-                },
+                "y": quantity("share", title="of the node-time", axis={"format": ".0%", "tickCount": 5}),
                 "color": _colours(shown, symbolType="stroke", symbolStrokeWidth=3),
             },
         },
@@ -105,7 +105,7 @@ def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[
     for user, which in by_user(tasks, len(HUES)):
         names = {name for name, theirs in zip(tasks.name, which.tolist(), strict=True) if theirs}
         theirs = np.array([name in names for name in held.tasks], dtype=bool)[held.task]
-        found[user] = _node_s(held.from_s[theirs], held.to_s[theirs], edges)
+        found[user] = _since(held.from_s[theirs], edges) - _since(held.to_s[theirs], edges)
     return edges, found
 
 
@@ -114,12 +114,11 @@ def _series(user: str, edges: NDArray[np.float64], columns: Mapping[str, NDArray
 
 
 def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
-    return {
-        "field": "of",
-        "type": "nominal",
-        "scale": {"domain": list(users), "range": list(HUES[: len(users)])},
-        "legend": {"title": None, "columns": len(HUES), "labelLimit": 120, **legend},
-    }
+    return category(
+        "of",
+        scale={"domain": list(users), "range": list(HUES[: len(users)])},
+        legend={"title": None, "columns": len(HUES), "labelLimit": 120, **legend},
+    )
 
 
 def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis) -> ChartFigure:
@@ -141,15 +140,9 @@ def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis
             "mark": {"type": "area", "interpolate": "step-after", "clip": True},
             "encoding": {
                 "x": moments.axis(),
-                "y": {
-                    "field": "nodes",
-                    "type": "quantitative",
-                    "stack": "zero",
-                    "title": "nodes",
-                    "axis": {"tickCount": 5},
-                },
+                "y": quantity("nodes", stack="zero", title="nodes", axis={"tickCount": 5}),
                 "color": _colours(shown),
-                "order": {"field": "place", "type": "quantitative"},
+                "order": quantity("place"),
             },
         },
         narrow=NARROW,
@@ -160,41 +153,183 @@ def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
     """Give what each user got; nothing where tasks have no users."""
     if not users:
         return None
+    spreads = (FIGURE_OF[f"{name}.mean"].label for name in _SPREADS)
     return HtmlTable(
         label="Users",
-        headings=("user", "tasks", "finished", "node-hours", "share", "completion, mean", "slowdown", "rho, mean"),
+        headings=("user", "tasks", "finished", "node-hours", "share", *spreads),
         rows=[_row(name, figures) for name, figures in users.items()],
         sortable=True,
     )
 
 
 def _row(name: str, figures: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
-    def mean(figure: str) -> float | None:
-        spread = figures[figure]
-        return None if spread is None else float(spread["mean"])
-
-    def ratio(value: float | None) -> HtmlCell:
-        return HtmlCell(text_formats.UNKNOWN if value is None else text_formats.ratio(value), value)
-
+    took_s, slowdown, rho = (figures[each] and figures[each]["mean"] for each in _SPREADS)
     return (
         HtmlCell(named(name), name),
-        HtmlCell(text_formats.count(figures["tasks"]), figures["tasks"]),
-        HtmlCell(text_formats.count(figures["tasks_finished"]), figures["tasks_finished"]),
-        HtmlCell(text_formats.count(figures["node_h"]), figures["node_h"]),
+        *(HtmlCell(text_formats.count(figures[each]), figures[each]) for each in ("tasks", "tasks_finished", "node_h")),
         HtmlCell(text_formats.percent(figures["share"]), figures["share"]),
-        HtmlCell(text_formats.duration(mean("completion_s")), mean("completion_s")),
-        ratio(mean("slowdown")),
-        ratio(mean("rho")),
+        HtmlCell(text_formats.duration(took_s), took_s),
+        _ratio(slowdown),
+        _ratio(rho),
     )
 
 
-def _node_s(from_s: NDArray[np.float64], to_s: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the node-seconds up to each edge: those since each begin, less those since each end."""
-    return _since(from_s, edges) - _since(to_s, edges)
-
-
 def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the seconds that went by since all of these moments, up to each edge."""
     ordered = np.sort(moments)
     before = np.searchsorted(ordered, edges, side="left")
     total = np.concatenate(([0.0], np.cumsum(ordered)))
     return before * edges - total[before]
+
+
+def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
+    """Give the section; none where tasks have no users, or no campaign came to its end."""
+    finished = [row for row in rows if row.stretch is not None]
+    if not finished:
+        return None
+    intro = (
+        "A campaign is what a user hands in at one go. Its stretch is the time from its first submission to its last "
+        "end, over what it would have taken with all idle nodes to itself: 1 is as if it had been alone. The "
+        "bound is the most that it would be if users shared the node-time by their weights."
+    )
+    worst = _worst(finished)
+    parts = (
+        _said(rows, finished),
+        _stretches(rows, finished),
+        _by_user(rows),
+        *((worst,) if worst is not None else ()),
+    )
+    return PageSection(heading="Campaigns", intro=intro, parts=parts)
+
+
+def _said(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> HtmlText:
+    stretch = f"<strong>{text_formats.ratio(float(_column(finished, 'stretch').mean()))}</strong>"
+    within = sum(bool(row.within) for row in finished)
+    if len(finished) == 1:
+        text = (
+            f"One campaign of {text_formats.count(len(rows))} came to its end, with a stretch of {stretch}, "
+            f"{'within' if within else 'beyond'} its bound."
+        )
+    else:
+        text = (
+            f"{text_formats.count(len(finished))} of {text_formats.count(len(rows))} campaigns came to their end, with "
+            f"a stretch of {stretch} on average; {text_formats.count(within)} of them within their bound."
+        )
+    return HtmlText(f'<p class="says">{text}</p>')
+
+
+def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> ChartFigure:
+    """Give a line a user, of those with most node-time, and the bounds of all as far as stretches go."""
+    hues = dict(zip([name for name, _ in _groups(rows)], HUES, strict=False))
+    lines = [CumulativeLine(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in _groups(rows)]
+    lines = [line for line in lines if line.known.size]
+    bounds, end = _column(finished, "stretch_bound"), max(float(line.known[-1]) for line in lines)
+    bound = CumulativeLine(BOUND, np.where(bounds <= end, bounds, np.nan), len(finished))
+    shown = [*lines, *([bound] if bound.known.size else [])]
+    drawn = [hues[line.name] if len(lines) > 1 else "@used" for line in lines]
+    known = np.sort(_column(finished, "stretch"))
+    says = (
+        f"Half of the finished campaigns have a stretch of at most {text_formats.ratio(float(np.median(known)))}, the "
+        f"largest is {text_formats.ratio(float(known[-1]))}."
+    )
+    return ChartFigure(
+        name="stretch",
+        title="Stretch by user" if len(lines) > 1 else "Stretch",
+        says=says,
+        alt=f"The share of campaigns below each stretch. {says}",
+        caption="Where lines lie apart, the user on the left waited less for the others. The dashed line is the bound "
+        "of each campaign, those of all users together; the tables tell which campaigns are within their own.",
+        height=240,
+        spec=over_ratios(
+            shown,
+            "stretch, time taken over that with all nodes",
+            colour_scale([line.name for line in shown], [*drawn, "@ink"], dashed=(BOUND,)),
+            of="campaigns",
+        ),
+    )
+
+
+def _groups(rows: Sequence[CampaignRow]) -> list[tuple[str, list[CampaignRow]]]:
+    """Part campaigns by user, as the other pictures do: most node-time first, and one of those beyond the last line."""
+    found: dict[str, list[CampaignRow]] = {}
+    for row in rows:
+        found.setdefault(row.user, []).append(row)
+    users = sorted(found, key=lambda user: (-sum(row.node_h for row in found[user]), user))
+    kept = users if len(users) <= _LINES else users[: _LINES - 1]
+    others = [row for user in users[len(kept) :] for row in found[user]]
+    return [*((named(user), found[user]) for user in kept), *([(OTHERS, others)] if others else [])]
+
+
+def _by_user(rows: Sequence[CampaignRow]) -> HtmlTable:
+    users = sorted({row.user for row in rows})
+    return HtmlTable(
+        label="Campaigns by user",
+        headings=(
+            "user",
+            "campaigns",
+            "finished",
+            "node-hours",
+            "stretch, mean",
+            "most",
+            "of its bound, most",
+            "within",
+        ),
+        rows=[_user(user, [row for row in rows if row.user == user]) for user in users],
+        sortable=True,
+    )
+
+
+def _user(user: str, rows: Sequence[CampaignRow]) -> tuple[HtmlCell, ...]:
+    found = _column(rows, "stretch")
+    stretches = found[~np.isnan(found)]
+    parts = [row.stretch / row.stretch_bound for row in rows if row.stretch is not None and row.stretch_bound]
+    node_h = sum(row.node_h for row in rows)
+    within = sum(bool(row.within) for row in rows)
+    value = max(parts, default=None)
+    return (
+        HtmlCell(named(user), user),
+        HtmlCell(text_formats.count(len(rows)), len(rows)),
+        HtmlCell(text_formats.count(stretches.size), stretches.size),
+        HtmlCell(text_formats.count(node_h), node_h),
+        _ratio(float(stretches.mean()) if stretches.size else None),
+        _ratio(float(stretches.max()) if stretches.size else None),
+        HtmlCell(text_formats.percent(value), value),
+        HtmlCell(f"{within:,} of {stretches.size:,}", within / stretches.size) if stretches.size else _ratio(None),
+    )
+
+
+def _worst(finished: Sequence[CampaignRow]) -> HtmlTable | None:
+    ordered = sorted(finished, key=lambda row: -(row.stretch or 0.0))[:_WORST]
+    if len(finished) == 1:
+        return None
+    some = len(ordered) < len(finished)
+    heading = f"The {len(ordered)} campaigns with the largest stretch" if some else "All campaigns, one by one"
+    return HtmlTable(
+        label="Campaigns with the largest stretch",
+        headings=("campaign", "user", "tasks", "created", "took", "alone", "stretch", "bound", "within it"),
+        rows=[_campaign(row) for row in ordered],
+        sortable=True,
+        folded=heading,
+    )
+
+
+def _campaign(row: CampaignRow) -> tuple[HtmlCell, ...]:
+    took_s = None if row.end_s is None else row.end_s - row.created_s
+    return (
+        HtmlCell(row.campaign or f"no. {row.number}", row.number),
+        HtmlCell(named(row.user), row.user),
+        HtmlCell(text_formats.count(row.tasks), row.tasks),
+        *(HtmlCell(text_formats.duration(seconds), seconds) for seconds in (row.created_s, took_s, row.least_s)),
+        _ratio(row.stretch),
+        _ratio(row.stretch_bound),
+        HtmlCell("yes" if row.within else "no", float(bool(row.within))),
+    )
+
+
+def _ratio(value: float | None) -> HtmlCell:
+    return HtmlCell(text_formats.ratio(value), value)
+
+
+def _column(rows: Sequence[CampaignRow], name: str) -> NDArray[np.float64]:
+    """Give a figure of campaigns, NaN where there is none."""
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)

@@ -8,93 +8,38 @@ a run, so runs with different admissions can be held against each other. docs/re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from bftrain.config import Settings
+from bftrain.values.sharing import Entity
 from bftrain_datasets.scheduling.virtual_schedule import UserVirtualSchedule
-from bftrain_replay.tables.table_schema import CAMPAIGNS
+from bftrain_replay.tables import ROUNDING, CampaignRow, TaskRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.config import Settings
-    from bftrain.values.sharing import Entity
-    from bftrain_replay.tables.replayed_task import TaskRecord
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 GAP_S: Final = 600.0  # what is submitted within so many seconds of a campaign's first task belongs to it
 LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
-ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignRow:
-    """One campaign; times are seconds since the log's start, ``None`` where something did not happen."""
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TaskCourse:
+    """What campaigns are computed from: ended after ``simulated_s``; ``pool`` and ``used`` hold from each time on."""
 
-    number: int
-    user: str
-    campaign: str
-    created_s: float
-    tasks: int
-    tasks_finished: int
-    node_h: float
-    end_s: float | None
-    least_s: float | None
-    stretch: float | None
-    virtual_end_s: float | None
-    rivals: float | None
-    bound_s: float | None
-    stretch_bound: float | None
-
-    @property
-    def within(self) -> bool | None:
-        """Whether it ended within its bound; ``None`` if it has not ended."""
-        if self.end_s is None:
-            return None
-        return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
+    settings: Settings
+    simulated_s: float
+    tasks: tuple[TaskRecord, ...]
+    times_s: NDArray[np.float64]
+    pool: NDArray[np.int64]
+    used: NDArray[np.int64]
 
 
-class CampaignSource(Protocol):
-    """What campaigns are computed from: a replay's tasks, its shares, and its nodes over time."""
-
-    @property
-    def tasks(self) -> tuple[TaskRecord, ...]:
-        """Return its tasks."""
-        ...
-
-    @property
-    def settings(self) -> Settings:
-        """Return its settings, which name the shares."""
-        ...
-
-    @property
-    def simulated_s(self) -> float:
-        """Return when it ended."""
-        ...
-
-    @property
-    def times_s(self) -> NDArray[np.float64]:
-        """Return the times at which ``pool`` and ``used`` change."""
-        ...
-
-    @property
-    def pool(self) -> NDArray[np.int64]:
-        """Return how many nodes were idle from each time on."""
-        ...
-
-    @property
-    def used(self) -> NDArray[np.int64]:
-        """Return how many nodes tasks held from each time on."""
-        ...
-
-
-def campaigns_of(result: CampaignSource) -> tuple[CampaignRow, ...]:
+def campaigns_of(result: TaskCourse) -> tuple[CampaignRow, ...]:
     """Draw them out of a run; none where no task has a user or a campaign."""
     arrived = [task for task in result.tasks if task.submit_s <= result.simulated_s and task.state != "not_arrived"]
     if not any(task.user or task.campaign for task in arrived):
@@ -104,15 +49,7 @@ def campaigns_of(result: CampaignSource) -> tuple[CampaignRow, ...]:
     return tuple(_Fair(arrived, members, result).rows())
 
 
-def rows(result: CampaignSource) -> Iterator[tuple[object, ...]]:
-    """Give one row a campaign, in order of creation."""
-    names = [column.name for column in CAMPAIGNS]
-    for row in campaigns_of(result):
-        yield tuple(getattr(row, name) for name in names)
-
-
 def _members(tasks: Sequence[TaskRecord]) -> list[list[int]]:
-    """Give the places of the tasks of each campaign."""
     found: list[list[int]] = []
     last: dict[tuple[str, str], int] = {}
     for place, task in enumerate(tasks):
@@ -133,9 +70,7 @@ def _joins(task: TaskRecord, others: Sequence[TaskRecord]) -> bool:
 
 
 class _Fair:
-    """The virtual schedule of a run, and what follows from it."""
-
-    def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: CampaignSource) -> None:
+    def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: TaskCourse) -> None:
         self._tasks, self._members, self._result = tasks, members, result
         entities: Mapping[str, Entity] = result.settings.entities
         names = sorted({task.user for task in tasks})
@@ -162,7 +97,6 @@ class _Fair:
             yield self._row(number, tasks, float(ends_s[number]), float(most[number]))
 
     def _run(self) -> None:
-        """Pour what was held at each time, from submission to submission."""
         waiting = [(place, number) for number, places in enumerate(self._members) for place in places]
         waiting.sort(reverse=True)  # the first one last
         edges, counts, busy = self._edges_s.tolist(), [*self._result.used.tolist(), 0], 0
@@ -194,12 +128,8 @@ class _Fair:
             tasks_finished=len(finished),
             node_h=node_s / 3600.0,
             end_s=end_s,
-            least_s=None,
-            stretch=None,
             virtual_end_s=max(virtual_end_s, created_s) if math.isfinite(virtual_end_s) else None,
             rivals=most_shares / self._shares[self._number[tasks[0].user]],
-            bound_s=None,
-            stretch_bound=None,
         )
         return row if end_s is None else self._judged(row, tasks, end_s, node_s)
 
@@ -212,14 +142,13 @@ class _Fair:
         poured_s = self._reached(self._held, last_s, waited_for)
         longest_s = max((task.finish_s or end_s) - max(task.submit_s, 0.0) - task.waited_s for task in tasks)
         bound_s = None if poured_s is None else poured_s - created_s + longest_s
-        changed = {
-            "least_s": least_s,
-            "stretch": max(1.0, (end_s - created_s) / least_s),
-            "bound_s": bound_s,
-            "stretch_bound": None if bound_s is None else max(1.0, bound_s / least_s),
-        }
-        names = CampaignRow.__slots__
-        return CampaignRow(**{name: changed.get(name, getattr(row, name)) for name in names})
+        return msgspec.structs.replace(
+            row,
+            least_s=least_s,
+            stretch=max(1.0, (end_s - created_s) / least_s),
+            bound_s=bound_s,
+            stretch_bound=None if bound_s is None else max(1.0, bound_s / least_s),
+        )
 
     def _reached(self, counted: Floats, from_s: float, node_s: float) -> float | None:
         """Say when so many node-seconds more were counted than up to a time; ``None`` if that never was."""
@@ -237,8 +166,6 @@ class _Fair:
 
 
 class _Served(UserVirtualSchedule):
-    """A virtual schedule that stands still while no task is served."""
-
     def advance(self, to_s: float, busy: int) -> None:
         """Let time pass in which ``busy`` nodes were held."""
         super(UserVirtualSchedule, self).advance(to_s, busy)
@@ -258,7 +185,7 @@ class StretchOfCampaigns:
         "campaigns_within_bound",
     )
 
-    def measure(self, run: CampaignSource) -> Mapping[str, object]:
+    def measure(self, run: TaskCourse) -> Mapping[str, object]:
         """Measure a run."""
         found = campaigns_of(run)
         stretches = [row.stretch for row in found if row.stretch is not None]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from bftrain.values.decision import UNCHANGED
 from bftrain.values.solution import Termination
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 CEILING: Final = "without costs"  # no bound: where other tasks finish first, a replay with costs can harvest more
 _LEAST_SHARE: Final = 0.01  # of the decisions; a column is not relabelled for less
-_HAPPENED: Final = {
+_HAPPENED: Final[Mapping[str, str]] = {
     Termination.INFEASIBLE: "found no plan",
     Termination.TIME_LIMIT: "ran out of time",
     Termination.INTERRUPTED: "was interrupted",
@@ -34,7 +32,7 @@ def sentence(
     others = _others(solver, decided_by)
     if not causes or not others:
         return ""
-    *first, last = (f"{_happened(cause)} in {count:,}" for cause, count in causes.items())
+    *first, last = (f"{_HAPPENED.get(cause, f'ended with {cause!r}')} in {count:,}" for cause, count in causes.items())
     failed = f"{', '.join(first)} and {last}" if first else last
     return f"{called or solver} {failed} of {decisions:,} decisions; {_instead(others)}"
 
@@ -72,11 +70,6 @@ def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
 
 def _others(solver: str, decided_by: Mapping[str, int]) -> dict[str, int]:
     return {who: count for who, count in decided_by.items() if who != solver and count}
-
-
-def _happened(cause: str) -> str:
-    known = {str(termination): text for termination, text in _HAPPENED.items()}
-    return known.get(cause, f"ended with '{cause}'")
 
 
 def _instead(others: Mapping[str, int]) -> str:

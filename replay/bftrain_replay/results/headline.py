@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 from bftrain import text_formats
+from bftrain.node_units import NODE, words_of
+from bftrain_datasets.log.idle_doubts import IdleDoubts
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results import decider_counts
+from bftrain_replay.results.result import ReplaySummary
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-    from bftrain_datasets.log.idle_doubts import IdleDoubts
-    from bftrain_replay.results.result import ReplaySummary
+def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
+    """Return a sentence about a replay that was interrupted; nothing about a complete one.
+
+    >>> note(3600.0, 14 * 86_400.0, complete=False)
+    'Interrupted after 60 min of 14 days. '
+    >>> note(3.2 * 86_400.0, 14 * 86_400.0, complete=False)
+    'Interrupted after 3.2 of 14 days. '
+    >>> note(3600.0, 3600.0, complete=False)
+    'Interrupted before the dedicated pool was replayed, so U is not known. '
+    """
+    if complete:
+        return ""
+    if simulated_s >= span_s:
+        return "Interrupted before the dedicated pool was replayed, so U is not known. "
+    done, whole = text_formats.duration(simulated_s), text_formats.duration(span_s)
+    number, _, unit = done.partition(" ")
+    return f"Interrupted after {number if whole.endswith(f' {unit}') else done} of {whole}. "
+
 
 RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
@@ -76,12 +94,22 @@ def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assume
         caveats=doubts.caveats if doubts is not None else (),
         decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
-    return msgspec.structs.replace(found, sentence=_sentence(found))
+    words = words_of(doubts.unit if doubts is not None else NODE)
+    return msgspec.structs.replace(found, sentence=words(_sentence(found)), assumed=words(assumed))
 
 
-def harvest_node_h(figures: ReplaySummary) -> float:
+def field_of(summary: object, path: str) -> Any:  # noqa: ANN401 - a number, text or table, as the field is
+    """Return a field of a summary (a record, or read from JSON) by its path, such as ``decide_ms.p50``."""
+    found: Any = summary
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
+    return found
+
+
+def harvest_node_h(summary: object) -> float:
     """Return the node-hours of work that counts: those that tasks held, less those that were lost."""
-    return figures.used_node_h - math.fsum(lost.node_h for lost in figures.lost.values())
+    used_h: float = field_of(summary, "used_node_h")
+    return used_h - math.fsum(field_of(lost, "node_h") for lost in field_of(summary, "lost").values())
 
 
 def ran_out(figures: ReplaySummary) -> bool:

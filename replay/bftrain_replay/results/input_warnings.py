@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from bftrain import text_formats
 from bftrain.config import Settings
 from bftrain.registry import note_on_name
-from bftrain.values.kinds import ANY_KIND
+from bftrain.values.curve import ANY_KIND
+from bftrain.values.sharing import Entity
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import largest_by_kind
 from bftrain_replay.results import decider_counts
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.fixed_cluster import fits
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from bftrain.values.sharing import Entity
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.result import ReplayResult
 
 _MOST_NAMED = 5
 
@@ -31,12 +28,10 @@ class NamedShares(Protocol):
     @property
     def entities(self) -> Mapping[str, Entity]:
         """Return the shares of users."""
-        ...
 
     @property
     def prices(self) -> Mapping[str, float]:
         """Return the price of a node-hour of each kind."""
-        ...
 
 
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
@@ -98,7 +93,7 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         more = f"more nodes of a kind to run on than are idle at most ({counts})"
     if misfits:
         yield (
-            f"{_some(misfits)} {more}, so {_it(misfits)} can never run, "
+            f"{_some(misfits)} {more}, so {'it' if len(misfits) == 1 else 'they'} can never run, "
             f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
         )
 
@@ -120,7 +115,3 @@ def _some(names: Sequence[str], one: str = "needs", many: str = "need") -> str:
         return f"task '{names[0]}' {one}"
     named = ", ".join(f"'{name}'" for name in names[:_MOST_NAMED])
     return f"{len(names):,} tasks ({named}{', ...' if len(names) > _MOST_NAMED else ''}) {many}"
-
-
-def _it(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "they"

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain.errors import BadInput
+from bftrain.config import Settings
+from bftrain.errors import BadInput, BrokenPlugin
 from bftrain.short_repr import ShortRepr
-from bftrain_replay.accounting.decision_log import HistogramBin, TimeSpread, bins_ms, spread_ms
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.metrics.kind_figures import KindFigures, cost_of
-from bftrain_replay.metrics.percentiles import TaskPercentiles
-from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.metrics.task_figures import TaskFigures, UserFigures, task_figures
-from bftrain_replay.results import campaign_stretch, decider_counts
-from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.tables import dataframes, table_schema
-from bftrain_replay.tables.replayed_task import SECONDS_AN_HOUR, TaskRecord, TaskState
+from bftrain.values.curve import ANY_KIND
+from bftrain.values.task import TaskSpec
+from bftrain_replay import tables
+from bftrain_replay.accounting.allocations import AllocationRecorder
+from bftrain_replay.accounting.decision_log import DecisionColumns, HistogramBin, TimeSpread, bins_ms, spread_ms
+from bftrain_replay.accounting.node_time_ledger import HarvestOverTime, UnusedReason
+from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
+from bftrain_replay.metrics.task_figures import (
+    KindFigures,
+    TaskColumns,
+    TaskFigures,
+    cost_of,
+    kind_figures,
+    task_figures,
+)
+from bftrain_replay.results import decider_counts
+from bftrain_replay.results.campaign_stretch import TaskCourse, campaigns_of
+from bftrain_replay.simulation.engine import EngineRun
+from bftrain_replay.simulation.fixed_cluster import EndReason
+from bftrain_replay.simulation.task_progress import LossTimes, SampleLoss, TaskProgress
+from bftrain_replay.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
     from pandas import DataFrame
-
-    from bftrain.config import Settings
-    from bftrain.errors import BrokenPlugin
-    from bftrain_replay.accounting.allocations import AllocationRecorder
-    from bftrain_replay.accounting.decision_log import DecisionColumns
-    from bftrain_replay.accounting.harvest_curve import HarvestOverTime
-    from bftrain_replay.simulation.fixed_cluster import EndReason
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +48,8 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
     node_h: float
 
 
-class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one replay; ``harvested`` counts samples. Unknown ones are ``None``."""
-
+class _RunFigures(TaskFigures, frozen=True):
+    # Not keyword-only, so that these come before those of tasks, and those of ReplaySummary behind both
     complete: bool
     solver: str
     objective: str
@@ -72,20 +75,14 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     makespan_s: float | None
     fallbacks: int
     notes: int
-    tasks_endless: int
-    tasks_unfinished: int
-    tasks_never_started: int
-    completion_s: TaskPercentiles | None
-    completion_at_least_s: float | None
-    response_s: TaskPercentiles | None
-    waited_s: TaskPercentiles | None
-    slowdown: TaskPercentiles | None
-    rho: TaskPercentiles | None
-    rho_over_1: float | None
-    deadlines: int
-    deadlines_missed: int
-    late_s: TaskPercentiles | None
-    users: dict[str, UserFigures]
+
+
+class ReplaySummary(_RunFigures, frozen=True, kw_only=True):
+    """The figures of one replay, those of its tasks included; ``harvested`` counts samples. Unknown ones are ``None``.
+
+    A figure that is added here is in ``summary.json``, in comparisons and in the tables of sweeps too.
+    """
+
     kinds: dict[str, KindFigures]
     cost: float | None
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
@@ -113,35 +110,30 @@ class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplayResult(ShortRepr):
+class ReplayResult(TaskCourse, ShortRepr):
     """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
 
-    settings: Settings
     complete: bool
-    simulated_s: float
     wall_s: float
-    tasks: tuple[TaskRecord, ...]
     decisions: DecisionColumns
     allocations: AllocationRecorder | None = None  # taken down for the replay that was asked for only
-    times_s: NDArray[np.float64]
-    pool: NDArray[np.int64]
-    used: NDArray[np.int64]
     harvest: HarvestOverTime
     idle_node_s: float
     used_node_s: float
+    unused: Mapping[UnusedReason, NDArray[np.int64]]  # a step curve each, as ``pool``
     unused_node_s: Mapping[UnusedReason, float]
+    losses: LossTimes
     lost_samples: Mapping[SampleLoss, float]
     lost_node_s: Mapping[SampleLoss, float]
     kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where nodes have no kinds
     yardsticks: ReferenceFigures | None = None
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
     broken_metrics: tuple[BrokenPlugin, ...] = ()
     ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
-        done = sum(task.state is TaskState.FINISHED for task in self.tasks)
         return f"replay by {self.column_label}{'' if self.complete else ', a part'}", {
             "objective": self.settings.objective,
             "simulated": text_formats.duration(self.simulated_s),
@@ -149,7 +141,7 @@ class ReplayResult(ShortRepr):
             "used": text_formats.percent(self.coverage),
             "harvested samples": text_formats.large(self.harvested_samples),
             "decisions": f"{len(self.decisions):,}",
-            "tasks finished": f"{done:,} of {len(self.tasks):,}",
+            "tasks finished": f"{self.tasks_finished:,} of {len(self.tasks):,}",
         }
 
     @property
@@ -194,50 +186,52 @@ class ReplayResult(ShortRepr):
         """Name of its column: its solver, and who decided in its place if others did."""
         return decider_counts.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
 
-    def decision_rows(self) -> Iterator[tuple[object, ...]]:
-        """Return one row per decision, in the columns of ``DECISIONS``."""
-        return self.decisions.rows()
+    def table_rows(self) -> dict[str, Iterator[tuple[object, ...]]]:
+        """Return the rows of every table but that of allocations, in the columns of ``TABLES``."""
+        return {
+            "decisions": self.decisions.rows(),
+            "tasks": self.task_rows(),
+            "over_time": self.over_time_rows(),
+            "campaigns": iter(map(msgspec.structs.astuple, campaigns_of(self))),
+        }
 
     def task_rows(self) -> Iterator[tuple[object, ...]]:
         """Return one row per task, in the columns of ``TASKS``."""
-        names = [column.name for column in table_schema.TASKS]
+        names = [column.name for column in tables.TASKS]
         return (tuple(getattr(record, name) for name in names) for record in self.tasks)
 
     def over_time_rows(self) -> Iterator[tuple[object, ...]]:
         """Return one row per interval: nodes idle and used on average, and samples done by its end."""
-        ends_s = self.harvest.ends_s
-        edges_s = np.concatenate(([0.0], ends_s))
+        edges_s = np.concatenate(([0.0], self.harvest.ends_s))
         idle, used = (_means(self.times_s, nodes, edges_s) for nodes in (self.pool, self.used))
-        columns = (edges_s[:-1], ends_s, idle, used, self.harvest.samples)
+        columns = (edges_s[:-1], edges_s[1:], idle, used, self.harvest.samples)
         return zip(*(column.tolist() for column in columns), strict=True)
-
-    def campaign_rows(self) -> Iterator[tuple[object, ...]]:
-        """Return one row per campaign, in order of creation."""
-        return campaign_stretch.rows(self)
 
     def decisions_frame(self) -> DataFrame:
         """Return the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
-        return dataframes.frame(table_schema.DECISIONS, self.decision_rows())
+        return self._frame("decisions")
 
     def tasks_frame(self) -> DataFrame:
         """Return the table of tasks as a DataFrame."""
-        return dataframes.frame(table_schema.TASKS, self.task_rows())
+        return self._frame("tasks")
+
+    def over_time_frame(self) -> DataFrame:
+        """Return the table of what was idle, used and done over time as a DataFrame."""
+        return self._frame("over_time")
+
+    def campaigns_frame(self) -> DataFrame:
+        """Return the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
+        return self._frame("campaigns")
 
     def allocations_frame(self) -> DataFrame:
         """Return one row for each node that a task held without a break; names are categories, for there are many."""
         if self.allocations is None:
-            raise BadInput(
-                "allocations were not recorded", where="replay", fix="ask the replay itself, not its reference runs"
-            )
-        return dataframes.allocations_frame(self.allocations)
+            fix = "ask the replay itself, not its reference runs"
+            raise BadInput("allocations were not recorded", where="replay", fix=fix)
+        return tables.allocations_frame(self.allocations.table())
 
-    def over_time_frame(self) -> DataFrame:
-        """Return the table of what was idle, used and done over time as a DataFrame."""
-        return dataframes.frame(table_schema.OVER_TIME, self.over_time_rows())
-
-    def campaigns_frame(self) -> DataFrame:
-        """Return the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
-        return dataframes.frame(table_schema.CAMPAIGNS, self.campaign_rows())
+    def _frame(self, name: str) -> DataFrame:
+        return tables.frame(tables.TABLES[name], self.table_rows()[name])
 
     def summary(self) -> ReplaySummary:
         """Give the figures that depend on the inputs alone."""
@@ -309,10 +303,66 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average a step curve between edges."""
     durations = np.diff(edges_s)
     bounds = np.append(times_s, edges_s[-1])
     node_s = np.concatenate(([0.0], np.cumsum(nodes * np.diff(bounds))))
     return np.divide(
         np.diff(np.interp(edges_s, bounds, node_s)), durations, out=np.zeros_like(durations), where=durations > 0.0
     )
+
+
+_COPIED: Final = TaskRecord.__struct_fields__
+
+
+def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
+    """Return the result of a run."""
+    ledger = run.ledger
+    arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
+    pools = IdlePools(ledger.times_s, run.pools or {ANY_KIND: ledger.pool}, ledger.end_s)
+    sharing = [task.spec for task in arrived if not task.dropped]  # those given up say nothing about the others
+    alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
+    by_kind = [task.node_s_by_kind for task in arrived]
+    return ReplayResult(
+        settings=settings,
+        complete=run.complete,
+        simulated_s=ledger.end_s,
+        ended=run.ended,
+        wall_s=run.wall_s,
+        tasks=tuple(_record(task, pools.largest, alone) for task in run.tasks),
+        decisions=run.decisions,
+        allocations=run.allocations,
+        times_s=ledger.times_s,
+        pool=ledger.pool,
+        used=ledger.used,
+        harvest=run.harvest,
+        idle_node_s=ledger.idle_node_s,
+        used_node_s=ledger.used_node_s,
+        unused=ledger.unused,
+        unused_node_s=ledger.unused_node_s,
+        losses=run.losses,
+        lost_samples={loss: math.fsum(task.lost_samples[loss] for task in arrived) for loss in SampleLoss},
+        lost_node_s={loss: math.fsum(task.lost_node_s[loss] for task in arrived) for loss in SampleLoss},
+        kinds=kind_figures(pools, {kind: math.fsum(held.get(kind, 0.0) for held in by_kind) for kind in pools.counts}),
+    )
+
+
+def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Mapping[str, float | None]) -> TaskRecord:
+    """Book a task: every field of the record that its spec or its progress has too is copied from there."""
+    if not isinstance(task, TaskProgress):
+        return TaskRecord(state=TaskState.NOT_ARRIVED, shortest_s=shortest_s(task, largest), **_shared(task))
+    state = TaskState.RUNNING if task.size else TaskState.WAITING
+    if task.finish_s is not None:
+        state = TaskState.FINISHED
+    elif task.dropped:
+        state = TaskState.DROPPED
+    lost: dict[str, Any] = {f"lost_{loss.name.lower()}_samples": samples for loss, samples in task.lost_samples.items()}
+    own: dict[str, Any] = {
+        "state": state,
+        "alone_s": alone.get(task.spec.name),
+        "shortest_s": shortest_s(task.spec, largest),
+    }
+    return TaskRecord(**own, **lost, **(_shared(task) | _shared(task.spec)))
+
+
+def _shared(source: TaskProgress | TaskSpec) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in _COPIED if hasattr(source, name)}

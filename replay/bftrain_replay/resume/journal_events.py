@@ -6,15 +6,16 @@ Both are what a replay takes, so that a site can ask of its own past what else i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from itertools import chain, count
 
 from msgspec.structs import replace
 
 from bftrain.errors import BadInput
-from bftrain.values.curve import SpeedCurve
+from bftrain.journal import Journal
+from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -25,16 +26,10 @@ from bftrain.values.events import (
     TaskMeasured,
     TaskSubmitted,
 )
-from bftrain.values.kinds import ANY_KIND, OTHER_KIND
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from bftrain.journal import Journal
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
 
 _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 
@@ -54,18 +49,14 @@ class JournalEvents:
     def paced(self, paces: Mapping[str, float]) -> JournalEvents:
         """Give the same with tasks so many times as fast, by name."""
 
-        def at_pace(spec: TaskSpec, curve: SpeedCurve) -> SpeedCurve:
-            pace = paces.get(spec.name, 1.0)
+        def at_pace(curve: SpeedCurve, pace: float) -> SpeedCurve:
             return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * pace for rate in curve.rate))
 
-        paced = (
-            replace(
-                spec,
-                curve=at_pace(spec, spec.curve),
-                curves={kind: at_pace(spec, curve) for kind, curve in spec.curves.items()},
-            )
-            for spec in self.tasks
-        )
+        paced = []
+        for spec in self.tasks:
+            pace = paces.get(spec.name, 1.0)
+            curves = {kind: at_pace(curve, pace) for kind, curve in spec.curves.items()}
+            paced.append(replace(spec, curve=at_pace(spec.curve, pace), curves=curves))
         return dataclass_replace(self, tasks=tuple(paced))
 
     def with_work(self, work_samples: Mapping[str, float]) -> tuple[TaskSpec, ...]:
@@ -100,7 +91,12 @@ class _Reading:
             case TaskSubmitted() if event.spec.name not in self.places:
                 self.places[event.spec.name] = len(self.tasks)
                 self.names.append(event.spec.name)
-                self.tasks.append(replace(event.spec, name=self._own_name(event.spec.name)))
+                own = event.spec.name
+                while own in self.taken:
+                    self.times[event.spec.name] += 1
+                    own = f"{event.spec.name}-{self.times[event.spec.name] + 1}"
+                self.taken.add(own)
+                self.tasks.append(replace(event.spec, name=own))
             case TaskMeasured() if event.task in self.places:
                 place = self.places[event.task]
                 known = {name: getattr(event, name) for name in _MEASURED if getattr(event, name) is not None}
@@ -124,7 +120,8 @@ class _Reading:
             return None
         if ANY_KIND in kinds.values():
             taken = named.union(*(spec.curves for spec in self.tasks))
-            other = next(name for name in _others() if name not in taken)
+            names = chain((OTHER_KIND,), (f"{OTHER_KIND}-{number}" for number in count(2)))
+            other = next(name for name in names if name not in taken)
             kinds = {node: kind or other for node, kind in kinds.items()}
             self.tasks = [_on_others(spec, other) for spec in self.tasks]
         return kinds
@@ -132,14 +129,6 @@ class _Reading:
     def _forget(self, name: str) -> None:
         self.places.pop(name, None)
         self.failures.pop(name, None)
-
-    def _own_name(self, name: str) -> str:
-        own = name
-        while own in self.taken:
-            self.times[name] += 1
-            own = f"{name}-{self.times[name] + 1}"
-        self.taken.add(own)
-        return own
 
 
 def recorded(journal: Journal) -> JournalEvents:
@@ -157,8 +146,7 @@ def recorded(journal: Journal) -> JournalEvents:
         reading.max_failures = later.get(step.number, reading.max_failures)
     if begin_s is None:
         raise BadInput("holds no event", where=str(journal.path))
-    source = ProvenanceSource.of(journal.path)
-    provenance = LogProvenance(made_by="journal", sources=(source,))
+    provenance = LogProvenance(made_by="journal", sources=(ProvenanceSource.of(journal.path),))
     nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
     log = log_from_pool_changes(
         reading.changes,
@@ -168,13 +156,12 @@ def recorded(journal: Journal) -> JournalEvents:
         provenance=provenance,
         kinds=reading.tell_kinds(nodes),
     )
-    return JournalEvents(log=log, tasks=tuple(_from(begin_s, reading.tasks)), names=tuple(reading.names))
-
-
-def _others() -> Iterator[str]:
-    """Return candidate names for the kind of nodes that have none."""
-    yield OTHER_KIND
-    yield from (f"{OTHER_KIND}-{number}" for number in count(2))
+    # Let the times of tasks count from the log's start
+    moved = []
+    for spec in reading.tasks:
+        deadline_s = None if spec.deadline_s is None else spec.deadline_s - begin_s
+        moved.append(replace(spec, submit_s=max(0.0, spec.submit_s - begin_s), deadline_s=deadline_s))
+    return JournalEvents(log=log, tasks=tuple(moved), names=tuple(reading.names))
 
 
 def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
@@ -184,14 +171,3 @@ def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
         return spec
     named = {kind: of_kind for kind, of_kind in spec.curves.items() if kind != ANY_KIND}
     return replace(spec, curves={**named, other: curve})
-
-
-def _from(begin_s: float, tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
-    """Let the times of tasks count from the log's start."""
-    moved = []
-    for spec in tasks:
-        times: dict[str, Any] = {"submit_s": max(0.0, spec.submit_s - begin_s)}
-        if spec.deadline_s is not None:
-            times["deadline_s"] = spec.deadline_s - begin_s
-        moved.append(replace(spec, **times))
-    return moved

@@ -6,34 +6,32 @@ in a replay follows from its inputs, so it comes to where it was, and its files 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import IO, Final, Self
 
 import msgspec
 
 from bftrain.deciding.solve_with_fallback import ask
 from bftrain.errors import BadInput
 from bftrain.files import naming
+from bftrain.ports import Availability, Solver, solver_capabilities
 from bftrain.values import wire
-from bftrain.values.capabilities import solver_capabilities
-from bftrain.values.solution import Quality, Solution, Termination
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import plugin_files
 from bftrain_replay.provenance import tasks_sha256, versions_with
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import IO
-
-    from bftrain.ports import Availability, Solver
-    from bftrain.values.solution import Limits
-    from bftrain.values.table import ValueTable
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.results.decider_counts import CEILING
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 FORMAT: Final = "bftrain answers 1"
+DEDICATED: Final = "dedicated pool"
+BESIDE: Final = (CEILING, DEDICATED)  # replays that may have processes, and so files, of their own
 _FLUSH_AFTER_S: Final = 1.0  # of work that would have to be done again
+_AS_ANSWERED: Final = ("value", "bound", "termination", "quality", "solver", "solver_words", "wall_s")
 _BEGIN_AGAIN: Final = "leave --resume out to begin again"
 
 
@@ -92,31 +90,25 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
         """Take down what was answered."""
         names = [task.name for task in table.problem.tasks] if solution.sizes else []
         return cls(
-            table.problem.pool,
-            tuple(solution.sizes[name] for name in names),
-            solution.value,
-            solution.bound,
-            solution.termination,
-            solution.quality,
-            solution.solver,
-            solution.solver_words,
-            solution.wall_s,
-            tuple(solution.kinds.get(name, "") for name in names) if solution.kinds else (),
+            pool=table.problem.pool,
+            sizes=tuple(solution.sizes[name] for name in names),
+            kinds=tuple(solution.kinds.get(name, "") for name in names) if solution.kinds else (),
+            **{name: getattr(solution, name) for name in _AS_ANSWERED},
         )
 
     def solution(self, table: ValueTable) -> Solution:
         """Answer the same again."""
+        names = [task.name for task in table.problem.tasks]
         return Solution(
-            sizes={task.name: size for task, size in zip(table.problem.tasks, self.sizes, strict=False)},
-            value=self.value,
-            bound=self.bound,
-            termination=self.termination,
-            quality=self.quality,
-            solver=self.solver,
-            solver_words=self.solver_words,
-            wall_s=self.wall_s,
-            kinds={task.name: kind for task, kind in zip(table.problem.tasks, self.kinds, strict=False) if kind},
+            sizes=dict(zip(names, self.sizes, strict=False)),
+            kinds={name: kind for name, kind in zip(names, self.kinds, strict=False) if kind},
+            **{name: getattr(self, name) for name in _AS_ANSWERED},
         )
+
+
+def beside(path: Path, replay: str) -> Path:
+    """Return where the answers of a replay lie that has a process of its own."""
+    return path.with_name(f"{path.stem}-{replay.replace(' ', '-')}{path.suffix}")
 
 
 class AnswerFile:
@@ -128,14 +120,12 @@ class AnswerFile:
 
     def __init__(self, path: Path, origin: AnswerOrigin, *, resume: bool = False) -> None:
         self.repeated_s = 0.0  # what the repeated answers of the replay in hand took when they were new
-        self._path = path
-        self._line = 0
-        self._unsaved_s = 0.0
+        self._path, self._origin, self._asked_to_resume = path, origin, resume
+        self._resume = resume and path.is_file()
+        self._line, self._unsaved_s = 0, 0.0
         self._trouble: BadInput | OSError | None = None
         self._old: IO[bytes] | None = None
         self._new: IO[bytes] | None = None
-        self._origin = origin
-        self._resume = resume and path.is_file()
 
     def __enter__(self) -> Self:
         if self._resume:
@@ -153,6 +143,10 @@ class AnswerFile:
                 with naming(self._path):
                     file.close()
 
+    def beside(self, replay: str) -> AnswerFile:
+        """Return the file of a replay in another process, which goes on where this one does."""
+        return AnswerFile(beside(self._path, replay), self._origin, resume=self._asked_to_resume)
+
     @property
     def repeating(self) -> bool:
         """Whether there are answers from before that were not repeated yet."""
@@ -163,7 +157,8 @@ class AnswerFile:
         if self._new is not None:
             with suppress(OSError):  # what a full disk has no room for is not needed
                 self._new.close()
-        self._path.unlink(missing_ok=True)
+        for path in (self._path, *(beside(self._path, replay) for replay in BESIDE)):
+            path.unlink(missing_ok=True)
 
     def begin(self, replay: str) -> None:
         """Begin with the replay of this name."""
@@ -259,8 +254,6 @@ class AnswerFile:
 
 
 class _Remembered:
-    """A solver whose answers are kept."""
-
     def __init__(self, solver: Solver, answers: AnswerFile) -> None:
         self._solver = solver
         self._answers = answers

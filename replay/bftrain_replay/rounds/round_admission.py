@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain.errors import BadInput, BrokenPlugin
-from bftrain.exception_text import raised
-from bftrain.parts.admissions import resolve_admission
+from bftrain.errors import BadInput, BrokenPlugin, raised
+from bftrain.parts import resolve_admission
 from bftrain.ports import ChoosingAdmission, NotingAdmission
-from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.contenders import TaskProgressColumns
-    from bftrain_replay.rounds.gangs import TaskGangs
-    from bftrain_replay.rounds.round_settings import RoundSettings
-
-    Places = NDArray[np.intp]
+from bftrain.values.events import AdmissionUpdate, TaskInfo
+from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.round_inputs import Places, TaskGangs, TaskProgressColumns
+from bftrain_replay.rounds.round_settings import RoundSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,11 +33,9 @@ class RoundQueue:
         return sum(self.pools.values())
 
     def __iter__(self) -> Iterator[str]:
-        """Name them."""
         return iter(self.place)
 
     def __contains__(self, task: str) -> bool:
-        """Say whether this one is among them."""
         return task in self.place
 
     def spec(self, task: str) -> TaskSpec:
@@ -110,21 +97,19 @@ class RoundAdmission:
     def came(self, places: Places, time_s: float) -> None:
         """Tell who has come."""
         specs = self._gangs.specs
-        entered = tuple(
-            TaskInfo(spec=specs[place], work_left_samples=specs[place].work_samples) for place in places.tolist()
-        )
+        came = [specs[place] for place in places.tolist()]
+        entered = tuple(TaskInfo(spec=spec, work_left_samples=spec.work_samples) for spec in came)
         self._note(AdmissionUpdate(time_s=time_s, entered=entered))
-        self.remarks.extend(self._remarks(specs[place] for place in places.tolist()))
+        self.remarks.extend(self._remarks(came))
 
-    def passed(self, time_s: float, used: int) -> None:
+    def advance_time(self, time_s: float, used: int) -> None:
         """Tell that time went on up to here with so many nodes in use."""
         self._note(AdmissionUpdate(time_s=time_s, used=used))
 
     def done(self, places: Places, time_s: float) -> None:
         """Tell whose work is done."""
-        self._note(
-            AdmissionUpdate(time_s=time_s, finished=tuple(self._gangs.specs[place].name for place in places.tolist()))
-        )
+        names = tuple(self._gangs.specs[place].name for place in places.tolist())
+        self._note(AdmissionUpdate(time_s=time_s, finished=names))
 
     def _remarks(self, specs: Iterable[TaskSpec]) -> Iterator[str]:
         remark = getattr(self._admission, "remark", None)

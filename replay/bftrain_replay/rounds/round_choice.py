@@ -2,39 +2,108 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BftrainError
-from bftrain.exception_text import place
-from bftrain_replay.rounds.gang_packing import pack
-from bftrain_replay.rounds.round_settings import DRAWN, NO
+from bftrain.errors import place as place_of
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
+from bftrain_replay.rounds.round_policy import PairingPolicy, PairWish, RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, NO, RoundSettings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+_FEW: Final = 300  # wishes that are looked at one by one in less time than the steps take
 
-    from bftrain_replay.rounds.contenders import CompetingTasks
-    from bftrain_replay.rounds.round_policy import RoundPolicy
-    from bftrain_replay.rounds.round_settings import RoundSettings
 
-    Floats = NDArray[np.float64]
-    Places = NDArray[np.intp]
+def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
+    """Give the places of the wishes that are granted, in order.
+
+    A wish is that of a task (a small number) for so many ``nodes`` of a kind. One after the other is granted if its
+    task has been granted none, and as many nodes are left.
+    """
+    return _one_by_one(task, kind, nodes, free) if task.size <= _FEW else _in_steps(task, kind, nodes, free)
+
+
+def _one_by_one(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
+    room, has, granted = free.tolist(), set[int](), []
+    left = sum(room)
+    for place, (who, where, count) in enumerate(zip(task.tolist(), kind.tolist(), nodes.tolist(), strict=True)):
+        if count <= room[where] and who not in has:
+            room[where] -= count
+            has.add(who)
+            granted.append(place)
+            left -= count
+            if not left:
+                break
+    return np.array(granted, dtype=np.intp)
+
+
+def _in_steps(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
+    """Grant all before the first that does not fit, at once, and so on."""
+    free, granted = free.copy(), []
+    has = np.zeros(int(task.max(initial=-1)) + 1, dtype=bool)
+    left = np.flatnonzero(nodes <= free[kind])
+    while left.size:
+        left = left[_first_of_each(task[left], has.size)]
+        step = left[: _that_fit(kind[left], nodes[left], free)]
+        granted.append(step)
+        has[task[step]] = True
+        free -= np.bincount(kind[step], nodes[step], free.size).astype(np.intp)
+        # Second wishes of tasks that got nothing come into play only behind the first that did not fit
+        rest = np.arange(int(step[-1]) + 1, task.size)
+        left = rest[~has[task[rest]] & (nodes[rest] <= free[kind[rest]])]
+    return np.concatenate(granted) if granted else np.zeros(0, dtype=np.intp)
+
+
+def _first_of_each(task: Places, count: int) -> NDArray[np.bool_]:
+    first = np.zeros(count, dtype=np.intp)
+    places = np.arange(task.size)
+    first[task[::-1]] = places[::-1]  # of several for one task, the last one stays
+    mark: NDArray[np.bool_] = first[task] == places
+    return mark
+
+
+def _that_fit(kind: Places, nodes: Places, free: Places) -> int:
+    """Say how many of these, each of another task, fit one after the other; at least the first does."""
+    fits = kind.size
+    for number, room in enumerate(free.tolist()):
+        own = np.flatnonzero(kind == number)
+        used = np.cumsum(nodes[own])
+        if used.size and used[-1] > room:
+            fits = min(fits, int(own[np.searchsorted(used, room, side="right")]))
+    return fits
 
 
 class RoundChoice:
     """Asks the policy, and grants wishes in the order of its priorities."""
 
-    def __init__(self, policy: RoundPolicy, settings: RoundSettings) -> None:
+    def __init__(self, policy: RoundPolicy, settings: RoundSettings, tasks: int) -> None:
         self._policy = policy
-        self._draws = settings.kind_order == DRAWN
+        self._sizing = policy if isinstance(policy, SizingPolicy) else None
+        self._kind_order = settings.order_of_kinds
         self._overtaking = settings.overtaking != NO
+        self.partner = np.full(tasks, -1, dtype=np.intp)  # of each that runs, who shares its nodes
+        self.speed = np.zeros(tasks)  # and how fast it is there
         self._random = np.random.default_rng(settings.seed)
 
     def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Give who runs, and on which kind each, by number."""
+        if self._sizing is not None:
+            self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
-        task, kind = self._by_task(given, contenders) if given.ndim == 1 else self._by_pair(given, contenders)
+        self.partner[contenders.place] = -1
+        wishes = self._policy.pairs(contenders) if isinstance(self._policy, PairingPolicy) else []
+        if wishes:
+            return self._with_pairs(given, wishes, contenders)
+        if given.ndim == 1:  # by task: each would rather have the kind that is faster for it
+            order = np.argsort(-given, kind="stable")
+            order = order[given[order] > -np.inf]
+            kinds = contenders.gangs.fastest[contenders.place[order]]
+            task, kind = np.repeat(order, kinds.shape[1]), kinds.ravel()
+        else:
+            task, kind = self._by_pair(given, contenders)
         able = contenders.speeds[task, kind] > 0.0
         task, kind = task[able], kind[able]
         nodes = contenders.nodes[task]
@@ -42,49 +111,80 @@ class RoundChoice:
             return contenders.place[task], kind  # there is room for all
         granted = pack(task, kind, nodes, contenders.free)
         if not self._overtaking:
-            granted = granted[: _before_the_first_left_out(task, granted)]
+            # Only those of tasks before the first that was granted none
+            has = np.isin(task[np.sort(np.unique(task, return_index=True)[1])], task[granted])
+            granted = granted if has.all() else granted[: int(np.argmin(has))]
         return contenders.place[task[granted]], kind[granted]
 
-    def _priorities(self, contenders: CompetingTasks) -> Floats:
-        """Ask for a number a task, or a number by task and kind; the larger, the sooner."""
-        where = f"policy '{self._policy.name}'"
+    def _with_pairs(
+        self, given: Floats, wishes: Sequence[PairWish], contenders: CompetingTasks
+    ) -> tuple[Places, Places]:
+        """Grant wishes of single tasks and of pairs in one order."""
+        count, kinds = given.shape
+        single = [(given[task, kind], task, -1, kind) for task in range(count) for kind in range(kinds)]
+        rank = np.zeros(kinds, dtype=np.intp)
+        if self._kind_order != BY_PRIORITY:
+            rank = self._random.permutation(kinds) if self._kind_order == DRAWN else np.arange(kinds)
+        every = single + [(wish.priority, wish.one, wish.other, wish.kind) for wish in wishes]
+        speeds, nodes, free = contenders.speeds, contenders.nodes, contenders.free.tolist()
+        of_pair = {(wish.one, wish.other, wish.kind): wish.speeds for wish in wishes}
+        runs: dict[int, int] = {}
+        for priority, one, other, kind in sorted(every, key=lambda each: (each[0] < 0.0, rank[each[3]], -each[0])):
+            tasks = (one,) if other < 0 else (one, other)
+            speed = (speeds[one, kind],) if other < 0 else of_pair[one, other, kind]
+            if priority > -np.inf and nodes[one] <= free[kind] and min(speed) > 0.0 and runs.keys().isdisjoint(tasks):
+                free[kind] -= int(nodes[one])
+                runs.update(dict.fromkeys(tasks, kind))
+                if other >= 0:
+                    places = contenders.place[[one, other]]
+                    self.partner[places], self.speed[places] = places[::-1], speed
+        return contenders.place[list(runs)], np.array(list(runs.values()), dtype=np.intp)
+
+    def _resize(self, policy: SizingPolicy, contenders: CompetingTasks) -> None:
+        """Ask how many nodes each task is to have."""
+        given = self._asked(policy.sizes, contenders)
+        least = np.array([task.min_nodes for task in contenders.tasks])
+        most = np.array([task.max_nodes for task in contenders.tasks])
+        if given.shape != least.shape or not ((least <= given) & (given <= most) & (given % 1 == 0)).all():
+            what = f"gave sizes that some of {len(contenders)} tasks cannot have"
+            fix = "give one whole number a task, from its min_nodes to its max_nodes"
+            raise BadInput(what, where=f"policy '{policy.name}'", fix=fix)
+        contenders.gangs.resize(contenders.place, given.astype(np.intp))
+
+    def _asked(self, question: Callable[[CompetingTasks], Floats], contenders: CompetingTasks) -> Floats:
         try:
-            given = np.asarray(self._policy.priorities(contenders), dtype=np.float64)
+            return np.asarray(question(contenders), dtype=np.float64)
         except BftrainError:
             raise
         except Exception as error:
-            what = f"raised {type(error).__name__} at {contenders.time_s:g} s: {error}{place(error)}"
-            raise BadInput(what, where=where) from error
+            what = f"raised {type(error).__name__} at {contenders.time_s:g} s: {error}{place_of(error)}"
+            raise BadInput(what, where=f"policy '{self._policy.name}'") from error
+
+    def _priorities(self, contenders: CompetingTasks) -> Floats:
+        """Ask for a number a task, or a number by task and kind; the larger, the sooner."""
+        given = self._asked(self._policy.priorities, contenders)
         count, kinds = len(contenders), len(contenders.kinds)
         if given.shape not in {(count,), (count, kinds)}:
             what = f"gave priorities of shape {given.shape} for {count} tasks and {kinds} kinds"
-            raise BadInput(what, where=where, fix="give one number a task, or one by task and kind")
+            fix = "give one number a task, or one by task and kind"
+            raise BadInput(what, where=f"policy '{self._policy.name}'", fix=fix)
         return np.where(np.isnan(given), -np.inf, given)
 
-    @staticmethod
-    def _by_task(given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Order wishes by task; each would rather have the kind that is faster for it."""
-        order = np.argsort(-given, kind="stable")
-        order = order[given[order] > -np.inf]
-        kinds = contenders.gangs.fastest[contenders.place[order]]
-        return np.repeat(order, kinds.shape[1]), kinds.ravel()
-
     def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Order wishes by pair; of equals the task that came first, and the kind that is faster for it."""
-        if self._draws:
-            kinds = self._random.permutation(given.shape[1])
+        """Order wishes by pair; of equals the task that came first, and the kind that is faster for it.
+
+        Kind by kind, negative priorities come after all others: they are for nodes that would be idle.
+        """
+        if self._kind_order != BY_PRIORITY:
+            count = given.shape[1]
+            kinds = self._random.permutation(count) if self._kind_order == DRAWN else np.arange(count)
             task = np.argsort(-given[:, kinds], axis=0, kind="stable").T.ravel()
             kind = np.repeat(kinds, given.shape[0])
+            order = np.argsort(given[task, kind] < 0.0, kind="stable")
+            task, kind = task[order], kind[order]
         else:
             fastest = contenders.gangs.fastest[contenders.place]
             order = np.argsort(-np.take_along_axis(given, fastest, axis=1).ravel(), kind="stable")
             task, kind = order // given.shape[1], fastest.ravel()[order]
         wanted = given[task, kind] > -np.inf
         return task[wanted], kind[wanted]
-
-
-def _before_the_first_left_out(task: Places, granted: Places) -> int:
-    """Say how many of the wishes granted are of tasks before the first that was granted none."""
-    in_order = task[np.sort(np.unique(task, return_index=True)[1])]
-    has = np.isin(in_order, task[granted])
-    return int(np.argmin(has)) if not has.all() else granted.size

@@ -1,4 +1,4 @@
-"""The engine: round after round, who runs on which kind of nodes, and what becomes of it. All state is in columns.
+"""The engine: in each round, which tasks run on which kind of nodes. All state is in columns.
 
 Rounds begin at multiples of their length. Where nothing can change for some rounds, they are gone through in one step.
 """
@@ -6,32 +6,70 @@ Rounds begin at multiples of their length. Where nothing can change for some rou
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain_replay.rounds.contenders import CompetingTasks, TaskProgressColumns
-from bftrain_replay.rounds.gang_packing import pack
-from bftrain_replay.rounds.held_nodes import NodeHolders
 from bftrain_replay.rounds.round_admission import RoundAdmission
-from bftrain_replay.rounds.round_choice import RoundChoice
-from bftrain_replay.rounds.round_settings import BOUNDARY
-from bftrain_replay.rounds.step_table import RoundStep, RoundSteps
+from bftrain_replay.rounds.round_choice import RoundChoice, pack
+from bftrain_replay.rounds.round_inputs import (
+    CompetingTasks,
+    Floats,
+    NodeChange,
+    NodeHolders,
+    NodeSupply,
+    Places,
+    TaskGangs,
+    TaskProgressColumns,
+)
+from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from numpy.typing import NDArray
+class RoundStep(NamedTuple):
+    """Some rounds in a row. The last figures are counts of tasks; ``used_node_s`` and ``samples`` are sums."""
 
-    from bftrain_replay.rounds.gangs import TaskGangs
-    from bftrain_replay.rounds.node_supply import NodeChange, NodeSupply
-    from bftrain_replay.rounds.round_policy import RoundPolicy
-    from bftrain_replay.rounds.round_settings import RoundSettings
+    first_round: int
+    rounds: int
+    from_s: float
+    to_s: float
+    pool: int
+    used_node_s: float
+    samples: float
+    running: int
+    waiting: int
+    started: int
+    stopped: int
+    taken: int
+    done: int
 
-    Floats = NDArray[np.float64]
-    Places = NDArray[np.intp]
-    # seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
-    Watch = Callable[[float, int], bool]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundSteps:
+    """All steps of a run."""
+
+    rows: list[RoundStep] = field(default_factory=list)
+    by_user: list[NDArray[np.float64]] = field(default_factory=list)  # of each step, node-seconds of every user
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Give one column."""
+        place = RoundStep._fields.index(name)
+        return np.array([row[place] for row in self.rows], dtype=np.float64)
+
+    def table(self) -> dict[str, list[float]]:
+        """Give all columns by name."""
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(RoundStep._fields)
+        return dict(zip(RoundStep._fields, map(list, columns), strict=True))
+
+
+# seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
+Watch = Callable[[float, int], bool]
 
 ALL_DONE: Final = "all_done"
 MEASURED_DONE: Final = "measured_done"
@@ -41,7 +79,7 @@ OVERLOAD: Final = "overload"
 STALLED: Final = "stalled"
 INTERRUPTED: Final = "interrupted"
 
-_ROUNDING: Final = 1.0 - 1e-12  # who lacks less is done
+_ROUNDING: Final = 1.0 - 1e-12  # a task that lacks less is done
 _PATIENCE: Final = 1000  # rounds in which a task waits and none runs or comes
 _WATCH_EVERY: Final = 64  # steps
 
@@ -66,12 +104,15 @@ class RoundEngine:
         self.now_s, self.ended = 0.0, ""
         self._supply, self._settings = supply, settings
         self._policy, self._steady = policy, bool(getattr(policy, "steady", False))
-        self._chooser = RoundChoice(policy, settings)
+        self._asks_always = (
+            isinstance(policy, SizingPolicy) or bool(settings.pairs) or bool(getattr(policy, "every_round", False))
+        )
+        self._chooser = RoundChoice(policy, settings, count)
         self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
         self._holders = NodeHolders(supply)
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
-        self._running = np.zeros(count, dtype=bool)  # scratch
+        self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
         self._come = 0
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
@@ -91,19 +132,19 @@ class RoundEngine:
         """Go through the rounds until the run ends."""
         turn = 0
         while True:
-            self._nodes_until_now()
+            while self._supply.next_s <= self.now_s:
+                self._take_away(self._change(self._supply.take()))
             self._arrivals()
             self.ended = self.ended or self._why_to_end()
             if self.ended:
                 return
             turn += 1
-            if watch is not None and turn % _WATCH_EVERY == 0 and not watch(self.now_s, self._awaited_done()):
-                self.ended = INTERRUPTED
-                return
+            if watch is not None and turn % _WATCH_EVERY == 0:
+                done = np.count_nonzero(~np.isnan(self.end_s[: self.measured.stop]))
+                if not watch(self.now_s, int(done)):
+                    self.ended = INTERRUPTED
+                    return
             self._step()
-
-    def _awaited_done(self) -> int:
-        return int(np.count_nonzero(~np.isnan(self.end_s[: self.measured.stop])))
 
     # -- what happens before a round
 
@@ -115,19 +156,11 @@ class RoundEngine:
             return MEASURED_DONE
         if self.now_s >= self._limit_s:
             return LOG_END if self._limit_s == self._supply.end_s else UNTIL
-        nothing_comes = all_came and self._supply.next_s == math.inf and self._due_s() == math.inf
+        due_s = getattr(self._policy, "due_s", math.inf)  # until when it waits before it looks again at the tasks
+        nothing_comes = all_came and self._supply.next_s == math.inf and due_s == math.inf
         if self._idle_rounds >= _PATIENCE and nothing_comes:
             return STALLED
         return ""
-
-    def _due_s(self) -> float:
-        """Say until when the policy waits before it looks again at the tasks; infinity if it does not wait."""
-        due_s: float = getattr(self._policy, "due_s", math.inf)
-        return due_s
-
-    def _nodes_until_now(self) -> None:
-        while self._supply.next_s <= self.now_s:
-            self._take_away(self._change(self._supply.take()))
 
     def _arrivals(self) -> None:
         come = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
@@ -166,8 +199,9 @@ class RoundEngine:
         self._idle_rounds = 0
 
     def _change(self, change: NodeChange) -> Places:
-        """Take in that nodes come and go; gives the tasks that are hit."""
         hit = self._holders.change(change)
+        beside = self.progress.partner[hit]
+        hit = np.unique(np.concatenate((hit, beside[beside >= 0])))
         self.pools.append((change.time_s, self._holders.count))
         self._changed()
         return hit
@@ -187,19 +221,29 @@ class RoundEngine:
         self._round += rounds
         self.now_s = min(self._round * self._settings.round_s, self._limit_s)
         self.seen_s[run] = np.fmin(self.seen_s[run], min((first + 1) * self._settings.round_s, self.now_s))
-        speed = self.gangs.speeds[run, kind]
+        speed, nodes = self._speeds(run, kind), self._held_nodes(run)
         needs_s = self.progress.overhead_s[run] + self.progress.left[run] / speed
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
         if self._entry is not None:
-            self._entry.passed(self.now_s, int(self.gangs.nodes[run].sum()))
+            self._entry.advance_time(self.now_s, round(float(nodes.sum())))
         self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
         self._idle_rounds = self._idle_rounds + rounds if waiting and not run.size else 0
         used = float(self.held_node_s.sum() - before)
         counts = (run.size, waiting, started, stopped, taken, int(done.sum()))
-        by_user = np.bincount(self._owner[run], held_s * self.gangs.nodes[run], len(self.users)).astype(np.float64)
-        self.steps.add(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts), by_user)
+        by_user = np.bincount(self._owner[run], held_s * nodes, len(self.users)).astype(np.float64)
+        self.steps.rows.append(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts))
+        self.steps.by_user.append(by_user)
+
+    def _speeds(self, run: Places, kind: Places) -> Floats:
+        """Give how fast each is, alone or beside its partner."""
+        paired = self._chooser.partner[run] >= 0
+        return np.where(paired, self._chooser.speed[run], self.gangs.speeds[run, kind])
+
+    def _held_nodes(self, run: Places) -> Floats:
+        """Give how many nodes each holds: of a pair each counts half."""
+        return np.where(self._chooser.partner[run] >= 0, 0.5 * self.gangs.nodes[run], self.gangs.nodes[run])
 
     def _chosen(self) -> tuple[Places, Places]:
         """Give who runs on which kind: as in the round before if nothing can have changed that."""
@@ -228,9 +272,11 @@ class RoundEngine:
     def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
         """Stop who does not run any more, start who did not run before on this kind; gives how many of each."""
         was = self.progress.kind
-        fresh = was[run] != kind
+        nodes = self.gangs.nodes[run]
+        partner = self._chooser.partner[run]
+        fresh = (was[run] != kind) | (self.progress.nodes[run] != nodes) | (self.progress.partner[run] != partner)
         if not fresh.any() and int((was[self._here] >= 0).sum()) == run.size:
-            return 0, 0  # all as it was
+            return 0, 0  # nothing changed
         begins, moved = run[fresh], run[fresh & (was[run] >= 0)]
         held = self._here[was[self._here] >= 0]
         self._running[run] = True
@@ -240,16 +286,18 @@ class RoundEngine:
         self.moves[moved] += 1
         self.starts[begins] += 1
         self._holders.release(np.concatenate((stops, moved)))
-        self._holders.give(begins, kind[fresh], self.gangs.nodes[begins])
+        holds = (partner < 0) | (run < partner)  # of a pair the first holds the nodes of both
+        self._holders.give(begins, kind[fresh], np.where(holds, nodes, 0)[fresh])
         was[stops] = -1
-        was[run] = kind
+        self.progress.partner[stops], self.progress.partner[run] = -1, partner
+        was[run], self.progress.nodes[run] = kind, nodes
         self.progress.overhead_s[begins] = self.gangs.start_cost_s[begins]
         self.start_s[begins] = np.fmin(self.start_s[begins], self.now_s)
         return begins.size, stops.size
 
     def _rounds_alike(self, run: Places, kind: Places) -> int:
         """Say how many rounds will go like this one; in the last of them something may happen."""
-        all_run = run.size == self._here.size and len(self.gangs.kinds) == 1
+        all_run = run.size == self._here.size and len(self.gangs.kinds) == 1 and not self._asks_always
         if not (self._steady or all_run or not self._holders.count.any()):
             return 1
         round_s = self._settings.round_s
@@ -257,7 +305,7 @@ class RoundEngine:
         if self._come < len(self.gangs):
             until_s = min(until_s, float(self.gangs.submit_s[self._come]))
         if run.size:
-            needs_s = self.progress.overhead_s[run] + self.progress.left[run] / self.gangs.speeds[run, kind]
+            needs_s = self.progress.overhead_s[run] + self.progress.left[run] / self._speeds(run, kind)
             until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
         if until_s == math.inf:
             return _PATIENCE  # nothing will ever happen
@@ -297,8 +345,22 @@ class RoundEngine:
         self.start_up_samples[run] += starting_s * speed
         held_s = has_s if self._settings.finish == BOUNDARY else ran_s
         progress.service_s[run, kind] += held_s
-        self.held_node_s += np.bincount(kind, held_s * self.gangs.nodes[run], self.held_node_s.size)
+        progress.node_s[run] += held_s * self._held_nodes(run)
+        self.held_node_s += np.bincount(kind, held_s * self._held_nodes(run), self.held_node_s.size)
+        self._count_pairs(run, kind, held_s)
         return float(samples.sum()), done, held_s
+
+    def _count_pairs(self, run: Places, kind: Places, held_s: Floats) -> None:
+        """Count the time that tasks ran beside a partner: of a pair, as long as the one that ran longer."""
+        progress, paired = self.progress, np.flatnonzero(self._chooser.partner[run] >= 0)
+        progress.paired_s[run[paired], kind[paired]] += held_s[paired]
+        longest: dict[tuple[int, int], tuple[int, float]] = {}
+        for each in paired.tolist():
+            one, other = sorted((int(run[each]), int(self._chooser.partner[run[each]])))
+            before_s = longest.get((one, other), (0, 0.0))[1]
+            longest[one, other] = int(kind[each]), max(before_s, float(held_s[each]))
+        for pair, (where, ran_s) in longest.items():
+            progress.pair_s.setdefault(pair, np.zeros(self.held_node_s.size))[where] += ran_s
 
     def _finish(self, done: Places, end_s: Floats) -> None:
         if not done.size:

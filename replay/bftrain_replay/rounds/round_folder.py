@@ -7,7 +7,8 @@ The same inputs give the same bytes, but for what a real clock measured (:data:`
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -17,11 +18,7 @@ from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain.values import wire
 from bftrain_datasets.scheduling import table_files
 from bftrain_replay.provenance import tasks_sha256
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.rounds.round_result import RoundResult
+from bftrain_replay.rounds.round_result import RoundResult
 
 FORMAT: Final = "bftrain rounds 1"
 CSV: Final = table_files.CSV
@@ -54,14 +51,15 @@ def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, 
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
     origin = origin or RoundSource()
     figures = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
-    tables = {
-        "tasks": result.tasks_table,
-        "rounds": result.rounds_table,
-        "over_time": result.over_time_table,
-        "users": result.users_table,
-    }
+    tables = {name: getattr(result, f"{name}_table") for name in _TABLES}
     table_files.write(tables, folder, form, FORMAT)
-    write_text(folder / "config.toml", _again(origin, form) + config.dump(result.settings))
+    words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
+    words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
+    if form != CSV:
+        words += ["--tables", form]
+    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
+    again = f"# {command}\n" if origin.tasks and command.isprintable() else ""  # if it can be written on one line
+    write_text(folder / "config.toml", again + config.dump(result.settings))
     write_text(folder / "summary.json", figures)
 
 
@@ -83,13 +81,3 @@ def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str,
         "versions": summaries.versions(),
     }
     return summaries.with_sum(figures, MEASURED)
-
-
-def _again(origin: RoundSource, form: str) -> str:
-    """Give the command that runs it again, as a comment, if it can be written on one line."""
-    words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
-    words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
-    if form != CSV:
-        words += ["--tables", form]
-    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
-    return f"# {command}\n" if origin.tasks and command.isprintable() else ""

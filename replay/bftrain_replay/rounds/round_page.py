@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,25 +14,19 @@ from bftrain import text_formats
 from bftrain.files import write_text
 from bftrain.result_folder import REPORT_FILE
 from bftrain.values import wire
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.drawing.series import StepSeries
+from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.drawing.time_axis import TimeAxis
-from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.reporting import configuration
 from bftrain_replay.reporting.completion import completion
-from bftrain_replay.reporting.nodes_over_time import nodes, strip
+from bftrain_replay.reporting.over_time import nodes, strip
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
 from bftrain_replay.rounds.round_folder import FORMAT
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.tables.table_schema import OVER_TIME, TASKS, ColumnType, TableColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.tables import OVER_TIME, TASKS, ColumnType, TableColumn
 
 SHOWN: Final = 2000  # tasks in the table
 
@@ -110,13 +106,22 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
     """Lay the page out."""
     figures, settings = material.summary, material.summary["settings"]
     over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
-    subject = f"{_nodes_said(figures)}; {text_formats.counted(figures['tasks'], 'task')}; policy {figures['policy']}, "
-    subject += "rounds of "
+    kinds = [f"{each['nodes']:,} {kind}" for kind, each in figures["kinds"].items() if kind]
+    by_kind = f" ({', '.join(kinds)})" if kinds else ""
+    most = text_formats.counted(sum(each["nodes"] for each in figures["kinds"].values()), "node")
+    subtitle = (
+        f"{most}{by_kind}; {text_formats.counted(figures['tasks'], 'task')}; "
+        f"policy {figures['policy']}, rounds of {text_formats.duration(settings['round_s'])}."
+    )
+    count = len(material.tasks)
+    left_out = f"The first {SHOWN:,} of {count:,}; all are in the table of tasks. " if count > SHOWN else ""
+    rows = map(_row, material.tasks[:SHOWN])
+    table = HtmlTable(label="Tasks", headings=_HEADINGS, rows=rows, sortable=True, css="many")
     return HtmlPage(
         title=title or "Time shared in rounds",
-        subtitle=f"{subject}{text_formats.duration(settings['round_s'])}.",
+        subtitle=subtitle,
         lead=_lead(figures),
-        warnings=_notices(figures),
+        warnings=list(_notices(figures)),
         cards=list(_cards(figures)),
         sections=(
             *(part for part in (completion(material),) if part is not None),
@@ -125,7 +130,7 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
                 parts=[figure for figure in over_time if figure is not None],
             ),
-            _tasks(material.tasks),
+            PageSection(heading="Tasks", intro=f"{left_out}A heading sorts by its column.", parts=(table,)),
             PageSection(heading="Configuration", parts=tuple(_configuration(figures))),
         ),
     )
@@ -136,76 +141,47 @@ def plain(task: dict[str, Any]) -> dict[str, Any]:
     return {**task, "measured": str(task["measured"]).lower()}
 
 
-def _nodes_said(figures: Mapping[str, Any]) -> str:
-    kinds = [f"{each['nodes']:,} {kind}" for kind, each in figures["kinds"].items() if kind]
-    most = sum(each["nodes"] for each in figures["kinds"].values())
-    return text_formats.counted(most, "node") + (f" ({', '.join(kinds)})" if kinds else "")
-
-
 def _lead(figures: Mapping[str, Any]) -> HtmlText:
+    duration = text_formats.duration
     said = (
-        f"{_ENDS[figures['ended']]}, after <strong>{text_formats.duration(figures['simulated_s'])}</strong> and "
+        f"{_ENDS[figures['ended']]}, after <strong>{duration(figures['simulated_s'])}</strong> and "
         f"{text_formats.counted(figures['rounds'], 'round')}. Tasks held "
         f"<strong>{text_formats.percent(figures['coverage'])}</strong> of "
-        f"{text_formats.count(figures['idle_node_h'])} "
-        "node-hours."
+        f"{text_formats.count(figures['idle_node_h'])} node-hours."
     )
     if figures["completion_s"] is not None:
-        said += (
-            f" A task took <strong>{text_formats.duration(figures['completion_s']['mean'])}</strong> on average "
-            "from its submission to its end."
-        )
+        mean = duration(figures["completion_s"]["mean"])
+        said += f" A task took <strong>{mean}</strong> on average from its submission to its end."
     return HtmlText(said)
 
 
-def _notices(figures: Mapping[str, Any]) -> list[str]:
-    found = []
+def _notices(figures: Mapping[str, Any]) -> Iterator[str]:
     if not figures["complete"]:
-        found.append(
-            f"{_ENDS[figures['ended']]}: the figures are of a part, and do not tell how the others would fare."
-        )
+        yield f"{_ENDS[figures['ended']]}: the figures are of a part, and do not tell how the others would fare."
     if figures["measured"] < figures["tasks"]:
-        found.append(
+        yield (
             f"Means and pictures of tasks are of {text_formats.count(figures['measured'])} of "
             f"{text_formats.count(figures['tasks'])} "
             f"tasks: {figures['settings']['measure']}, counted from 0 as they come."
         )
-    return found
 
 
 def _cards(figures: Mapping[str, Any]) -> Iterator[FigureCard]:
-    def mean(name: str, said: Any) -> str:  # noqa: ANN401 - a function that puts a number in words
-        return text_formats.UNKNOWN if figures[name] is None else said(figures[name]["mean"])
-
-    yield FigureCard(
-        name="Completion time", figure=mean("completion_s", text_formats.duration), note="mean, from submission"
-    )
-    yield FigureCard(
-        name="Responsiveness",
-        figure=mean("responsiveness_s", text_formats.duration),
-        note="mean, to the end of its first round",
-    )
-    yield FigureCard(
-        name="Rho",
-        figure=mean("rho", text_formats.ratio),
-        note="mean, over what it takes on an n-th part of everything",
-    )
-    yield FigureCard(
-        name="Node-time used",
-        figure=text_formats.percent(figures["coverage"]),
-        note=f"{text_formats.count(figures['used_node_h'])} of {text_formats.count(figures['idle_node_h'])} node-hours",
-    )
-    yield FigureCard(
-        name="Tasks done",
-        figure=text_formats.count(figures["tasks_finished"]),
-        note=f"of {text_formats.count(figures['tasks'])}; {text_formats.count(figures['waiting'])} wait in the end",
-    )
-    yield FigureCard(
-        name="Preemptions",
-        figure=text_formats.count(figures["preemptions"]),
-        note=f"{text_formats.count(figures['taken'])} of them by nodes that left; "
-        f"{text_formats.counted(figures['moves'], 'move')} between kinds",
-    )
+    count, duration = text_formats.count, text_formats.duration
+    for title, name, said, note in (
+        ("Completion time", "completion_s", duration, "mean, from submission"),
+        ("Responsiveness", "responsiveness_s", duration, "mean, to the end of its first round"),
+        ("Rho", "rho", text_formats.ratio, "mean, over what it takes on an n-th part of everything"),
+    ):
+        known = figures[name]
+        yield FigureCard(name=title, figure=text_formats.UNKNOWN if known is None else said(known["mean"]), note=note)
+    held = f"{count(figures['used_node_h'])} of {count(figures['idle_node_h'])} node-hours"
+    yield FigureCard(name="Node-time used", figure=text_formats.percent(figures["coverage"]), note=held)
+    left = f"of {count(figures['tasks'])}; {count(figures['waiting'])} wait in the end"
+    yield FigureCard(name="Tasks done", figure=count(figures["tasks_finished"]), note=left)
+    moves = text_formats.counted(figures["moves"], "move")
+    taken = f"{count(figures['taken'])} of them by nodes that left; {moves} between kinds"
+    yield FigureCard(name="Preemptions", figure=count(figures["preemptions"]), note=taken)
 
 
 def _users(material: RoundsMaterial) -> ChartFigure | None:
@@ -233,12 +209,6 @@ def _users(material: RoundsMaterial) -> ChartFigure | None:
         for user, column in columns.items()
     ]
     return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], material.moments)
-
-
-def _tasks(tasks: Sequence[Mapping[str, Any]]) -> PageSection:
-    left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
-    table = HtmlTable(label="Tasks", headings=_HEADINGS, rows=map(_row, tasks[:SHOWN]), sortable=True, css="many")
-    return PageSection(heading="Tasks", intro=f"{left_out}A heading sorts by its column.", parts=(table,))
 
 
 def _row(task: Mapping[str, Any]) -> tuple[HtmlCell, ...]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-    from bftrain_replay.rounds.contenders import CompetingTasks
+from bftrain import parts, registry
+from bftrain.assembly import shares_of
+from bftrain.errors import UnknownName
+from bftrain.ports import SharingPolicy
+from bftrain.values.sharing import Shares, SharingProblem, SharingTask
+from bftrain_replay.rounds.gavel_shares import shares_like_gavel
+from bftrain_replay.rounds.pair_table import PairTable, model_of
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
+from bftrain_replay.rounds.round_settings import GAVEL, RoundSettings
 
 
 @runtime_checkable
@@ -16,15 +28,283 @@ class RoundPolicy(Protocol):
     """Chooses the tasks that run in a round. A factory makes one for every run.
 
     One whose priorities change only when tasks or nodes come or go says so by an attribute ``steady = True``: rounds
-    between are then gone through in one step. One that lets no task run until some time says until when by an
+    between are then gone through in one step. Where all tasks run on one kind that is done too, unless a policy has a
+    memory and says ``every_round = True``. One that lets no task run until some time says until when by an
     attribute ``due_s``, which is infinite while it does not wait: that is no standstill.
     """
 
     @property
     def name(self) -> str:
         """The name it is asked for by."""
-        ...
 
     def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
         """Give a number a task, or a number by task and kind of nodes; the largest goes first, minus infinity never."""
-        ...
+
+
+@runtime_checkable
+class SizingPolicy(RoundPolicy, Protocol):
+    """Chooses also how many nodes each task runs on, before it is asked for priorities. A new size is a new start."""
+
+    def sizes(self, contenders: CompetingTasks) -> NDArray[np.float64]:
+        """Give how many nodes each task is to have, from its ``min_nodes`` to its ``max_nodes``."""
+
+
+class PairWish(NamedTuple):
+    """Two contenders, by number, would share the nodes of one gang of a kind, at these speeds."""
+
+    priority: float
+    one: int
+    other: int
+    kind: int
+    speeds: tuple[float, float]
+
+
+@runtime_checkable
+class PairingPolicy(RoundPolicy, Protocol):
+    """Lets tasks share nodes: wishes of pairs are granted among those of tasks by kind."""
+
+    def pairs(self, contenders: CompetingTasks) -> Sequence[PairWish]:
+        """Give wishes of pairs, after ``priorities`` was asked for."""
+
+
+@dataclass(frozen=True)
+class OrderedPolicy:
+    """A policy by its name. ``steady`` says that only tasks or nodes that come and go can change its order."""
+
+    name: str
+    keys: Callable[[CompetingTasks], Floats]
+    steady: bool = False
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Give a number a task; the smallest key is served first, and of equals who came first."""
+        return -self.keys(contenders)
+
+
+def _received(contenders: CompetingTasks) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_weight = contenders.received_node_s / contenders.weight
+    return np.where(contenders.weight > 0.0, by_weight, np.finfo(np.float64).max)  # who has no weight comes last
+
+
+def fifo() -> OrderedPolicy:
+    """First come, first served."""
+    return OrderedPolicy("fifo", lambda contenders: contenders.submit_s, steady=True)
+
+
+def las() -> OrderedPolicy:
+    """Least attained service first: who has received the fewest node-seconds, by weight."""
+    return OrderedPolicy("las", _received)
+
+
+def srtf() -> OrderedPolicy:
+    """Shortest remaining time first, on the kind that is fastest for each."""
+    return OrderedPolicy("srtf", lambda contenders: contenders.left_s)
+
+
+class ByShares:
+    """Carries out a sharing policy. ``needs_work`` says that the policy divides by the work left.
+
+    Between two computations of the shares lies at least an interval; a task that comes there has no share, and under
+    Gavel's conventions waits for the next computation, which is due at ``due_s`` (infinity: not before tasks or nodes
+    come or go).
+    """
+
+    steady = False
+
+    def __init__(self, policy: SharingPolicy, settings: RoundSettings) -> None:
+        self.name = policy.name
+        self.needs_work = bool(getattr(policy, "needs_work", False))
+        self.due_s = math.inf
+        self.computed = 0  # how often
+        self.wall_s = 0.0
+        self._policy = policy
+        self._settings = settings
+        self._version = -1
+        self._reset_s = -math.inf
+        self._shares: Floats = np.zeros((0, 0))
+        self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
+        self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
+        self._table = PairTable(settings.pairs)
+        self._pairs: dict[tuple[int, int], tuple[Floats, list[tuple[float, float]]]] = {}  # shares and speeds by kind
+        self._pair_s: dict[tuple[int, int], Floats] = {}  # what they had when tasks came or went last
+        self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the kind on which each has all of its time
+        self._alone_s: Floats = np.zeros(0)
+        self._alone_speed: Floats = np.zeros(0)  # since the last reset
+        self._left: Floats = np.zeros(0)  # at the last reset
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return a number by task and kind: share over time received.
+
+        Half a round counts as received from the beginning, so that shares themselves are what counts at first. Pairs
+        without a share come behind all others, for nodes that would be idle: those of tasks with a weight first, and
+        of these the task that has received least.
+        """
+        if contenders.version != self._version:
+            self.due_s = self._reset_s + self._settings.least_interval_s
+            if contenders.time_s >= self.due_s:
+                self._reset(contenders)
+        share = self._shares[contenders.place]
+        alone_s = contenders.service_s - contenders.progress.paired_s[contenders.place]
+        received = alone_s - self._service_s[contenders.place] + contenders.round_s / 2.0
+        # No task has received more since the reset than all the time until now, on each kind half a round too early
+        most_s = contenders.time_s + contenders.round_s * received.shape[1]
+        behind = received.sum(axis=1, keepdims=True) + np.where(contenders.weight > 0.0, 0.0, most_s)[:, None]
+        waits = (self._settings.like == GAVEL) & ~np.isin(contenders.place, self._there)
+        return np.where(share > 0.0, share / received, np.where(waits[:, None], -np.inf, -behind))
+
+    def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
+        """Return a wish for each pair that has a share and is there; share over time received counts here too."""
+        number = {place: each for each, place in enumerate(contenders.place.tolist())}
+        found: list[PairWish] = []
+        for (one, other), (shares, speeds) in self._pairs.items():
+            if one in number and other in number:
+                none = np.zeros(shares.size)
+                received = contenders.progress.pair_s.get((one, other), none) - self._pair_s.get((one, other), none)
+                priority = shares / (received + contenders.round_s / 2.0)
+                found.extend(
+                    PairWish(float(priority[kind]), number[one], number[other], kind, speeds[kind])
+                    for kind in np.flatnonzero(shares > 0.0).tolist()
+                )
+        return found
+
+    def _take_pairs(self, found: Shares, place_of: Mapping[str, int], contenders: CompetingTasks) -> None:
+        """Keep the shares of pairs, with the smaller place first, and their speeds."""
+        kinds, gangs = _names(contenders), contenders.gangs
+        self._pairs = {}
+        for pair in () if found.pairs is msgspec.UNSET else found.pairs:
+            names = sorted(pair.tasks, key=place_of.__getitem__)
+            places = place_of[names[0]], place_of[names[1]]
+            shares = np.array([pair.shares.get(kind, 0.0) for kind in kinds])
+            models, nodes = [model_of(name) for name in names], int(gangs.nodes[places[0]])
+            speeds = [self._table.speeds(models[0], models[1], nodes, kind) for kind in kinds]
+            self._pairs[places] = shares, speeds
+
+    def _reset(self, contenders: CompetingTasks) -> None:
+        self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
+        if not self._left.size:
+            self._left = contenders.gangs.work.copy()
+            self._alone_s, self._alone_speed = np.zeros_like(self._left), np.zeros_like(self._left)
+            self._shares = np.zeros_like(contenders.progress.service_s)
+        self._count_alone(contenders)
+        if not np.array_equal(contenders.place, self._there):
+            # Where only nodes came or went, what was received still counts: on a log that may be so in every round
+            self._service_s = contenders.progress.service_s - contenders.progress.paired_s
+            self._pair_s = {pair: received.copy() for pair, received in contenders.progress.pair_s.items()}
+            self._there = contenders.place
+        self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, contenders.progress.kind, -1)
+        self._shares = np.zeros_like(contenders.progress.service_s)
+        fits = contenders.nodes[:, None] <= contenders.free
+        able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
+        problem = self._problem(contenders, able)
+        if problem is None:
+            return
+        begun_s = perf_counter()
+        found = shares_of(self._policy, problem)
+        self.wall_s += perf_counter() - begun_s
+        self.computed += 1
+        kinds = _names(contenders)
+        shares = np.array([[found.shares[task.name].get(kind, 0.0) for kind in kinds] for task in problem.tasks])
+        if self._settings.like == GAVEL:
+            columns = contenders.speeds[able], contenders.nodes[able].astype(np.float64)
+            needed = self._needed(problem, found.value, self._alone_speed[contenders.place[able]])
+            shares = shares_like_gavel(self.name, shares, *columns, contenders.free.astype(np.float64), needed)
+        self._shares[contenders.place[able]] = shares
+        places = contenders.place[able].tolist()
+        self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
+
+    def _needed(self, problem: SharingProblem, value: float, alone_speed: Floats) -> Floats:
+        """Return the speed that each task needs for the ``value`` of the policy, if that is a time or an unfairness."""
+        work = np.array([task.work_left_samples or 0.0 for task in problem.tasks])
+        if self.name == "finish-time":
+            age_s, alone_s = (np.array([getattr(task, key) for task in problem.tasks]) for key in ("age_s", "alone_s"))
+            needed: Floats = work / (value * (alone_s + work / alone_speed) - age_s)
+            return needed
+        return work / (value or 1.0)
+
+    def _count_alone(self, contenders: CompetingTasks) -> None:
+        """Count how long what was done since the last reset would have taken on an own n-th part of everything."""
+        left, own = contenders.progress.left, contenders.place
+        with np.errstate(divide="ignore", invalid="ignore"):
+            took_s = (self._left - left) / self._alone_speed
+        self._alone_s += np.where((self._alone_speed > 0.0) & np.isfinite(took_s), took_s, 0.0)
+        self._left = left.copy()
+        self._alone_speed = np.zeros_like(left)
+        speeds, count = contenders.speeds, max(1, len(contenders))
+        part = np.where(speeds > 0.0, contenders.free / contenders.nodes[:, None] / count, 0.0)
+        part /= np.maximum(1.0, part.sum(axis=1, keepdims=True))
+        self._alone_speed[own] = (speeds * part).sum(axis=1)
+
+    def _problem(self, contenders: CompetingTasks, able: Any) -> SharingProblem | None:  # noqa: ANN401 - places
+        if not able.size:
+            return None
+        kinds, place, weight = _names(contenders), contenders.place[able], contenders.weight[able]
+        if not weight.any():  # no other can use anything: all are equals
+            weight = np.ones_like(weight)
+        age_s = (contenders.time_s - contenders.submit_s[able]).tolist()
+        left, alone_s = contenders.left_samples[able].tolist(), self._alone_s[place].tolist()
+        tasks = []
+        for number, row in enumerate(contenders.speeds[able].tolist()):
+            spec = contenders.gangs.specs[place[number]]
+            tasks.append(
+                SharingTask(
+                    name=spec.name,
+                    speeds=dict(zip(kinds, row, strict=True)),
+                    nodes=int(contenders.gangs.nodes[place[number]]),
+                    weight=float(weight[number]),
+                    entity=spec.user,
+                    work_left_samples=left[number] if math.isfinite(left[number]) else None,
+                    age_s=max(0.0, age_s[number]),
+                    alone_s=alone_s[number],
+                    deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - contenders.time_s,
+                    model=model_of(spec.name),
+                    kind=kinds[kept] if (kept := int(self._kept[place[number]])) >= 0 else "",
+                )
+            )
+        nodes = dict(zip(kinds, contenders.free.tolist(), strict=True))
+        prices = {
+            name: self._settings.prices.get(kind, 1.0) for name, kind in zip(kinds, contenders.kinds, strict=True)
+        }
+        return SharingProblem(
+            nodes=nodes,
+            policy=self.name,
+            tasks=tuple(tasks),
+            entities=self._settings.entities,
+            prices=prices,
+            pairs=self._table.among({(task.model, task.nodes) for task in tasks}),
+        )
+
+
+def _names(contenders: CompetingTasks) -> tuple[str, ...]:
+    """Name the kinds; nodes that are all alike have no kind of their own."""
+    return tuple(kind or "node" for kind in contenders.kinds)
+
+
+def find_policy(settings: RoundSettings) -> RoundPolicy:
+    """Make the policy that the settings name.
+
+    That is a registered one of rounds or of sharing, or ``path/to/file.py:name``: a policy, or what makes one. What is
+    to be set in it may follow, as with an admission: ``tiresias=7200``.
+    """
+    name = parts.name_of(settings.policy)
+    where = f"policy '{name}'"
+    file, attribute = parts.split_name(name)
+    found = _registered(name) if file is None else parts.load_from_file(file, attribute, where)
+    fix = "define a class with name and priorities(contenders), which docs/rounds.md describes"
+    found = parts.with_settings(found, settings.policy, where)
+    found = parts.policy_of(found, RoundPolicy | SharingPolicy, where, fix)
+    if isinstance(found, SharingPolicy):
+        return ByShares(found, settings)
+    assert isinstance(found, RoundPolicy)  # noqa: S101 - policy_of has looked
+    return found
+
+
+def _registered(name: str) -> object:
+    """Load a part of either port. Installed packages are looked through only for what is not built in."""
+    ports: tuple[registry.Port, ...] = ("rounds", "sharing")
+    for port in ports:
+        if name in registry.BUILT_IN[port]:
+            return registry.load(port, name)
+    known = {name: part for port in reversed(ports) for name, part in registry.parts(port).items() if not part.problem}
+    if name not in known:
+        raise UnknownName.among("policy of rounds", name, known)
+    return known[name].load()

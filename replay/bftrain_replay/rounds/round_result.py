@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain.parts.metrics import MeasuredFigures, measured_if_possible, metrics_of
+from bftrain.errors import BrokenPlugin
+from bftrain.parts import MeasuredFigures, measured_if_possible, metrics_of
 from bftrain.short_repr import ShortRepr
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.scheduling.schedule_tables import rows
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s
-from bftrain_replay.metrics.percentiles import TaskPercentiles
-from bftrain_replay.metrics.task_columns import TaskColumns
-from bftrain_replay.metrics.task_figures import TaskFigures, task_figures
-from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL
-from bftrain_replay.tables.replayed_task import TaskRecord, TaskState
+from bftrain_replay.metrics.task_figures import TaskColumns, TaskFigures, TaskPercentiles, task_figures
+from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL, RoundEngine
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.tables import TaskRecord, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
     from pandas import DataFrame
 
-    from bftrain.errors import BrokenPlugin
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_engine import RoundEngine
-    from bftrain_replay.rounds.round_settings import RoundSettings
 
-    Table = dict[str, list[Any]]
+Table = dict[str, list[Any]]
 
 HOUR_S = 3600.0
 MOST_REMARKS = 5
@@ -165,16 +161,15 @@ class RoundResult(ShortRepr):
     def tasks(self) -> tuple[TaskRecord, ...]:
         """The table of tasks as records."""
         known = {*TaskRecord.__struct_fields__} - {"state"}
+        records = []
+        for row, state in zip(self._task_rows(), self.states, strict=True):
+            own = {name: cell for name, cell in row.items() if name in known}
+            records.append(TaskRecord(**own, state=state, node_s=row["node_h"] * HOUR_S))
+        return tuple(records)
+
+    def _task_rows(self) -> Iterator[dict[str, Any]]:
         table = self.tasks_table
-        data = (dict(zip(table, row, strict=True)) for row in rows(table))
-        return tuple(
-            TaskRecord(
-                **{name: cell for name, cell in each.items() if name in known},
-                state=state,
-                node_s=each["node_h"] * HOUR_S,
-            )
-            for each, state in zip(data, self.states, strict=True)
-        )
+        return (dict(zip(table, row, strict=True)) for row in rows(table))
 
     def tasks_frame(self) -> DataFrame:
         """Give the table of tasks as a DataFrame."""
@@ -196,16 +191,11 @@ class RoundResult(ShortRepr):
     def states(self) -> list[TaskState]:
         """What became of each task."""
         engine = self.engine
-        come = np.searchsorted(engine.gangs.submit_s, engine.now_s, side="right")
-        states = []
-        for place, (end_s, kind) in enumerate(zip(engine.end_s.tolist(), engine.progress.kind.tolist(), strict=True)):
-            if end_s == end_s:  # noqa: PLR0124 - no NaN
-                states.append(TaskState.FINISHED)
-            elif place >= come:
-                states.append(TaskState.NOT_ARRIVED)
-            else:
-                states.append(TaskState.RUNNING if kind >= 0 else TaskState.WAITING)
-        return states
+        here = np.where(engine.progress.kind >= 0, TaskState.RUNNING, TaskState.WAITING)
+        came = np.arange(here.size) < np.searchsorted(engine.gangs.submit_s, engine.now_s, side="right")
+        unfinished = np.where(came, here, TaskState.NOT_ARRIVED)
+        states = np.where(np.isnan(engine.end_s), unfinished, TaskState.FINISHED)
+        return list(map(TaskState, states.tolist()))
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -217,8 +207,7 @@ class RoundResult(ShortRepr):
     @cached_property
     def columns(self) -> TaskColumns:
         """The table of tasks as arrays."""
-        table = self.tasks_table
-        return TaskColumns.of_rows(dict(zip(table, row, strict=True)) for row in rows(table))
+        return TaskColumns.of_rows(self._task_rows())
 
     @cached_property
     def task_figures(self) -> TaskFigures:
@@ -247,9 +236,7 @@ class RoundResult(ShortRepr):
             rounds=int(engine.steps.column("rounds").sum()),
             tasks=len(states),
             tasks_finished=states.count(TaskState.FINISHED),
-            running=states.count(TaskState.RUNNING),
-            waiting=states.count(TaskState.WAITING),
-            not_arrived=states.count(TaskState.NOT_ARRIVED),
+            **{str(each): states.count(each) for each in (TaskState.RUNNING, TaskState.WAITING, TaskState.NOT_ARRIVED)},
             measured=int(self.measured.sum()),
             measured_finished=int((~np.isnan(engine.end_s[self.measured])).sum()),
             responsiveness_s=TaskPercentiles.of((engine.seen_s - self.columns.came_s)[self.measured]),
@@ -261,10 +248,7 @@ class RoundResult(ShortRepr):
             cost=sum(each.used_node_h * self.settings.prices.get(kind, 1.0) for kind, each in kinds.items()),
             harvested=float(engine.steps.column("samples").sum()),
             lost_start_up_samples=float(engine.start_up_samples.sum()),
-            starts=int(engine.starts.sum()),
-            moves=int(engine.moves.sum()),
-            preemptions=int(engine.preemptions.sum()),
-            taken=int(engine.taken.sum()),
+            **{name: int(getattr(engine, name).sum()) for name in ("starts", "moves", "preemptions", "taken")},
             shares_computed=self.shares_computed,
             metrics=self.metrics,
         )
@@ -286,7 +270,7 @@ class RoundResult(ShortRepr):
         waited_s = np.where(come, np.maximum(0.0, until_s - np.maximum(gangs.submit_s, 0.0) - ran_s), 0.0)
         at_first = come & ~(engine.start_s <= gangs.submit_s)
         alone = iter(alone_s([spec for spec, here in zip(gangs.specs, come.tolist(), strict=True) if here], self.pools))
-        shortest_s = gangs.work / gangs.speeds.max(axis=1, initial=0.0)  # no gang is without a kind
+        shortest_s = gangs.work / gangs.best
         known = np.isfinite(gangs.work)
         return {
             "name": [spec.name for spec in gangs.specs],
@@ -298,7 +282,7 @@ class RoundResult(ShortRepr):
             "preemptions": engine.preemptions.tolist(),
             "waits": (at_first + engine.preemptions).tolist(),
             "waited_s": waited_s.tolist(),
-            "node_h": (ran_s * gangs.nodes / HOUR_S).tolist(),
+            "node_h": (engine.progress.node_s / HOUR_S).tolist(),
             "work_samples": _cells(np.where(known, gangs.work, np.nan)),
             "done_samples": engine.done_samples.tolist(),
             "lost_start_up_samples": engine.start_up_samples.tolist(),

@@ -9,16 +9,22 @@ import msgspec
 
 from bftrain.errors import suggestion
 from bftrain.values import checks
-from bftrain.values.mapped import Mapped
 from bftrain.values.sharing import Entity
+from bftrain.values.wire import Mapped
 
 MOMENT: Final = "moment"
 BOUNDARY: Final = "boundary"
 FINISHES: Final = (MOMENT, BOUNDARY)
 
 BY_PRIORITY: Final = "priority"
+LISTED: Final = "listed"
 DRAWN: Final = "drawn"
-KIND_ORDERS: Final = (BY_PRIORITY, DRAWN)
+KIND_ORDERS: Final = (BY_PRIORITY, LISTED, DRAWN)
+
+GAVEL: Final = "gavel"
+LIKES: Final = (GAVEL,)
+_BLIND: Final = frozenset({"isolated", "max-min-blind"})  # policies that look at no speeds
+_GAVEL_INTERVAL_S: Final = 1920.0
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -28,6 +34,8 @@ LARGEST: Final = "max"
 GANGS: Final = (SMALLEST, LARGEST)
 
 A_DAY_S: Final = 86_400.0
+_SHORTEST_ROUND_S: Final = 1e-9  # numbers of rounds, and sums of times, stay finite
+LONGEST_S: Final = 1e12  # that a round, or a start, may take
 
 
 class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,9 +49,11 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     admission: str = ""  # who competes, as in a replay: a name and what is set in it, or FILE.py:NAME; "" for all
     round_s: float = 300.0
     finish: str = MOMENT  # when a task that has done its work leaves: at that moment, or where the round ends
-    kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind in a new random order
+    like: str = ""  # shares: "gavel" for the conventions of Gavel's simulator, where no other is set
+    kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind, as listed or drawn
     overtaking: str = YES  # whether those behind one that does not fit may run
     shares_interval_s: float = 0.0  # shares: at least so long from one computation to the next
+    pairs: str = ""  # a table with the speeds of pairs of models, for packed policies
     gang: str = ""  # of an elastic task: its smallest or largest size; "" refuses such tasks
     start_cost_s: float | None = None  # instead of what the tasks say
     cost_factor: float = 1.0
@@ -58,27 +68,44 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check every field."""
         checks.text(self, "policy")
         _one_of(self, "finish", FINISHES)
         _one_of(self, "kind_order", KIND_ORDERS)
+        if self.like != "":
+            _one_of(self, "like", LIKES)
         _one_of(self, "overtaking", (YES, NO))
         if self.gang != "":
             _one_of(self, "gang", GANGS)
-        for name in ("admission", "measure", "window", "nodes", "metrics"):
+        for name in ("admission", "measure", "pairs", "window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
         for name in ("round_s", "max_backlog_s"):
             checks.number(self, name, above=0.0)
-        for name in ("shares_interval_s", "cost_factor"):
-            checks.number(self, name, at_least=0.0)
-        if self.start_cost_s is not None:
-            checks.number(self, "start_cost_s", at_least=0.0)
+        if not _SHORTEST_ROUND_S <= self.round_s <= LONGEST_S:
+            what = f"must be from {_SHORTEST_ROUND_S:g} to {LONGEST_S:g}, not {self.round_s:g}"
+            checks.reject(self, "round_s", what)
+        checks.number(self, "shares_interval_s", "cost_factor", at_least=0.0)
+        checks.optional_number(self, "start_cost_s", at_least=0.0)
+        for name in ("cost_factor", "start_cost_s"):
+            if (getattr(self, name) or 0.0) > LONGEST_S:
+                checks.reject(self, name, f"must be at most {LONGEST_S:g}, not {getattr(self, name):g}")
         checks.optional_number(self, "until_s", above=0.0)
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
         self.measured(0)
+
+    @property
+    def order_of_kinds(self) -> str:
+        """How wishes are ordered: Gavel draws the order of kinds for policies that look at no speeds."""
+        if self.like != GAVEL or self.kind_order != BY_PRIORITY:
+            return self.kind_order
+        return DRAWN if self.policy in _BLIND else LISTED
+
+    @property
+    def least_interval_s(self) -> float:
+        """The least time between two computations of shares."""
+        return self.shares_interval_s or (_GAVEL_INTERVAL_S if self.like == GAVEL else 0.0)
 
     def measured(self, count: int) -> tuple[int, int]:
         """Give the first and the last place, of ``count`` tasks as they come, over which means are taken."""
@@ -107,9 +134,11 @@ class RoundOptions(TypedDict, total=False):
     admission: str
     round_s: float
     finish: str
+    like: str
     kind_order: str
     overtaking: str
     shares_interval_s: float
+    pairs: str
     gang: str
     start_cost_s: float | None
     cost_factor: float

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain.parts.metrics import metrics_of
+from bftrain.parts import metrics_of
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.edits import chosen_nodes, chosen_window
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_slice import chosen_nodes, chosen_window
-from bftrain_replay.rounds import node_supply
-from bftrain_replay.rounds.find_policy import find_policy
-from bftrain_replay.rounds.gangs import gangs_of
-from bftrain_replay.rounds.round_engine import RoundEngine
+from bftrain_replay.rounds.round_engine import RoundEngine, Watch
+from bftrain_replay.rounds.round_inputs import NodeSupply, TaskGangs, cluster, gangs_of, idle_nodes
+from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
 from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import NO, RoundOptions, RoundSettings
-from bftrain_replay.rounds.share_priorities import ByShares
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.gangs import TaskGangs
-    from bftrain_replay.rounds.node_supply import NodeSupply
-    from bftrain_replay.rounds.round_engine import Watch
-    from bftrain_replay.rounds.round_policy import RoundPolicy
 
 
 def simulate(
@@ -44,8 +35,8 @@ def simulate(
     begun_s = perf_counter()
     there = _supply(source, settings)
     metrics_of(settings.metrics)  # reports bad names before any work
-    gangs = gangs_of(tasks, there.most, settings)
     policy = find_policy(settings)
+    gangs = gangs_of(tasks, there.most, settings, sizes=isinstance(policy, SizingPolicy))
     _check(gangs, there, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "leave it out, or choose a policy that puts tasks in a row"
@@ -84,11 +75,11 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
         part = source.select(nodes=chosen, window=chosen_window(source, settings.window or ".."))
-        return node_supply.idle_nodes(part)
+        return idle_nodes(part)
     for name in ("window", "nodes"):
         if getattr(settings, name):
             raise BadInput("means nothing on a cluster", where=name, fix="leave it out, or give a log")
-    return node_supply.cluster(source)
+    return cluster(source)
 
 
 def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:

@@ -1,4 +1,4 @@
-"""The engine: drives the decision core through a log on a virtual clock, and books what comes of it.
+"""The engine: drives the decision core through a log on a virtual clock, and accounts for every node-second.
 
 The same Harvester decides as in live mode; only the clock and the tasks are simulated. A moment costs time in
 proportion to the nodes that change and the tasks that compete, not to the machine or to the queue.
@@ -7,41 +7,33 @@ proportion to the nodes that change and the tasks that compete, not to the machi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, Fault
 from bftrain.values import checks
 from bftrain.values.actions import Action, Release, Start
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import pool_sizes_by_kind
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.decision_log import DecisionColumns
-from bftrain_replay.accounting.harvest_curve import HarvestOverTime
-from bftrain_replay.accounting.node_time_ledger import PLAIN, Ledger, UnusedReason
-from bftrain_replay.accounting.unused_reason import why_unused
-from bftrain_replay.simulation.decision_delay import DecisionDelay
+from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
-from bftrain_replay.simulation.node_kinds import NodesByKind
-from bftrain_replay.simulation.rules import RealisticRules, ReplayRules
-from bftrain_replay.simulation.task_progress import carry_out
+from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
+from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
+from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.values.curve import SpeedCurve
-    from bftrain.values.decision import Decision
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.accounting.allocations import AllocationRecorder
-    from bftrain_replay.simulation.task_progress import TaskProgress
-
-    KeepGoing = Callable[[float, int], bool]
+KeepGoing = Callable[[float, int], bool]
 
 
 class DecisionMaker(Protocol):
@@ -52,11 +44,9 @@ class DecisionMaker(Protocol):
 
     def absorb(self, *events: Event) -> Sequence[Action]:
         """Take in events of one moment; gives what must be done at once."""
-        ...
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +58,22 @@ class EngineRun:
     ledger: Ledger
     decisions: DecisionColumns
     harvest: HarvestOverTime
+    losses: LossTimes
     wall_s: float
     allocations: AllocationRecorder | None = None
     pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes in each stretch of the ledger, where kinds differ
     ended: EndReason | None = None  # why, where nodes never leave: otherwise the log ended
 
 
-class QueueWatcher(Protocol):
-    """Watches the queue of a cluster whose nodes never leave."""
+class QueueWatcher:
+    """Watches the queue of a cluster whose nodes never leave; this one lets it grow until a given end."""
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
-        """A task arrived."""
-        ...
+        """Take in that a task arrived."""
 
-    def overloaded(self, now_s: float, waiting: int) -> bool:
+    def overloaded(self, now_s: float, waiting: int) -> bool:  # noqa: ARG002 - looks at nothing
         """Say whether the queue grows without bound, ``waiting`` tasks being without nodes."""
-        ...
+        return False
 
 
 def run(
@@ -108,18 +98,12 @@ def run(
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
-    rules = semantics or RealisticRules()
-    engine = _Engine(log, tasks, decider, rules, pace or DecisionDelay(), keep_going or _always, allocations)
-    return engine.run() if fixed is None else engine.run_fixed(fixed)
-
-
-def _always(_simulated_s: float, _decisions: int) -> bool:
-    return True
+    rules = semantics or ReplayRules()
+    engine = _Engine(log, tasks, decider, rules, pace or DecisionDelay(), keep_going, allocations)
+    return engine.run(fixed)
 
 
 class _Engine:
-    """The state of one run."""
-
     def __init__(
         self,
         log: EventLog,
@@ -127,15 +111,11 @@ class _Engine:
         decider: DecisionMaker,
         semantics: ReplayRules,
         pace: DecisionDelay,
-        keep_going: KeepGoing,
+        keep_going: KeepGoing | None,
         allocations: AllocationRecorder | None,
     ) -> None:
-        self._log = log
-        self._specs = tasks
-        self._decider = decider
-        self._semantics = semantics
-        self._pace = pace
-        self._keep_going = keep_going
+        self._log, self._specs, self._decider = log, tasks, decider
+        self._semantics, self._pace, self._keep_going = semantics, pace, keep_going
         self._allocations = allocations
         self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
         self._timeline = semantics.timeline(log, tasks)
@@ -144,61 +124,80 @@ class _Engine:
         self._ledger = Ledger(PLAIN if self._kinds is None else UnusedReason)
         self._decisions = DecisionColumns()
         self._harvest = HarvestOverTime(log.span_s)
+        self._losses = LossTimes()
         self._arrived: dict[str, TaskProgress] = {}
         self._unfinished = 0
-        self._latest_s = -math.inf  # the latest moment that was dealt with
-        self._pool = 0
-        self._used = 0
-        self._running = 0
+        self._latest_s = -math.inf  # the latest moment that was handled
+        self._pool = self._used = self._running = 0
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
         self._changed: dict[str, TaskProgress] = {}
         self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
-    def run(self) -> EngineRun:
+    def run(self, gauge: QueueWatcher | None) -> EngineRun:
         begun = perf_counter()
+        if gauge is not None:
+            self._harvest = HarvestOverTime(None)
         self._ledger.open(0.0, 0, 0, {})
-        now_s, complete = self._moments()
-        if complete:
+        now_s, ended = self._moments(gauge)
+        if gauge is not None:
+            now_s = self._log.span_s if ended is EndReason.UNTIL else max(self._latest_s, 0.0)
+        elif ended is not EndReason.INTERRUPTED:
+            now_s = self._log.span_s
             self._fill_up()
-        self._close(now_s)
-        return self._ended(begun, complete=complete)
-
-    def run_fixed(self, gauge: QueueWatcher) -> EngineRun:
-        """Run in a log whose nodes never leave."""
-        begun = perf_counter()
-        self._harvest = HarvestOverTime(None)
-        self._ledger.open(0.0, 0, 0, {})
-        ended = self._fixed_moments(gauge)
-        now_s = self._log.span_s if ended is EndReason.UNTIL else max(self._latest_s, 0.0)
-        self._close(now_s)
-        return self._ended(begun, complete=ended is not EndReason.INTERRUPTED, ended=ended)
-
-    def _ended(self, begun: float, *, complete: bool, ended: EndReason | None = None) -> EngineRun:
+        self._harvest.look(now_s)
+        for task in list(self._timeline.finishes_at(now_s)):
+            self._finish(task, now_s)
+        for task in self._arrived.values():
+            if task.finish_s is None:
+                task.advance_to(now_s)
+        if self._allocations is not None:
+            self._allocations.close(now_s)
+        self._harvest.close(now_s)
+        self._ledger.close(now_s)
+        self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))
         return EngineRun(
-            complete=complete,
-            ended=ended,
+            complete=ended is not EndReason.INTERRUPTED,
+            ended=ended if gauge is not None else None,
             pools=self._pools(),
             tasks=tuple(self._arrived.get(spec.name, spec) for spec in self._specs),
             ledger=self._ledger,
             decisions=self._decisions,
             harvest=self._harvest,
+            losses=self._losses,
             wall_s=perf_counter() - begun,
             allocations=self._allocations,
         )
 
-    def _moments(self) -> tuple[float, bool]:
-        """Go from moment to moment while there is time and work left; gives when it stopped, and if at the end."""
-        end_s, timeline = self._log.span_s, self._timeline
+    def _moments(self, gauge: QueueWatcher | None) -> tuple[float, EndReason]:
+        """Go from moment to moment while there is time and work left; gives the one at which it stopped, and why."""
+        end_s, timeline, now_s = self._log.span_s, self._timeline, 0.0
+        announced = 0
         while self._unfinished or timeline.arrivals_left:
             now_s = min(timeline.next_s(), self._pace.due_s)
             if now_s >= end_s:
-                break
-            if not self._keep_going(now_s, len(self._decisions)):
-                return now_s, False
-            self._moment(now_s)
+                return now_s, EndReason.STANDSTILL if now_s == math.inf and end_s >= FOREVER_S else EndReason.UNTIL
+            if self._keep_going is not None and not self._keep_going(now_s, len(self._decisions)):
+                return now_s, EndReason.INTERRUPTED
+            if now_s > self._harvest.next_s:
+                self._harvest.look(now_s)
+            if now_s >= self._timeline.next_s():
+                self._take_in(now_s)
+                self._pace.call(now_s)
+            # Why nodes are free until the next decision; once all tasks are finished there will be none
+            waiting = self._unfinished or self._timeline.arrivals_left
+            undecided = UnusedReason.UNDECIDED if waiting else UnusedReason.NO_TASK
+            unused = self._decide(now_s) if self._pace.due_s <= now_s else {undecided: self._pool - self._used}
+            self._expect()
+            self._ledger.open(now_s, self._pool, self._used, unused)
             self._latest_s = now_s
-        return end_s, True
+            if gauge is not None and len(self._arrived) > announced:
+                for name in islice(self._arrived, announced, None):
+                    gauge.arrived(self._arrived[name].spec, now_s)
+                announced = len(self._arrived)
+                if gauge.overloaded(now_s, self._unfinished - self._running):
+                    return now_s, EndReason.OVERLOAD
+        return now_s, EndReason.ALL_DONE
 
     def _pools(self) -> dict[str, NDArray[np.int64]] | None:
         if self._kinds is None:
@@ -206,38 +205,6 @@ class _Engine:
         times = self._log.times - self._log.start_s
         places = np.searchsorted(times, self._ledger.times_s, side="right") - 1
         return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
-
-    def _fixed_moments(self, gauge: QueueWatcher) -> EndReason:
-        """Go from moment to moment; gives why it stopped."""
-        end_s, timeline = self._log.span_s, self._timeline
-        announced = 0
-        while self._unfinished or timeline.arrivals_left:
-            now_s = min(timeline.next_s(), self._pace.due_s)
-            if now_s == math.inf:
-                return EndReason.STANDSTILL if end_s >= FOREVER_S else EndReason.UNTIL
-            if now_s >= end_s:
-                return EndReason.UNTIL
-            if not self._keep_going(now_s, len(self._decisions)):
-                return EndReason.INTERRUPTED
-            self._moment(now_s)
-            self._latest_s = now_s
-            if len(self._arrived) > announced:
-                for name in islice(self._arrived, announced, None):
-                    gauge.arrived(self._arrived[name].spec, now_s)
-                announced = len(self._arrived)
-                if gauge.overloaded(now_s, self._unfinished - self._running):
-                    return EndReason.OVERLOAD
-        return EndReason.ALL_DONE
-
-    def _moment(self, now_s: float) -> None:
-        if now_s > self._harvest.next_s:
-            self._harvest.look(now_s)
-        if now_s >= self._timeline.next_s():
-            self._take_in(now_s)
-            self._pace.call(now_s)
-        unused = self._decide(now_s) if self._pace.due_s <= now_s else self._undecided()
-        self._expect()
-        self._ledger.open(now_s, self._pool, self._used, unused)
 
     def _decide(self, now_s: float) -> dict[UnusedReason, int]:
         """Divide the pool again; returns why the nodes that are left over do not work."""
@@ -257,7 +224,6 @@ class _Engine:
         return self._unused(decision.sizes)
 
     def _take_in(self, now_s: float) -> None:
-        """Take in all that happens at one moment, as the rules order it."""
         left, joined = self._timeline.nodes_at(now_s)
         self._pool += len(joined) - len(left)
         if self._kinds is not None:
@@ -275,7 +241,9 @@ class _Engine:
             if self._kinds is not None:
                 self._kinds.join(kind, len(nodes))
         for spec in self._timeline.arrivals_at(now_s):
-            self._arrived[spec.name] = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
+            task = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
+            task.losses = self._losses
+            self._arrived[spec.name] = task
             self._unfinished += 1
             events.append(TaskSubmitted(time_s=now_s, spec=spec))
         self._absorb(events, now_s)
@@ -286,13 +254,12 @@ class _Engine:
     def _work_left(self, now_s: float) -> Iterable[Event]:
         """Say how much work is left to the tasks that advanced since the last decision."""
         for name, task in self._advancing.items():
-            task.settle(now_s)
+            task.advance_to(now_s)
             if task.finish_s is None and task.work_left_samples < math.inf:
                 yield TaskMeasured(time_s=now_s, task=name, work_left_samples=task.work_left_samples)
         self._advancing = {name: task for name, task in self._advancing.items() if task.size}
 
     def _expect(self) -> None:
-        """Update when the tasks that changed will be done."""
         for task in self._changed.values():
             self._timeline.expect(task)
         self._changed.clear()
@@ -329,7 +296,9 @@ class _Engine:
                 continue
             before, was_running = task.size, task.size > 0
             if self._kinds is not None and isinstance(action, Start):
-                self._choose_kind(task, self._kinds.of(action.nodes))
+                kind = self._kinds.of(action.nodes)
+                self._kind[task.spec.name] = kind
+                task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
             carry_out(task, action, now_s)
             if self._kinds is not None:
                 self._kinds.changed(task, self._kind[action.task], before)
@@ -345,17 +314,7 @@ class _Engine:
             if self._tells_work_left:
                 self._advancing[action.task] = task
 
-    def _choose_kind(self, task: TaskProgress, kind: str) -> None:
-        self._kind[task.spec.name] = kind
-        task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
-
-    def _undecided(self) -> dict[UnusedReason, int]:
-        """Say why nodes are free until the next decision; once all tasks are finished there will be none."""
-        reason = UnusedReason.UNDECIDED if self._unfinished or self._timeline.arrivals_left else UnusedReason.NO_TASK
-        return {reason: self._pool - self._used}
-
     def _unused(self, sizes: Mapping[str, int]) -> dict[UnusedReason, int]:
-        """Say why the nodes that are left over do not work."""
         if self._kinds is not None:
             return self._kinds.why_unused(sizes, unfinished=self._unfinished, task_of=self._arrived.__getitem__)
         return why_unused(
@@ -376,16 +335,3 @@ class _Engine:
         first = int(np.searchsorted(times, self._latest_s, side="right"))
         for time_s, pool in zip(times[first:].tolist(), sizes[first:].tolist(), strict=True):
             self._ledger.open(time_s, pool, 0, {UnusedReason.NO_TASK: pool})
-
-    def _close(self, now_s: float) -> None:
-        self._harvest.look(now_s)
-        for task in list(self._timeline.finishes_at(now_s)):
-            self._finish(task, now_s)
-        for task in self._arrived.values():
-            if task.finish_s is None:
-                task.settle(now_s)
-        if self._allocations is not None:
-            self._allocations.close(now_s)
-        self._harvest.close(now_s)
-        self._ledger.close(now_s)
-        self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))

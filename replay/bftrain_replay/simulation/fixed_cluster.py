@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from bftrain.errors import BadInput, BadValue
-from bftrain.values.kinds import ANY_KIND
+from bftrain.values.curve import ANY_KIND
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import IDLE, EventLog
 from bftrain_datasets.log.provenance import LogProvenance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bftrain.values.task import TaskSpec
 
 FOREVER_S: Final = 1e15  # thirty million years: a clock that counts further can no longer tell milliseconds
 MADE_BY: Final = "fixed cluster"
@@ -67,20 +64,11 @@ class FixedCluster:
 
     def log(self, end_s: float | None = None) -> EventLog:
         """Give it as a log that begins at 0 and in which every node is idle throughout."""
-        kinds = list(self.nodes)
-        counts = list(self.nodes.values())
-        total = sum(counts)
-        has_kinds = kinds != [ANY_KIND]
-        return EventLog(
-            node_names=tuple(_names(self.nodes)),
-            times=np.zeros(1),
-            offsets=np.array([0, total], dtype=np.int64),
-            nodes=np.arange(total, dtype=np.int32),
-            states=np.full(total, IDLE, dtype=np.int8),
-            end_s=(FOREVER_S if self.until_s is None else self.until_s) if end_s is None else end_s,
-            kind_names=tuple(kinds) if has_kinds else (),
-            node_kinds=np.repeat(np.arange(len(kinds)), counts) if has_kinds else np.zeros(0, dtype=np.int32),
-            provenance=LogProvenance(made_by=MADE_BY, options={"cluster": self.text}),
+        return idle_log(
+            tuple(_names(self.nodes)),
+            {} if set(self.nodes) == {ANY_KIND} else self.nodes,
+            (FOREVER_S if self.until_s is None else self.until_s) if end_s is None else end_s,
+            LogProvenance(made_by=MADE_BY, options={"cluster": self.text}),
         )
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
@@ -95,6 +83,24 @@ class FixedCluster:
         if endless and self.until_s is None:
             what = f"task '{endless[0]}' never finishes by itself, so neither does the replay"
             raise BadInput(what, where="tasks", fix="give it work_samples, or say --until when to end")
+
+
+def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, provenance: LogProvenance) -> EventLog:
+    """Return a log that begins at 0 and in which all nodes, which stand by kind if they have any, are always idle."""
+    kinds = np.zeros(0, dtype=np.int32)
+    if by_kind:
+        kinds = np.repeat(np.arange(len(by_kind), dtype=np.int32), list(by_kind.values()))
+    return EventLog(
+        node_names=names,
+        times=np.zeros(1),
+        offsets=np.array([0, len(names)], dtype=np.int64),
+        nodes=np.arange(len(names), dtype=np.int32),
+        states=np.full(len(names), IDLE, dtype=np.int8),
+        end_s=end_s,
+        kind_names=tuple(by_kind),
+        node_kinds=kinds,
+        provenance=provenance,
+    )
 
 
 def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:

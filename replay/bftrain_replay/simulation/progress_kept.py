@@ -1,21 +1,125 @@
-"""How a task's progress is kept where it is not as the task says: in memory, or in checkpoints on disk.
+"""How a task's progress is kept: as the task says, in memory, or in checkpoints on disk; named, and in a sentence.
 
-The rules stand with their formulas in docs/semantics.md.
+The rules stand with their formulas in docs/semantics.md ("How progress is kept").
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from bftrain_replay.simulation.progress_assumptions import DISK, MEMORY
+from bftrain import text_formats
+from bftrain.durations import parse_duration
+from bftrain.errors import BadValue
+from bftrain.values.task import TaskSpec
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+MEMORY: Final = "memory"
+DISK: Final = "disk"
+TASK: Final = "task"
+FORMS: Final = "memory, memory:SECONDS, disk:SECONDS or task"
+SAVE_PERIOD_S: Final = 60.0  # between saves on disk, of elastic training; docs/semantics.md says where it comes from
 
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.simulation.progress_assumptions import ProgressKept
+
+@dataclass(frozen=True, slots=True)
+class ProgressKept:
+    """How tasks keep their progress: ``kept`` in memory, on disk or as each task says; ``disk_s`` between saves."""
+
+    kept: str
+    disk_s: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ProgressKept:
+        """Read ``memory``, ``memory:60``, ``disk:5min`` or ``task``; raise ``ValueError`` for anything else."""
+        kept, colon, seconds = text.partition(":")
+        if kept == TASK and not colon:
+            return cls(TASK)
+        if kept == MEMORY and not colon:
+            return cls(MEMORY, SAVE_PERIOD_S)
+        disk_s = parse_duration(seconds)
+        if kept not in {MEMORY, DISK} or not 0.0 < disk_s < math.inf:
+            raise ValueError(text)
+        return cls(kept, disk_s)
+
+    @property
+    def text(self) -> str:
+        """The shortest form that means this."""
+        if self.disk_s is None or self == ProgressKept(MEMORY, SAVE_PERIOD_S):
+            return self.kept
+        return f"{self.kept}:{repr(self.disk_s).removesuffix('.0')}"
+
+    @property
+    def short(self) -> str:
+        """Say what is assumed in few words."""
+        option = f"(--progress {self.text})"
+        if self.disk_s is None:
+            return f"Assumed: a preemption takes what the task says {option}"
+        on_disk = f"on disk every {text_formats.duration(self.disk_s)}"
+        return f"Assumed: progress is kept {on_disk if self.kept == DISK else f'in memory, and {on_disk}'} {option}"
+
+    @property
+    def sentence(self) -> str:
+        """Say what is assumed, and the option that says otherwise."""
+        option = f"(--progress {self.text})."
+        if self.disk_s is None:
+            return f"Assumed: a preemption takes from each task what the task says (shrink_cost_s) {option}"
+        period = text_formats.duration(self.disk_s)
+        if self.kept == DISK:
+            return (
+                f"Assumed: training that writes a checkpoint every {period}; a task that loses a node goes back to its "
+                f"last checkpoint {option}"
+            )
+        return (
+            "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at once goes "
+            f"back to its last save on disk, at most {period} old {option}"
+        )
+
+
+def in_short(progress: str | None) -> str:
+    """Return the assumption in few words; ``progress`` is the setting, ``None`` by the published rules."""
+    if progress is None:
+        return "Assumed: a preemption takes what the task says (--semantics published)"
+    return ProgressKept.parse(progress).short
+
+
+def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]:
+    """Return what ``summary.json`` says of it; ``progress`` is the setting, ``None`` by the published rules."""
+    if progress is None:
+        sentence = (
+            "Assumed: the published rules; whenever nodes leave a task, it loses what it says (shrink_cost_s) "
+            "(--semantics published)."
+        )
+        return {"kept": TASK, "disk_s": None, "sentence": sentence}
+    kept = ProgressKept.parse(progress)
+    sentence = kept.sentence if nodes_leave else "Nodes of a cluster never leave, so no progress is lost to preemption."
+    return {"kept": kept.kept, "disk_s": kept.disk_s, "sentence": sentence}
+
+
+def agreed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which ``checkpoint_interval_s`` has become ``progress``; refuse two that contradict."""
+    found = dict(given)
+    interval_s = found.get("checkpoint_interval_s")
+    if not isinstance(interval_s, int | float) or not 0.0 < interval_s < math.inf:
+        return found  # nothing to translate, or for the settings to refuse
+    same = ProgressKept(DISK, float(interval_s)).text
+    said = found.get("progress")
+    if said is not None and _canonical(said) != same:
+        raise BadValue(
+            f"contradicts progress {said}",
+            where="ReplaySettings.checkpoint_interval_s",
+            fix=f"leave one of them out; progress {same} says the same as this interval",
+        )
+    del found["checkpoint_interval_s"]
+    return {**found, "progress": same}
+
+
+def _canonical(text: object) -> str:
+    try:
+        return ProgressKept.parse(str(text)).text
+    except ValueError:
+        return ""
 
 
 def progress_kept(kept: ProgressKept, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
@@ -72,14 +176,14 @@ class MemoryProgress(TaskProgress):
         self._saved = 0.0  # how far its last save on disk is, samples
         self._saved_s = now_s  # since when the periods between saves count
 
-    def settle(self, now_s: float) -> None:
+    def advance_to(self, now_s: float) -> None:
         """Count the time since it was last settled, and remember how far it was at its last save."""
         if self.size:
             since_s = self._saved_s
             last_s = since_s + (now_s - since_s) // self._period_s * self._period_s
             if last_s > self._settled_s:
                 self._saved = self._position + self._advance(self.speed * (last_s - self._settled_s))
-        super().settle(now_s)
+        super().advance_to(now_s)
 
     def start(self, now_s: float, nodes: int) -> None:
         """Run on ``nodes`` nodes; its state is on disk."""
@@ -101,7 +205,7 @@ class MemoryProgress(TaskProgress):
         """Return the samples done since the last save, if no node holds them in memory."""
         if some_remain:
             return None
-        self.settle(now_s)
+        self.advance_to(now_s)
         return max(self._position - self._saved, 0.0)
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypedDict
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -12,7 +12,8 @@ from bftrain.config import Settings
 from bftrain.deciding.node_stay import AUTO, HORIZON_S
 from bftrain.errors import suggestion
 from bftrain.values import checks
-from bftrain_replay.simulation.progress_assumptions import FORMS, MEMORY, TASK, ProgressKept, agreed
+from bftrain.values.sharing import Entity
+from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept, agreed
 
 REALISTIC: Final = "realistic"
 PUBLISHED: Final = "published"
@@ -62,7 +63,10 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             if getattr(self, name) != "":
                 checks.text(self, name)
         checks.integer(self, "skip_events", at_least=0)
-        _latency(self)
+        if isinstance(self.decision_latency_s, str):
+            checks.instead_of_seconds(self, "decision_latency_s", MEASURED)
+        else:
+            checks.number(self, "decision_latency_s", at_least=0.0)
         checks.number(self, "min_interval_s", at_least=0.0)
         for cost in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
             if getattr(self, cost) is not None:
@@ -96,7 +100,6 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def _as_published(settings: ReplaySettings) -> None:
-    """Let the published rules decide what is not chosen."""
     if settings.horizon_s == AUTO:
         force_setattr(settings, "horizon_s", HORIZON_S)
     if settings.placement == AUTO:
@@ -124,14 +127,59 @@ def _progress(settings: ReplaySettings) -> None:
         checks.reject(settings, "progress", f"is {given!r}", fix)
 
 
-def _latency(settings: ReplaySettings) -> None:
-    if isinstance(settings.decision_latency_s, str):
-        checks.instead_of_seconds(settings, "decision_latency_s", MEASURED)
-    else:
-        checks.number(settings, "decision_latency_s", at_least=0.0)
-
-
 def _one_of(settings: ReplaySettings, field: str, known: Sequence[str]) -> None:
     given = checks.text(settings, field)
     if given not in known:
         checks.reject(settings, field, f"is {given!r}", suggestion(given, known))
+
+
+class ReplayOptions(TypedDict, total=False):
+    """Each field of ``ReplaySettings`` but ``objective``, which may also be a function; a test keeps them alike."""
+
+    solver: str
+    fallback: str
+    admission: str
+    placement: str
+    horizon_s: float | str
+    max_tasks: int
+    solver_deadline_s: float
+    solver_gap: float
+    solver_threads: int
+    max_failures: int
+    entities: Mapping[str, Entity]
+    prices: Mapping[str, float]
+    semantics: str
+    events: str
+    window: str
+    nodes: str
+    skip_events: int
+    decision_latency_s: float | str
+    min_interval_s: float
+    grow_cost_s: float | None
+    shrink_cost_s: float | None
+    start_cost_s: float | None
+    cost_factor: float
+    progress: str | None
+    checkpoint_interval_s: float | None
+    seed: int
+    metrics: str
+
+
+# A replay always writes all of these, so a file without one of them was written by hand and means today's defaults
+_ALWAYS_WRITTEN: Final = ("solver", "max_tasks", "semantics", "events", "decision_latency_s", "cost_factor", "seed")
+_SAY_HOW: Final = ("progress", "checkpoint_interval_s")
+
+
+def note_on_progress(written: Mapping[str, object]) -> str:
+    """Return a warning if a replay wrote these settings before ``progress`` was one of them; otherwise nothing.
+
+    >>> note_on_progress({"solver": "greedy"})
+    ''
+    """
+    whole = all(name in written for name in _ALWAYS_WRITTEN)
+    if not whole or written["semantics"] == PUBLISHED or any(name in written for name in _SAY_HOW):
+        return ""
+    return (
+        f"these settings are of an earlier version and do not say how progress is kept: it was as the tasks say, and "
+        f"is now in memory (--progress {MEMORY}), so the figures differ; --progress {TASK} gives those of then"
+    )

@@ -1,56 +1,101 @@
-"""Semantics: by which rules time passes and tasks advance. The engine is the same for all."""
+"""Rules: by which rules time passes and tasks advance, and when decisions take effect. The engine is the same for all.
+
+The published rules are there to the letter, so that old results can be compared with new ones. They stand with their
+formulas in docs/semantics.md. Between events nothing is seen: a task that completes keeps its nodes until the next
+event, and what it does meanwhile is lost.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import math
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from bftrain_replay.simulation.progress_assumptions import TASK, ProgressKept
-from bftrain_replay.simulation.progress_kept import progress_kept
-from bftrain_replay.simulation.published_rules import PublishedProgress, PublishedTimeline
-from bftrain_replay.simulation.replay_settings import PUBLISHED
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.simulation.progress_kept import TASK, ProgressKept, progress_kept
+from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, ReplaySettings
+from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 from bftrain_replay.simulation.timeline import EventTimeline
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+class PublishedTimeline(EventTimeline):
+    """Moments are the events at ``event_times_s``; arrivals and completions are noticed at the next of them."""
 
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.simulation.task_progress import TaskProgress
+    __slots__ = ("_event_times", "_next_event_s")
+
+    def __init__(self, log: EventLog, tasks: Iterable[TaskSpec], event_times_s: NDArray[np.float64]) -> None:
+        super().__init__(log, tasks)
+        self._event_times = iter(event_times_s.tolist())
+        self._next_event_s: float = next(self._event_times, math.inf)
+
+    def next_s(self) -> float:
+        """Give the time of the next event, infinity if there is none."""
+        return self._next_event_s
+
+    def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Take the nodes that leave and those that join at ``now_s``, and go on to the next event."""
+        while self._next_event_s <= now_s:
+            self._next_event_s = next(self._event_times, math.inf)
+        return super().nodes_at(now_s)
 
 
-class ReplayRules(Protocol):
-    """What the engine leaves to the rules."""
+class PublishedProgress(TaskProgress):
+    """Costs are taken off at once, work may go below zero, and only the size counts, not what is under way."""
+
+    __slots__ = ("_last_size", "_last_speed")
+
+    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
+        super().__init__(spec, speeds, now_s)
+        self._last_size = 0  # in the stretch that was counted last
+        self._last_speed = 0.0
 
     @property
-    def losses_first(self) -> bool:
-        """Whether what leaves is dealt with before tasks that have completed by then."""
-        ...
+    def expected_finish_s(self) -> float:
+        """When its work is done; it may be done and not be noticed yet, even if its nodes have just left."""
+        return self._settled_s if self.done_samples >= self.work_samples else super().expected_finish_s
 
-    def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
-        """Say when things happen."""
-        ...
+    def advance_to(self, now_s: float) -> None:
+        """Count the time since it was last settled, beyond the work that there is too."""
+        seconds = self._pass(now_s)
+        if seconds > 0.0:
+            self.done_samples += self.speed * seconds
+            self._last_size, self._last_speed = self.size, self.speed
 
-    def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
-        """Let a task arrive."""
-        ...
+    def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - all the same
+        """Give up all nodes and wait; it costs what shrinking costs."""
+        self.shrink(now_s, self.size, preempted=preempted)
+
+    def finish(self, now_s: float) -> None:
+        """Notice that its work is done; what it did beyond is lost."""
+        self.advance_to(now_s)
+        beyond = max(self.done_samples - self.work_samples, 0.0)
+        self._lose(SampleLoss.UNNOTICED, beyond, self._last_size, self._last_speed, now_s)
+        self._change(now_s, 0)
+        self.done_samples = self.work_samples
+        self.finish_s = now_s
+
+    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:  # noqa: ARG002 - nothing is ever owed, so nothing lapses and nothing is first
+        self.done_samples -= samples
+        self._lose(loss, samples, self._size_before, self._speed_before, self._changed_s)
 
 
-class RealisticRules:
-    """Completions are moments of their own, costs are paid out of progress, and progress never goes backwards."""
+class ReplayRules:
+    """What the engine leaves to the rules; these are the realistic ones.
 
-    losses_first = False
+    Completions are moments of their own, costs are paid out of progress, and progress never goes backwards.
+    """
+
+    losses_first = False  # whether what leaves is dealt with before tasks that have completed by then
 
     def __init__(self, kept: ProgressKept | None = None) -> None:
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
-        """Give every change, arrival and completion its own moment."""
+        """Say when things happen: every change, arrival and completion has its own moment."""
         return EventTimeline(log, tasks)
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
@@ -58,12 +103,13 @@ class RealisticRules:
         return progress_kept(self._kept, spec, speeds, now_s)
 
 
-class PublishedRules:
+class PublishedRules(ReplayRules):
     """The rules of the published replayer: nothing happens or is noticed but at events of the log."""
 
     losses_first = True
 
     def __init__(self, event_times_s: NDArray[np.float64]) -> None:
+        super().__init__()
         self._event_times_s = event_times_s
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
@@ -79,7 +125,7 @@ def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -
     """Build the rules that ``settings`` name, for a log whose events that count are at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
         return PublishedRules(event_times_s)
-    return RealisticRules(settings.progress_kept)
+    return ReplayRules(settings.progress_kept)
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:
@@ -88,10 +134,42 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
     given = {"grow_cost_s": settings.grow_cost_s, "shrink_cost_s": settings.shrink_cost_s, "start_cost_s": start_cost_s}
     if settings.cost_factor == 1.0 and set(given.values()) == {None}:
         return tuple(tasks)
-    return tuple(replace(spec, **_costs(spec, given, settings.cost_factor)) for spec in tasks)
+
+    def costs(spec: TaskSpec) -> dict[str, float]:
+        own = {name: getattr(spec, name) if cost is None else cost for name, cost in given.items()}
+        return {name: cost * settings.cost_factor for name, cost in own.items()}
+
+    return tuple(replace(spec, **costs(spec)) for spec in tasks)
 
 
-def _costs(spec: TaskSpec, given: Mapping[str, float | None], factor: float) -> dict[str, float]:
-    """Give a task's costs: its own or the given ones, and so many times as much."""
-    own = {name: getattr(spec, name) if cost is None else cost for name, cost in given.items()}
-    return {name: cost * factor for name, cost in own.items()}
+class DecisionDelay:
+    """Counts from the event that calls for a decision, and from the decision before.
+
+    ``due_s`` is when the next decision takes effect; infinity if nothing calls for one.
+    """
+
+    __slots__ = ("_last_s", "_latency_s", "_measured", "_min_interval_s", "due_s")
+
+    def __init__(self, latency_s: float = 0.0, min_interval_s: float = 0.0, *, measured: bool = False) -> None:
+        self._latency_s, self._min_interval_s, self._measured = latency_s, min_interval_s, measured
+        self._last_s, self.due_s = -math.inf, math.inf
+
+    @classmethod
+    def of(cls, settings: ReplaySettings) -> DecisionDelay:
+        """Build the pace that ``settings`` describe."""
+        latency_s = settings.decision_latency_s
+        if isinstance(latency_s, str):
+            return cls(0.0, settings.min_interval_s, measured=latency_s == MEASURED)
+        return cls(latency_s, settings.min_interval_s)
+
+    def call(self, now_s: float) -> None:
+        """Something happened that calls for a decision; one that is on its way takes it into account."""
+        if self.due_s == math.inf:
+            self.due_s = max(now_s, self._last_s + self._min_interval_s) + self._latency_s
+
+    def decided(self, now_s: float, took_s: float) -> None:
+        """Take in that a decision took effect, and how long the solver was busy with it."""
+        self._last_s = now_s
+        self.due_s = math.inf
+        if self._measured:
+            self._latency_s = took_s

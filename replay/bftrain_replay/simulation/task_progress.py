@@ -7,18 +7,19 @@ finishes and at the end, so its cost does not depend on how many events pass it 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from array import array
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import Fault
 from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
-from bftrain.values.kinds import ANY_KIND
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain.values.task import TaskSpec
+from bftrain.values.curve import ANY_KIND
+from bftrain.values.task import TaskSpec
 
 
 class SampleLoss(StrEnum):
@@ -43,70 +44,77 @@ class RescaleDebt:
     lapses: bool
 
 
+class LossTimes:
+    """When node-time was lost, by cause: seconds since the log's start, and node-seconds."""
+
+    __slots__ = ("_node_s", "_times")
+
+    def __init__(self) -> None:
+        self._times = {loss: array("d") for loss in SampleLoss}
+        self._node_s = {loss: array("d") for loss in SampleLoss}
+
+    def add(self, loss: SampleLoss, now_s: float, node_s: float) -> None:
+        """Take down that so many node-seconds were lost by ``now_s``."""
+        self._times[loss].append(now_s)
+        self._node_s[loss].append(node_s)
+
+    def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the node-seconds that were lost to a cause after each edge, up to the next one."""
+        times, node_s = np.array(self._times[loss]), np.array(self._node_s[loss])
+        order = np.argsort(times, kind="stable")  # tasks are settled late, and not in order of time
+        lost = np.concatenate(([0.0], np.cumsum(node_s[order])))
+        return np.diff(lost[np.searchsorted(times[order], edges_s, side="right")])
+
+
+def _no_loss() -> dict[SampleLoss, float]:
+    return dict.fromkeys(SampleLoss, 0.0)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class TaskProgress:
     """One task from its submission on. Times are seconds since the log's start.
 
     What a preemption takes back is what the task says (``shrink_cost_s``); subclasses keep progress otherwise.
     """
 
-    __slots__ = (
-        "_changed_s",
-        "_committed",
-        "_debts",
-        "_held_before",
-        "_kind",
-        "_node_s_before",
-        "_settled_s",
-        "_size_before",
-        "_speed_before",
-        "_speeds",
-        "_waiting",
-        "done_samples",
-        "dropped",
-        "finish_s",
-        "first_start_s",
-        "lost_node_s",
-        "lost_samples",
-        "node_s",
-        "preemptions",
-        "rescales",
-        "size",
-        "spec",
-        "speed",
-        "starts",
-        "version",
-        "waited_s",
-        "waits",
-        "work_samples",
-    )
+    spec: TaskSpec
+    _speeds: Sequence[float]
+    now_s: InitVar[float]
+    work_samples: float = field(init=False)
+    size: int = field(init=False, default=0)
+    speed: float = field(init=False, default=0.0)
+    done_samples: float = field(init=False, default=0.0)
+    node_s: float = field(init=False, default=0.0)
+    lost_samples: dict[SampleLoss, float] = field(init=False, default_factory=_no_loss)
+    lost_node_s: dict[SampleLoss, float] = field(init=False, default_factory=_no_loss)
+    first_start_s: float | None = field(init=False, default=None)
+    finish_s: float | None = field(init=False, default=None)
+    losses: LossTimes | None = field(init=False, default=None)  # where it takes down when it lost what, if anywhere
+    dropped: bool = field(init=False, default=False)  # given up for good before its end: in what was recorded only
+    starts: int = field(init=False, default=0)
+    rescales: int = field(init=False, default=0)
+    preemptions: int = field(init=False, default=0)
+    waits: int = field(init=False, default=0)  # stretches of time without a node
+    waited_s: float = field(init=False, default=0.0)
+    version: int = field(init=False, default=0)  # rises with every change that moves the end of its work
+    _settled_s: float = field(init=False)
+    _changed_s: float = field(init=False)
+    _waiting: bool = field(init=False, default=False)  # whether the present stretch without a node is counted
+    _size_before: int = field(init=False, default=0)  # before the last change of size
+    _speed_before: float = field(init=False, default=0.0)
+    _committed: float = field(init=False, default=0.0)  # samples done, and so committed, when the size last changed
+    _debts: list[RescaleDebt] = field(init=False, default_factory=list)
+    _kind: str = field(init=False, default=ANY_KIND)  # of the nodes that it holds or held last
+    # Node-seconds by kind, up to its last start on another kind, and all of them
+    _held_before: dict[str, float] = field(init=False, default_factory=dict)
+    _node_s_before: float = field(init=False, default=0.0)
 
-    _redoes_when_some_remain = True  # lost work is done again, whereas a wait ends with a stop
+    _redoes_when_some_remain: ClassVar = True  # lost work is done again, whereas a wait ends with a stop
 
-    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
-        self.spec = spec
-        self.work_samples = math.inf if spec.work_samples is None else spec.work_samples
-        self.size = 0
-        self.speed = 0.0
-        self.done_samples = 0.0
-        self.node_s = 0.0
-        self.lost_samples = dict.fromkeys(SampleLoss, 0.0)
-        self.lost_node_s = dict.fromkeys(SampleLoss, 0.0)
-        self.first_start_s: float | None = None
-        self.finish_s: float | None = None
-        self.dropped = False  # given up for good before its end: in what was recorded only
-        self.starts = self.rescales = self.preemptions = 0
-        self.waits = 0  # stretches of time without a node
-        self.waited_s = 0.0
-        self.version = 0  # rises with every change that moves the end of its work
-        self._speeds = speeds
+    def __post_init__(self, now_s: float) -> None:
+        """Begin at ``now_s``."""
+        self.work_samples = math.inf if self.spec.work_samples is None else self.spec.work_samples
         self._settled_s = self._changed_s = now_s
-        self._waiting = False  # whether the present stretch without a node is counted
-        self._size_before, self._speed_before = 0, 0.0  # before the last change of size
-        self._committed = 0.0  # samples that were done when the size last changed, and so committed
-        self._debts: list[RescaleDebt] = []
-        self._kind = ANY_KIND  # of the nodes that it holds or held last
-        self._held_before: dict[str, float] = {}  # node-seconds by kind, up to its last start on another kind
-        self._node_s_before = 0.0  # all of them
 
     @property
     def owed_samples(self) -> float:
@@ -131,11 +139,11 @@ class TaskProgress:
         seconds = max(now_s - self._settled_s, 0.0)
         return min(self.done_samples + max(self.speed * seconds - self.owed_samples, 0.0), self.work_samples)
 
-    def settle(self, now_s: float) -> None:
+    def advance_to(self, now_s: float) -> None:
         """Count the time since it was last settled: debts are paid first, the rest is progress."""
         seconds = self._pass(now_s)
         if seconds > 0.0:
-            left = self._pay(self.speed * seconds)
+            left = self._pay(self.speed * seconds, now_s - seconds)
             self.done_samples = min(self.done_samples + left, self.work_samples)
 
     def go_by(self, speeds: Sequence[float], kind: str) -> None:
@@ -186,7 +194,7 @@ class TaskProgress:
         a start-up that was under way lapses, because the next start pays in full.
         """
         undone = self._undone(now_s, some_remain=some_remain) if preempted else None
-        self.settle(now_s)
+        self.advance_to(now_s)
         uncommitted = self.done_samples - self._committed
         before = self._change(now_s, 0)
         self._count(preempted=preempted)
@@ -197,8 +205,8 @@ class TaskProgress:
 
     def finish(self, now_s: float) -> None:
         """Its work is done: what floating point left over is neither owed nor undone."""
-        self.settle(now_s)
-        self._pay(math.inf)
+        self.advance_to(now_s)
+        self._pay(math.inf, now_s)
         self._change(now_s, 0)
         self.done_samples = self.work_samples
         self.finish_s = now_s
@@ -231,7 +239,7 @@ class TaskProgress:
 
     def _change(self, now_s: float, size: int) -> float:
         """Settle, commit and take on a new size; gives the speed before."""
-        self.settle(now_s)
+        self.advance_to(now_s)
         self._waiting = False
         self._size_before, self._speed_before = self.size, self.speed
         self.size = size
@@ -251,14 +259,22 @@ class TaskProgress:
         if samples > 0.0:
             self._debts.insert(0 if first else len(self._debts), RescaleDebt(loss, samples, lapses))
 
-    def _pay(self, samples: float) -> float:
-        """Pay debts with ``samples``; gives what is left of them."""
+    def _lose(self, loss: SampleLoss, samples: float, size: int, speed: float, now_s: float) -> None:
+        """Count samples that ``size`` nodes at this speed did in vain up to ``now_s``."""
+        self.lost_samples[loss] += samples
+        if speed > 0.0:
+            node_s = size * samples / speed
+            self.lost_node_s[loss] += node_s
+            if self.losses is not None:
+                self.losses.add(loss, now_s, node_s)
+
+    def _pay(self, samples: float, since_s: float) -> float:
+        """Pay debts with the ``samples`` that it produces from a time on; gives what is left of them."""
         while self._debts and samples > 0.0:
             debt = self._debts[0]
             paid = min(debt.samples, samples)
-            self.lost_samples[debt.loss] += paid
-            if self.speed > 0.0:
-                self.lost_node_s[debt.loss] += self.size * paid / self.speed
+            since_s += paid / self.speed if self.speed > 0.0 else 0.0
+            self._lose(debt.loss, paid, self.size, self.speed, since_s)
             samples -= paid
             debt.samples -= paid
             if debt.samples > 0.0:

@@ -6,35 +6,34 @@ The workers are those of a sweep, so one that dies costs its row and no more, an
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from bftrain.values import wire
 from bftrain_replay import plugin_files
 from bftrain_replay.alternatives import advice, sensitivity
-from bftrain_replay.alternatives.sensitivity import AlternativeFigures, SensitivityRow, alternatives
+from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
+from bftrain_replay.alternatives.sensitivity import (
+    SensitivityRow,
+    SettingsAlternative,
+    alternatives,
+)
+from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.provenance import tasks_sha256
-from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
-from bftrain_replay.sweeping.run_outcomes import PassStatus
-from bftrain_replay.sweeping.sweep_runs import MadeFrom, RunKind, SweepPass, versions_here
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import ReplayStudy
+from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.run_point import AtWork
+from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
+from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, versions_here
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
-    from bftrain_replay.alternatives.sensitivity import SettingsAlternative
-    from bftrain_replay.results.result import ReplaySummary
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import ReplayStudy
-    from bftrain_replay.sweeping.executors import AtWork
-    from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-
-    # Called with how many replays are done, fractions of running ones included, and how many there are; returns
-    # whether to go on
-    Watch = Callable[[float, int], bool]
+# Called with how many replays are done, fractions of running ones included, and how many there are; returns
+# whether to go on
+Watch = Callable[[float, int], bool]
 
 _PRINTS: Final = "workers.log"
 
@@ -52,7 +51,6 @@ class AlternativePlan:
     """The replays that the table and the advice of ``study`` need; its log and tasks lie in files."""
 
     study: ReplayStudy
-    settings: ReplaySettings
     found: Sequence[SettingsAlternative]
     trials: Sequence[AdviceTrial]
     jobs: Mapping[int, str]  # by the place of an alternative: the id of its pass
@@ -69,26 +67,18 @@ class AlternativePlan:
         """Estimate how long it takes, if each takes as long as the main replay did."""
         return self.study.result.wall_s * -(-len(self.passes) // max(self.workers, 1))
 
-    def results(self, figures: Mapping[str, ReplaySummary]) -> AlternativeReplays:
-        """Return the rows of both, from the figures by the ids of their passes."""
-        replayed = {place: AlternativeFigures.of(figures[job]) for place, job in self.jobs.items()}
-        tried = {place: figures[job] for place, job in self.trial_jobs.items()}
-        return AlternativeReplays(
-            sensitivity.rows_of(self.found, self.study.result, replayed),
-            advice.rows_of(self.trials, self.study.result.summary(), tried),
-        )
 
-
-class _Inputs(NamedTuple):
-    """Files of a log and of tasks, and the hashes of what they hold."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassInputs:
+    """A log and tasks in files, and the hashes of their contents."""
 
     log: SweepLog
     tasks: TaskFile
     log_sha256: str
     tasks_sha256: str
 
-    def pass_with(self, settings: ReplaySettings, words: str) -> SweepPass:
-        """Return the pass that replays these inputs with ``settings``; ``words`` name it in messages."""
+    def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
+        """Return the pass that replays them; its outcome has the harvest between the edges, if there are any."""
         made_from = MadeFrom(
             kind=RunKind.REPLAY,
             log=self.log_sha256,
@@ -105,6 +95,7 @@ class _Inputs(NamedTuple):
             log_sha256=self.log_sha256,
             tasks_sha256=self.tasks_sha256,
             settings=settings,
+            edges_s=edges_s,
             made_from=made_from,
         )
 
@@ -115,46 +106,55 @@ def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: Tas
     anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
     found = alternatives(anywhere, study.tasks)
     trials = advice.trials(study.result.summary(), anywhere)
-    inputs = _Inputs(log, tasks, study.log.sha256, tasks_sha256(study.tasks))
-    changes = {
-        place: inputs.pass_with(each.settings, f"{each.what} {each.setting}")
+    inputs = PassInputs(log=log, tasks=tasks, log_sha256=study.log.sha256, tasks_sha256=tasks_sha256(study.tasks))
+    passes: dict[str, SweepPass] = {}
+
+    def pass_with(settings: ReplaySettings, words: str) -> str:
+        job = inputs.replay(settings, words)
+        return passes.setdefault(job.id, job).id  # a trial of the advice may be an alternative of the table too
+
+    jobs = {
+        place: pass_with(each.settings, f"{each.what} {each.setting}")
         for place, each in enumerate(found)
         if each.settings is not None
     }
-    tried = {place: inputs.pass_with(each.settings, each.option) for place, each in enumerate(trials)}
-    passes: dict[str, SweepPass] = {}
-    for each in (*changes.values(), *tried.values()):
-        passes.setdefault(each.id, each)  # a trial of the advice may be an alternative of the table too
-    jobs, trial_jobs = ({place: each.id for place, each in made.items()} for made in (changes, tried))
-    return AlternativePlan(study, settings, found, trials, jobs, trial_jobs, tuple(passes.values()))
+    trial_jobs = {place: pass_with(each.settings, each.option) for place, each in enumerate(trials)}
+    return AlternativePlan(study, found, trials, jobs, trial_jobs, tuple(passes.values()))
 
 
 def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> AlternativeReplays:
     """Replay them all; return no rows once ``watch`` returns ``False``."""
-    words = {each.id: each.words for each in what.passes}
-    figures: dict[str, ReplaySummary] = {}
-    failed: list[str] = []
-    at_work: dict[str, float] = {}
-    over, going = 0, True
+    outcomes = outcomes_of(what.passes, what.workers, watch)
+    if outcomes is None:
+        return AlternativeReplays(None)
+    failed = tuple(f"{each.words}: {outcomes[each.id].reason}" for each in what.passes if not outcomes[each.id].figures)
+    if failed:
+        return AlternativeReplays(None, failed=failed)
+    figures = {name: each.figures for name, each in outcomes.items() if each.figures is not None}
+    replayed = {place: figures[job] for place, job in what.jobs.items()}
+    tried = {place: figures[job] for place, job in what.trial_jobs.items()}
+    result = what.study.result
+    return AlternativeReplays(
+        sensitivity.rows_of(what.found, result, replayed), advice.rows_of(what.trials, result.summary(), tried)
+    )
 
-    def look() -> bool:
+
+def outcomes_of(passes: Sequence[SweepPass], workers: int, watch: Watch | None = None) -> dict[str, PassOutcome] | None:
+    """Do passes in processes of this machine; return their outcomes by id, or nothing once ``watch`` returns false."""
+    outcomes: dict[str, PassOutcome] = {}
+    at_work: dict[str, float] = {}
+    going = True
+
+    def stopping() -> bool:
         nonlocal going
-        going = going and (watch is None or watch(over + sum(at_work.values()), len(what.passes)))
+        going = going and (watch is None or watch(len(outcomes) + sum(at_work.values()), len(passes)))
         return not going
 
     def tell(now: AtWork) -> None:
         at_work[now.worker] = now.share if now.job is not None else 0.0
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        executor = LocalExecutor(what.workers, Path(folder) / _PRINTS)
-        for outcome in executor.outcomes(what.passes, tell, look):
-            over += 1
-            if outcome.status is PassStatus.DONE and outcome.figures is not None:
-                figures[outcome.id] = outcome.figures
-            else:
-                failed.append(f"{words[outcome.id]}: {outcome.reason}")
-    if not going or over < len(what.passes):
-        return AlternativeReplays(None)
-    if failed:
-        return AlternativeReplays(None, failed=tuple(failed))
-    return what.results(figures)
+        executor = LocalExecutor(workers, Path(folder) / _PRINTS)
+        for outcome in executor.outcomes(passes, tell, stopping):
+            outcomes[outcome.id] = outcome
+    return outcomes if going and len(outcomes) == len(passes) else None

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, NamedTuple, Protocol
 
+import numpy as np
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput, BftrainError, NotAvailable
+from bftrain.errors import BadInput, BftrainError, BrokenPlugin, NotAvailable
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_replay import plugin_files
 from bftrain_replay.provenance import tasks_sha256, versions_with
-from bftrain_replay.reference.overload_detector import NoDetector, QueueDetector
+from bftrain_replay.reference.ideal_cluster import QueueDetector
 from bftrain_replay.results.decider_counts import CEILING
+from bftrain_replay.results.harvest_by_block import HarvestCurve
 from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs
 from bftrain_replay.rounds.round_engine import OVERLOAD, STALLED
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
+from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
-from bftrain_replay.study import StudyPasses, check_parts
-from bftrain_replay.sweeping.run_outcomes import InRounds, PassOutcome, PassStatus
-from bftrain_replay.sweeping.sweep_inputs import SweepCluster
-from bftrain_replay.sweeping.sweep_runs import RunKind, solver_of, versions_here
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import StudyPasses
+from bftrain_replay.study_checks import check_parts
+from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks
+from bftrain_replay.sweeping.sweep_runs import (
+    InRounds,
+    PassOutcome,
+    PassStatus,
+    RunKind,
+    SweepPass,
+    solver_of,
+    versions_here,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bftrain.errors import BrokenPlugin
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.sweeping.sweep_inputs import Tasks
-    from bftrain_replay.sweeping.sweep_runs import SweepPass
-
-    # Receives the share of a pass that is done; returns whether to go on
-    Watch = Callable[[float], bool]
+# Receives the share of a pass that is done; returns whether to go on
+Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
 _CUT_SHORT: Final = {
@@ -50,6 +55,28 @@ _NOT_DONE: Final = (
 )
 
 
+class AtWork(NamedTuple):
+    """What a worker is doing: the pass in its hands, none while it waits or once it is gone, and how much is done."""
+
+    worker: str
+    job: SweepPass | None
+    share: float = 0.0
+
+
+Tell = Callable[[AtWork], None]
+Stopping = Callable[[], bool]
+
+
+class PassExecutor(Protocol):
+    """One way to do passes."""
+
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
+        """Do all passes, tell of progress, and give each outcome as it comes; end early once ``stopping()``.
+
+        Workers that are busy then are stopped. A worker that dies costs the pass in its hands, which fails.
+        """
+
+
 class PassStopped(Exception):
     """The pass is not wanted any more."""
 
@@ -57,8 +84,14 @@ class PassStopped(Exception):
 def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> PassOutcome:
     """Do a pass; its outcome holds any error but an interruption."""
     begun = perf_counter()
+
+    def go_on(share: float) -> bool:
+        if not watch(min(share, 1.0)):
+            raise PassStopped
+        return True
+
     try:
-        return _worked(job, log(), tasks(), watch, begun)
+        return _worked(job, log(), tasks(), go_on, begun)
     except PassStopped:
         raise
     except BftrainError as error:
@@ -77,37 +110,32 @@ def failed(job: SweepPass, reason: str, wall_s: float = 0.0) -> PassOutcome:
     return PassOutcome(id=job.id, status=PassStatus.FAILED, reason=reason, wall_s=wall_s, made_from=job.made_from)
 
 
-def _worked(job: SweepPass, log: EventLog, tasks: Tasks, watch: Watch, begun: float) -> PassOutcome:
+def _done(job: SweepPass, wall_s: float, warnings: tuple[str, ...], **found: Any) -> PassOutcome:  # noqa: ANN401 - its fields
+    return PassOutcome(
+        id=job.id, status=PassStatus.DONE, warnings=warnings, wall_s=wall_s, made_from=job.made_from, **found
+    )
+
+
+def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: float) -> PassOutcome:
     _check_same(job, log, tasks)
     settings = job.how
     if isinstance(settings, RoundSettings):
-        return _in_rounds(job, settings, log, tasks, watch)
+        return _in_rounds(job, settings, log, tasks, go_on)
     if isinstance(job.log, SweepCluster):
-        return _on_cluster(job, job.log, settings, tasks, watch, begun)
-    return _on_log(job, settings, log, tasks, watch, begun)
+        return _on_cluster(job, job.log, settings, tasks, go_on, begun)
 
-
-def _on_log(
-    job: SweepPass, settings: ReplaySettings, log: EventLog, tasks: Tasks, watch: Watch, begun: float
-) -> PassOutcome:
     def going(name: str, simulated_s: float, _decisions: int) -> bool:
         share = simulated_s / span_s
         if job.kind is RunKind.YARDSTICKS:
             share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
-        return _go_on(watch, share)
+        return go_on(share)
 
-    passes = StudyPasses(log, tasks, settings, check_parts(settings), going)
+    passes = StudyPasses(log, tasks, check_parts(settings), going)
     span_s = passes.part.span_s or 1.0
     if job.kind is RunKind.YARDSTICKS:
         ceiling, dedicated = passes.ceiling(), passes.dedicated()
-        return PassOutcome(
-            id=job.id,
-            status=PassStatus.DONE,
-            yardsticks=passes.yardsticks(ceiling, dedicated),
-            warnings=tuple(odd_decisions({passes.ceiling_words: ceiling})),
-            wall_s=perf_counter() - begun,
-            made_from=job.made_from,
-        )
+        odd = tuple(odd_decisions({passes.ceiling_words: ceiling}))
+        return _done(job, perf_counter() - begun, odd, yardsticks=passes.yardsticks(ceiling, dedicated))
     doubts = doubts_of(passes.part)
     found = _replayed(job, passes, settings, lambda _: passes.part, begun)
     warnings = (*found.warnings, *doubts.caveats)
@@ -115,21 +143,18 @@ def _on_log(
 
 
 def _on_cluster(
-    job: SweepPass, nodes: SweepCluster, settings: ReplaySettings, tasks: Tasks, watch: Watch, begun: float
+    job: SweepPass, nodes: SweepCluster, settings: ReplaySettings, tasks: Tasks, go_on: Watch, begun: float
 ) -> PassOutcome:
     cluster = nodes.cluster
     cluster.check(tasks)
     span_s = _expected_s(tasks, nodes.until_s)
     # With an end that was asked for, the run is shown until then
-    gauges = NoDetector if nodes.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
-    passes = StudyPasses(
-        cluster.log(),
-        tasks,
-        settings,
-        check_parts(settings),
-        lambda _name, simulated_s, _decisions: _go_on(watch, simulated_s / span_s),
-        gauges=gauges,
-    )
+    gauges = QueueWatcher if nodes.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
+
+    def going(_name: str, simulated_s: float, _decisions: int) -> bool:
+        return go_on(simulated_s / span_s)
+
+    passes = StudyPasses(cluster.log(), tasks, check_parts(settings), going, gauges=gauges)
     return _replayed(job, passes, settings, cluster.log, begun)
 
 
@@ -144,46 +169,29 @@ def _replayed(
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
     odd = odd_inputs(part(result.simulated_s), passes.tasks)
-    return PassOutcome(
-        id=job.id,
-        status=PassStatus.DONE,
-        figures=figures,
-        timings=result.timings(),
-        ended=ended,
-        warnings=(*odd, *odd_decisions({settings.solver: result}), *_partial(ended, left)),
-        wall_s=perf_counter() - begun,
-        made_from=job.made_from,
-    )
+    warnings = (*odd, *odd_decisions({settings.solver: result}), *_partial(ended, left))
+    harvest = HarvestCurve(result).harvest_node_h(np.array(job.edges_s)).tolist() if job.edges_s else ()
+    found = {"figures": figures, "timings": result.timings(), "ended": ended, "harvest_node_h": tuple(harvest)}
+    return _done(job, perf_counter() - begun, warnings, **found)
 
 
-def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Tasks, watch: Watch) -> PassOutcome:
-    on_cluster = isinstance(job.log, SweepCluster)
-    span_s = settings.until_s or (_expected_s(tasks, None) if on_cluster else log.span_s or 1.0)
-    source = job.log.cluster.nodes if isinstance(job.log, SweepCluster) else log
-    done = simulate(source, tasks, settings, watch=lambda simulated_s, _: _go_on(watch, simulated_s / span_s))
+def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Tasks, go_on: Watch) -> PassOutcome:
+    cluster = job.log.cluster.nodes if isinstance(job.log, SweepCluster) else None
+    span_s = settings.until_s or (log.span_s or 1.0 if cluster is None else _expected_s(tasks, None))
+    source = log if cluster is None else cluster
+    done = simulate(source, tasks, settings, watch=lambda simulated_s, _: go_on(simulated_s / span_s))
     _refuse_broken(done.broken_metrics)
-    return PassOutcome(
-        id=job.id,
-        status=PassStatus.DONE,
-        rounds=InRounds(
-            figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
-        ),
-        warnings=(*done.remarks, *_partial(done.ended, done.summary.measured - done.summary.measured_finished)),
-        wall_s=done.wall_s,
-        made_from=job.made_from,
+    warnings = (*done.remarks, *_partial(done.ended, done.summary.measured - done.summary.measured_finished))
+    rounds = InRounds(
+        figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
     )
+    return _done(job, done.wall_s, warnings, rounds=rounds)
 
 
 def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
     """Fail a pass whose metric is broken, so that ``--retry-failed`` measures it."""
     for error in metrics:
         raise error
-
-
-def _go_on(watch: Watch, share: float) -> bool:
-    if not watch(min(share, 1.0)):
-        raise PassStopped
-    return True
 
 
 def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
@@ -199,7 +207,6 @@ def _partial(ended: str, left: int) -> tuple[str, ...]:
 
 
 def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
-    """Make sure that a pass is made from what it is said to be made from, on any machine."""
     made_from = job.made_from
     if log.sha256 != job.log_sha256:
         raise BadInput("is not any more what it was when the sweep began", where=f"log of {job.words}")

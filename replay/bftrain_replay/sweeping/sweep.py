@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,31 +16,21 @@ from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
+from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.rounds.round_settings import DRAWN
-from bftrain_replay.sweeping import sweep_table
+from bftrain_replay.sweeping import sweep_runs, sweep_table
 from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
-from bftrain_replay.sweeping.executors.local_processes import LocalExecutor, usable_cpus
-from bftrain_replay.sweeping.run_outcomes import FORMAT, POINTS, OutcomeFile, PassStatus, known_in
-from bftrain_replay.sweeping.sweep_grid import points_of
+from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.run_point import AtWork, PassExecutor
+from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.sweep_runs import planned
-from bftrain_replay.sweeping.sweep_spec import read_spec
-from bftrain_replay.sweeping.sweep_table import PointState
-from bftrain_replay.sweeping.table_metrics import check_plot
-from bftrain_replay.tables.table_schema import ColumnType
+from bftrain_replay.sweeping.sweep_spec import SweepSpec, read_spec
+from bftrain_replay.sweeping.sweep_table import PointState, check_plot
+from bftrain_replay.tables import ColumnType, TableColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from pandas import DataFrame
 
-    from bftrain_replay.sweeping.executors import AtWork, PassExecutor
-    from bftrain_replay.sweeping.run_outcomes import PassOutcome
-    from bftrain_replay.sweeping.sweep_grid import SweepPoint
-    from bftrain_replay.sweeping.sweep_runs import SweepPass, SweepPlan
-    from bftrain_replay.sweeping.sweep_spec import SweepSpec
-    from bftrain_replay.sweeping.sweep_table import PointRow
-    from bftrain_replay.tables.table_schema import TableColumn
 
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
@@ -49,7 +40,7 @@ KIND: Final = ResultKind(
     form="bftrain sweep",
     summary=SUMMARY,
     names=frozenset({SUMMARY, REPORT_FILE, *sweep_table.FILES}),
-    records={POINTS: b'{"format":"bftrain sweep '},
+    records={sweep_runs.POINTS: b'{"format":"bftrain sweep '},
     prints=frozenset({PRINTS}),
 )
 
@@ -71,7 +62,7 @@ class PreparedSweep(ShortRepr):
 
     spec: SweepSpec
     points: tuple[SweepPoint, ...]
-    plan: SweepPlan
+    plan: sweep_runs.SweepPlan
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
@@ -87,19 +78,21 @@ class PreparedSweep(ShortRepr):
         spec = read_spec(given, folder)
         points = points_of(spec)
         check_plot(spec, points)
-        return cls(spec, points, planned(spec, points))
+        return cls(spec, points, sweep_runs.planned(spec, points))
 
-    def open(self, known: Mapping[str, PassOutcome], *, retry_failed: bool = False) -> tuple[SweepPass, ...]:
+    def open(
+        self, known: Mapping[str, sweep_runs.PassOutcome], *, retry_failed: bool = False
+    ) -> tuple[sweep_runs.SweepPass, ...]:
         """Give the passes that are still to be done."""
         return tuple(
             job
             for name, job in self.plan.passes.items()
-            if name not in known or (retry_failed and known[name].status is PassStatus.FAILED)
+            if name not in known or (retry_failed and known[name].status is sweep_runs.PassStatus.FAILED)
         )
 
     def run(
         self,
-        outcomes: OutcomeFile,
+        outcomes: sweep_runs.OutcomeFile,
         executor: PassExecutor,
         *,
         retry_failed: bool = False,
@@ -107,92 +100,62 @@ class PreparedSweep(ShortRepr):
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Do what is still to be done, until all of it is over or ``stopping()``."""
-        jobs = self.open(outcomes.known, retry_failed=retry_failed)
-        tally = _Tally(self, {job.id for job in jobs}, outcomes.known)
+        jobs, needs, known = self.open(outcomes.known, retry_failed=retry_failed), self.plan.needs, outcomes.known
+        to_do: dict[str, list[int]] = {job.id: [] for job in jobs}  # the points that need each pass
+        parts = [(number, name) for number, need in enumerate(needs) for name in need.all]
+        for number, name in parts:
+            if name in to_do:
+                to_do[name].append(number)
+        failed = {
+            number for number, name in parts if name not in to_do and known[name].status is sweep_runs.PassStatus.FAILED
+        }  # points
+        lacking = [sum(name in to_do for name in need.all) for need in needs]  # passes of each point
+        over, passes_over = lacking.count(0), len(self.plan.passes) - len(jobs)
+        at_work: dict[str, AtWork] = {}
 
         def tell() -> None:
             if watch is not None:
-                watch(tally.standing)
+                watch(SweepStatus(len(needs), over, len(failed), len(self.plan.passes), passes_over, at_work))
 
         def at(what: AtWork) -> None:
-            tally.at_work[what.worker] = what
+            at_work[what.worker] = what
             tell()
 
         tell()
         for outcome in executor.outcomes(jobs, at, stopping) if jobs else ():
             outcomes.add(outcome)
-            tally.take(outcome)
+            passes_over += 1
+            for number in to_do[outcome.id]:
+                lacking[number] -= 1
+                over += lacking[number] == 0
+                if outcome.status is sweep_runs.PassStatus.FAILED:
+                    failed.add(number)
             tell()
 
-    def swept(self, known: Mapping[str, PassOutcome]) -> SweepResult:
+    def swept(self, known: Mapping[str, sweep_runs.PassOutcome]) -> SweepResult:
         """Give the table of what is known."""
-        return SweepResult(self, sweep_table.rows_of(self.points, self.plan.needs, known), _warnings(self, known))
-
-
-class _Tally:
-    """Counts points that are over: all their passes are."""
-
-    def __init__(self, sweep: PreparedSweep, to_do: Collection[str], known: Mapping[str, PassOutcome]) -> None:
-        self._points_of: dict[str, list[int]] = {}
-        self._lacking = []
-        self._failed: set[int] = set()
-        for number, need in enumerate(sweep.plan.needs):
-            self._lacking.append(sum(name in to_do for name in need.all))
-            for name in need.all:
-                if name in to_do:
-                    self._points_of.setdefault(name, []).append(number)
-                elif known[name].status is PassStatus.FAILED:
-                    self._failed.add(number)
-        self._over = self._lacking.count(0)
-        self._passes = len(sweep.plan.passes)
-        self._passes_over = self._passes - len(to_do)
-        self.at_work: dict[str, AtWork] = {}
-
-    @property
-    def standing(self) -> SweepStatus:
-        """How far it is now."""
-        return SweepStatus(
-            points=len(self._lacking),
-            over=self._over,
-            failed=len(self._failed),
-            passes=self._passes,
-            passes_over=self._passes_over,
-            at_work=self.at_work,
+        passes = self.plan.passes
+        found = Counter(words for name in passes if name in known for words in known[name].warnings)
+        seeded = any(
+            job.log.uses_seed or job.tasks.uses_seed or (job.rounds is not None and job.rounds.order_of_kinds == DRAWN)
+            for job in passes.values()
         )
-
-    def take(self, outcome: PassOutcome) -> None:
-        """Take in what came of a pass."""
-        self._passes_over += 1
-        for number in self._points_of[outcome.id]:
-            self._lacking[number] -= 1
-            self._over += self._lacking[number] == 0
-            if outcome.status is PassStatus.FAILED:
-                self._failed.add(number)
+        if SEED in self.spec.swept and not seeded:
+            found["the seed is swept, but no log and no tasks are made from it: it changes nothing"] += 1
+        return SweepResult(self.spec, sweep_table.rows_of(self.points, self.plan.needs, known), dict(found), self)
 
 
 @dataclass(frozen=True, repr=False)
-class SweepResult(ShortRepr):
+class SweepResult(ShortRepr, sweep_table.SweptPoints):
     """What a sweep came to: one row a point, those that failed or are still open included."""
 
     sweep: PreparedSweep
-    rows: tuple[PointRow, ...]
-    warnings: Mapping[str, int]  # what is odd, and about how many passes
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures that stand for it in short."""
         title, figures = self.sweep.shown()
         states = Counter(row.state for row in self.rows)
         return title, {**figures, **{str(state): f"{states[state]:,}" for state in PointState}}
-
-    @property
-    def failed(self) -> tuple[PointRow, ...]:
-        """The points that failed."""
-        return tuple(row for row in self.rows if row.state is PointState.FAILED)
-
-    @property
-    def complete(self) -> bool:
-        """Whether no point is open."""
-        return all(row.state is not PointState.OPEN for row in self.rows)
 
     @cached_property
     def columns(self) -> tuple[TableColumn, ...]:
@@ -218,7 +181,7 @@ class SweepResult(ShortRepr):
             name: number for job in sweep.plan.passes.values() for name, number in job.made_from.versions.items()
         }
         return {
-            "format": FORMAT,
+            "format": sweep_runs.FORMAT,
             "title": sweep.spec.title,
             "complete": self.complete,
             "points": len(self.rows),
@@ -271,7 +234,9 @@ def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
     """Return the folder of a sweep's result; it goes on there if its file or any of its replays is the same."""
-    goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
+    goes_on = not sweep.plan.passes.keys().isdisjoint(sweep_runs.known_in(folder)) or _is_of_file(
+        sweep.spec, folder / SUMMARY
+    )
     return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
 
 
@@ -305,13 +270,10 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     replay_folder.check_tables(tables)
     ready = PreparedSweep.of(spec)
     folder = Path(folder)
-    executor: PassExecutor = (
-        DaskExecutor(ClusterAddress(dask)) if dask else LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
-    )
-    with (
-        result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON) as result,
-        OutcomeFile(folder) as outcomes,
-    ):
+    workers = jobs or usable_cpus()
+    executor: PassExecutor = DaskExecutor(ClusterAddress(dask)) if dask else LocalExecutor(workers, folder / PRINTS)
+    target = result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON)
+    with target as result, sweep_runs.OutcomeFile(folder) as outcomes:
         ready.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=stopping)
         done = ready.swept(outcomes.known)
         if done.complete or not result.holds_finished:
@@ -319,33 +281,15 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     return done
 
 
-def _warnings(sweep: PreparedSweep, known: Mapping[str, PassOutcome]) -> dict[str, int]:
-    """Say what is odd, once each, and about how many passes."""
-    passes = sweep.plan.passes
-    found = Counter(words for name in passes if name in known for words in known[name].warnings)
-    if SEED in sweep.spec.swept and not any(map(_uses_seed, passes.values())):
-        found["the seed is swept, but no log and no tasks are made from it: it changes nothing"] += 1
-    return dict(found)
-
-
-def _uses_seed(job: SweepPass) -> bool:
-    drawn = job.rounds is not None and job.rounds.kind_order == DRAWN
-    return drawn or job.log.uses_seed or job.tasks.uses_seed
-
-
 def _inputs_of(sweep: PreparedSweep) -> dict[str, list[dict[str, object]]]:
     """Give every log, cluster and set of tasks, by name and content; the seed where one decides over the content."""
-    logs: dict[tuple[str, int | None], str] = {}
-    clusters: dict[tuple[str, int | None], str] = {}
-    tasks: dict[tuple[str, int | None], str] = {}
+    inputs: dict[str, dict[tuple[str, int | None], str]] = {"logs": {}, "clusters": {}, "tasks": {}}
     for point, need in zip(sweep.points, sweep.plan.needs, strict=True):
         job, seed = sweep.plan.passes[need.replay], point.settings.seed
-        if point.cluster:
-            clusters[point.cluster, None] = job.log_sha256
-        else:
-            logs[point.log, seed if job.log.uses_seed else None] = job.log_sha256
-        tasks[point.tasks, seed if job.tasks.uses_seed else None] = job.tasks_sha256
+        kind, nodes = ("clusters", point.cluster) if point.cluster else ("logs", point.log)
+        inputs[kind][nodes, seed if job.log.uses_seed else None] = job.log_sha256
+        inputs["tasks"][point.tasks, seed if job.tasks.uses_seed else None] = job.tasks_sha256
     return {
         kind: [{"name": name, "seed": seed, "sha256": sha256} for (name, seed), sha256 in found.items()]
-        for kind, found in (("logs", logs), ("clusters", clusters), ("tasks", tasks))
+        for kind, found in inputs.items()
     }

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import SHADES
-from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.table_metrics import BASELINE, CEILING, EFFICIENCY, MetricColumn, metric_of, tasks_ran_out
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bftrain_replay.sweeping.sweep_options import Value
-    from bftrain_replay.sweeping.sweep_spec import SweepSpec
-    from bftrain_replay.sweeping.sweep_table import PointRow
+from bftrain_replay.sweeping.sweep_options import SEED, Value
+from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.sweeping.sweep_table import (
+    BASELINE,
+    CEILING,
+    EFFICIENCY,
+    MetricColumn,
+    PointRow,
+    metric_of,
+    tasks_ran_out,
+)
 
 MOST_LINES: Final = 8  # that colours can distinguish
 _MOST_WITH_OTHERS: Final = 4  # lines beside which those of ceiling and baseline still have room
@@ -89,6 +92,11 @@ def plain(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def with_names(names: Iterable[str], cells: Cells) -> str:
+    """Give values of options as people write them, each behind the name of its option."""
+    return ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
+
+
 def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
     """Draw each metric against each option, and over two options at once if there are just two."""
     options = varied(rows)
@@ -103,7 +111,6 @@ def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterat
 def _lines(
     rows: Sequence[PointRow], metric: MetricColumn, name: str, others: list[str], options: Mapping[str, list[Value]]
 ) -> ChartFigure:
-    """Draw a metric against one option."""
     combinations = list(dict.fromkeys(tuple(row.point.options[other] for other in others) for row in rows))
     combinations.sort(key=lambda cells: [options[other].index(cell) for other, cell in zip(others, cells, strict=True)])
     hue, hues = _hues(rows, metric, others, combinations, options)
@@ -114,9 +121,9 @@ def _lines(
     values = [
         {
             "x": plain(cells[0]) if isinstance(cells[0], str) else cells[0],
-            "mean": spread.mean / metric.unit,
-            "low": spread.low / metric.unit,
-            "high": spread.high / metric.unit,
+            "mean": spread.mean / metric.axis[0],
+            "low": spread.low / metric.axis[0],
+            "high": spread.high / metric.axis[0],
             "line": _label(cells[1:]),
             "hue": _label(tuple(cells[1 + others.index(other)] for other in hue)),
             "kind": _KINDS.get(kind.column, _REPLAY),
@@ -127,20 +134,21 @@ def _lines(
     ]
     return ChartFigure(
         name=_file_name(f"{metric.column}-by-{name}"),
-        title=f"{metric.title[:1].upper()}{metric.title[1:]} by {name}",
+        title=f"{metric.heading} by {name}",
         says=_says(rows, metric, [name]),
         alt=f"{metric.title} against {name}. {_says(rows, metric, [name])}",
         caption=_caption(others, hue, len(combinations), over_seeds=SEED in options and name != SEED),
         height=300,
         spec={
             "data": {"values": values},
-            "encoding": {
-                "x": _x(name, options[name]),
-                **({"color": _color(hue, hues)} if hue else {"color": {"value": "@used"}}),
-            },
+            "encoding": {"x": _x(name, options[name]), "color": _color(hue, hues)},
             "layer": _layers(metric, kinds, options[name], many=len(combinations) > MOST_LINES),
         },
     )
+
+
+def _field(name: str, kind: str, **more: object) -> dict[str, Any]:
+    return {"field": name, "type": kind, **more}
 
 
 def _file_name(text: str) -> str:
@@ -152,8 +160,8 @@ def _layers(
     metric: MetricColumn, kinds: Sequence[MetricColumn], values: Sequence[Value], *, many: bool
 ) -> list[dict[str, Any]]:
     """Give what is drawn: lines and their points, and with them spreads over seeds, or with many lines their means."""
-    axis = {"format": metric.axis, "tickCount": 6}
-    y = {"field": "mean", "type": "quantitative", "title": metric.axis_title, "axis": axis, "scale": {"zero": False}}
+    axis = {"format": metric.axis[2], "tickCount": 6}
+    y = _field("mean", "quantitative", title=metric.axis_title, axis=axis, scale={"zero": False})
     each = {"detail": {"field": "line", "type": "nominal"}}
     faint = {"opacity": 0.3} if many else {"opacity": 1}
     own = {"transform": [{"filter": f"datum.kind == '{_REPLAY}'"}]}
@@ -177,14 +185,9 @@ def _dashes(kinds: Sequence[MetricColumn]) -> dict[str, Any]:
     if len(kinds) == 1:
         return {}
     shown = [_REPLAY, *(_KINDS[kind.column] for kind in kinds[1:])]
-    return {
-        "strokeDash": {
-            "field": "kind",
-            "type": "nominal",
-            "scale": {"domain": [_REPLAY, *_KINDS.values()], "range": [[1, 0], [2, 3], [7, 3]]},
-            "legend": {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 2, "values": shown},
-        }
-    }
+    scale = {"domain": [_REPLAY, *_KINDS.values()], "range": [[1, 0], [2, 3], [7, 3]]}
+    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 2, "values": shown}
+    return {"strokeDash": _field("kind", "nominal", scale=scale, legend=legend)}
 
 
 def _hues(
@@ -199,45 +202,39 @@ def _hues(
         return [], []
     if len(combinations) <= MOST_LINES:
         return list(others), [_label(cells) for cells in combinations]
+
+    def difference(name: str) -> float:
+        means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
+        return max(means) - min(means) if means else -math.inf
+
     few = [other for other in others if len(options[other]) <= MOST_LINES]
-    if not few:
-        return [], []
-    most = max(few, key=lambda other: _difference(rows, metric, other))
-    return [most], [plain(value) for value in options[most]]
-
-
-def _difference(rows: Sequence[PointRow], metric: MetricColumn, name: str) -> float:
-    means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
-    return max(means) - min(means) if means else -math.inf
+    most = max(few, key=difference, default=None)
+    return ([], []) if most is None else ([most], [plain(value) for value in options[most]])
 
 
 def _color(hue: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
+    if not hue:
+        return {"value": "@used"}
     legend = {"title": ", ".join(hue), "symbolType": "circle", "symbolOpacity": 1, "columns": 8}
-    return {"field": "hue", "type": "nominal", "scale": {"domain": list(hues)}, "sort": list(hues), "legend": legend}
+    return _field("hue", "nominal", scale={"domain": list(hues)}, sort=list(hues), legend=legend)
 
 
 def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
     """Give the axis of an option: names as they come, numbers in proportion, or to scale if they span much."""
     if any(isinstance(value, str) for value in values):
-        axis = {"labelAngle": 0, "labelLimit": 220, "grid": False}
-        order = [plain(value) for value in values]
-        return {"field": "x", "type": "nominal", "sort": order, "title": name, "axis": axis}
+        look = {"labelAngle": 0, "labelLimit": 220, "grid": False}
+        return _field("x", "nominal", sort=[plain(value) for value in values], title=name, axis=look)
     numbers = [float(value) for value in values]
     wide = min(numbers) > 0.0 and max(numbers) / min(numbers) > _LOG_FROM
     ticks = {"values": numbers} if len(numbers) <= _MOST_TICKS else {"tickCount": 8}
-    return {
-        "field": "x",
-        "type": "quantitative",
-        "title": name,
-        "scale": {**({"type": "log"} if wide else {"zero": False}), "nice": False, "padding": 14},
-        "axis": {"format": ".4~g", "labelOverlap": "greedy", "grid": False, **ticks},
-    }
+    scale = {**({"type": "log"} if wide else {"zero": False}), "nice": False, "padding": 14}
+    axis = {"format": ".4~g", "labelOverlap": "greedy", "grid": False, **ticks}
+    return _field("x", "quantitative", title=name, scale=scale, axis=axis)
 
 
 def _map(
     rows: Sequence[PointRow], metric: MetricColumn, x: str, y: str, options: Mapping[str, list[Value]]
 ) -> ChartFigure:
-    """Draw a metric over two options at once."""
     if len(options[y]) > len(options[x]):
         x, y = y, x
     found = spreads(rows, metric, (x, y))
@@ -245,28 +242,24 @@ def _map(
         {
             "x": plain(cells[0]),
             "y": plain(cells[1]),
-            "mean": spread.mean / metric.unit,
-            "words": metric.said(spread.mean),
+            "mean": spread.mean / metric.axis[0],
+            "words": metric.format(spread.mean),
             "tooltip": _tooltip(metric, (x, y), cells, spread),
         }
         for cells, spread in found.items()
     ]
+    look = {"labelAngle": 0, "labelOverlap": "greedy", "domain": False, "ticks": False}
     place = {
-        axis: {
-            "field": axis,
-            "type": "nominal",
-            "sort": [plain(value) for value in options[name]],
-            "title": name,
-            "axis": {"labelAngle": 0, "labelOverlap": "greedy", "domain": False, "ticks": False},
-        }
+        axis: _field(axis, "nominal", sort=list(map(plain, options[name])), title=name, axis=look)
         for axis, name in (("x", x), ("y", y))
     }
     says = _says(rows, metric, (x, y))
+    words = {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": _field("words", "nominal")}}
     # Steps, since colours that are known by their role alone cannot be mixed; the darkest would hide the words
     color = {"type": "quantize", "range": [f"@shade{step}" for step in range(SHADES // 2)], "zero": False}
     return ChartFigure(
         name=_file_name(f"{metric.column}-by-{x}-and-{y}"),
-        title=f"{metric.title[:1].upper()}{metric.title[1:]} by {x} and {y}",
+        title=f"{metric.heading} by {x} and {y}",
         says=says,
         alt=f"{metric.title} for each combination of {x} and {y}. {says}",
         height=max(160, 34 * len(options[y])),
@@ -276,16 +269,12 @@ def _map(
             "layer": [
                 {
                     "mark": {"type": "rect", "tooltip": {"expr": "datum.tooltip"}},
-                    "encoding": {"color": {"field": "mean", "type": "quantitative", "scale": color, "legend": None}},
+                    "encoding": {"color": _field("mean", "quantitative", scale=color, legend=None)},
                 },
-                *([_cell_words()] if len(options[x]) <= _MOST_TICKS else []),
+                *([words] if len(options[x]) <= _MOST_TICKS else []),
             ],
         },
     )
-
-
-def _cell_words() -> dict[str, Any]:
-    return {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "words", "type": "nominal"}}}
 
 
 def _label(cells: Cells) -> str:
@@ -293,33 +282,27 @@ def _label(cells: Cells) -> str:
 
 
 def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
-    where = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
-    text = f"{where}: {metric.title} {metric.said(spread.mean)}"
+    text = f"{with_names(names, cells)}: {metric.title} {metric.format(spread.mean)}"
     if spread.count > 1:
-        text += f" on average of {spread.count}, {metric.said(spread.low)} to {metric.said(spread.high)}"
+        text += f" on average of {spread.count}, {metric.format(spread.low)} to {metric.format(spread.high)}"
     return text
 
 
 def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
+    """Say where it is highest and where lowest, on average over all else."""
     short = sum(tasks_ran_out(metric, row) for row in rows)
     if short:
         points = text_formats.counted(len(rows), "point")
         return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
-    return _says_best(spreads(rows, metric, names), metric, names)
-
-
-def _says_best(found: Mapping[Cells, SeedSpread], metric: MetricColumn, names: Sequence[str]) -> str:
-    """Say where it is highest and where lowest, on average over all else."""
+    found = spreads(rows, metric, names)
     if not found:
         return "No point of it is done."
-    most, least = (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
+    most, least = (
+        f"{metric.format(found[cells].mean)} with {with_names(names, cells)}"
+        for cells in (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
+    )
     average = " on average" if any(spread.count > 1 for spread in found.values()) else ""
-
-    def at(cells: Cells) -> str:
-        where = ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
-        return f"{metric.said(found[cells].mean)} with {where}"
-
-    return f"Highest{average}: {at(most)}; lowest: {at(least)}."
+    return f"Highest{average}: {most}; lowest: {least}."
 
 
 def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, *, over_seeds: bool) -> str:

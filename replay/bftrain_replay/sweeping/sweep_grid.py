@@ -3,43 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from bftrain import parts
 from bftrain.errors import BadValue, BftrainError, UsageError
-from bftrain.parts.metrics import from_anywhere
 from bftrain.values import wire
-from bftrain.values.kinds import CLUSTER_FORM, cluster_of
+from bftrain.values.curve import CLUSTER_FORM, cluster_of
+from bftrain_replay.rounds.round_policy import find_policy
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.simulation.progress_assumptions import agreed
+from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import check_cluster
-from bftrain_replay.sweeping.part_checks import check_part
+from bftrain_replay.study_checks import check_cluster
+from bftrain_replay.sweeping import sweep_options
 from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
-from bftrain_replay.sweeping.sweep_options import (
-    ADMISSION,
-    BASELINE,
-    CLUSTER,
-    INPUTS,
-    LOG,
-    METRICS,
-    POLICY,
-    ROUND,
-    TASKS,
-    UNTIL,
-    Value,
-    input_of,
-    setting_named,
-)
-from bftrain_replay.sweeping.sweep_spec import CASES, GRID
+from bftrain_replay.sweeping.sweep_spec import CASES, GRID, Options, SweepSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
-    from bftrain_replay.sweeping.sweep_spec import Options, SweepSpec
+def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
+    """Refuse what the option names in these settings if there is no such part, or it cannot be made as is said."""
+    said = str(getattr(settings, option, ""))
+    for name in said.split(",") if option == sweep_options.METRICS else (said,):
+        admission = name.partition(",")[0].partition("=")[0]
+        # What a file of one's own does is found out by those who use it
+        if name and parts.split_name(admission if option == sweep_options.ADMISSION else name.strip())[0] is None:
+            _check_named(option, name.strip())
+
+
+@cache
+def _check_named(option: str, name: str) -> None:
+    """Make it once, however many points name it."""
+    if option == sweep_options.POLICY:
+        find_policy(RoundSettings(policy=name))
+    elif option == sweep_options.ADMISSION:
+        parts.resolve_admission(name, 1)
+    else:
+        parts.resolve_metric(name)
+
 
 MOST_POINTS: Final = 1_000_000
 _INTERVAL: Final = "checkpoint_interval_s"
@@ -52,14 +57,16 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     Its nodes are those of a ``log`` or of a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
     """
 
-    options: dict[str, Value]
+    options: dict[str, sweep_options.Value]
     log: str = ""
     cluster: str = ""
     tasks: str
     baseline: str = ""
     settings: ReplaySettings | RoundSettings
     until_s: float | None = None  # when a replay on a cluster ends at the latest
-    changes: dict[str, Value] = msgspec.field(default_factory=dict)  # in generated inputs, by their dotted names
+    changes: dict[str, sweep_options.Value] = msgspec.field(
+        default_factory=dict
+    )  # in generated inputs, by their dotted names
 
     @property
     def words(self) -> str:
@@ -99,121 +106,93 @@ def _combinations(spec: SweepSpec) -> Iterator[Options]:
     for case in spec.cases:
         for values in product(*spec.axes.values()):
             chosen = case | dict(zip(spec.axes, values, strict=True))
-            if not any(_matches(chosen, entry) for entry in spec.exclude):
+            if not any(all(chosen.get(name) in values for name, values in entry.items()) for entry in spec.exclude):
                 yield chosen
-
-
-def _matches(chosen: Options, entry: Mapping[str, tuple[Value, ...]]) -> bool:
-    return all(chosen.get(name) in values for name, values in entry.items())
 
 
 def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     given = spec.fixed | chosen
-    inputs = {name: given.pop(name, "") for name in INPUTS}
-    changes = {name: given.pop(name) for name in list(given) if input_of(name)}
-    until_s = None if ROUND in given else _until_s(spec, given.pop(UNTIL, None))
+    inputs = {name: given.pop(name, "") for name in sweep_options.INPUTS}
+    changes = {name: given.pop(name) for name in list(given) if sweep_options.input_of(name)}
+    until_s = None if sweep_options.ROUND in given else given.pop(sweep_options.UNTIL, None)
+    if until_s is not None and (isinstance(until_s, str) or not 0.0 < until_s < math.inf):
+        fix = "leave it out to go on until all tasks are done"
+        raise spec.wrong(f"must be a finite number above 0, not {until_s!r}", sweep_options.UNTIL, fix)
     settings = _settings(spec, given)
-    point = SweepPoint(
-        options={},
-        log=_text(spec, inputs, LOG),
-        cluster=_text(spec, inputs, CLUSTER),
-        tasks=_text(spec, inputs, TASKS),
-        baseline=_text(spec, inputs, BASELINE),
-        settings=settings,
-        until_s=until_s,
-        changes=changes,
-    )
+    texts: dict[str, str] = {}
+    for name, value in inputs.items():
+        is_number = name == sweep_options.CLUSTER and isinstance(value, int)  # of nodes
+        text = str(value) if is_number else value
+        if not isinstance(text, str):
+            raise spec.wrong(f"must be text, not {value!r}", name)
+        texts[name] = text
+    end_s = None if until_s is None else float(until_s)
+    point = SweepPoint(options={}, settings=settings, until_s=end_s, changes=changes, **texts)
     _check(spec, point)
-    own: Options = {METRICS: settings.metrics}  # as they were written
+    own: Options = {sweep_options.METRICS: settings.metrics}  # as they were written
     if isinstance(settings, ReplaySettings):
-        own[UNTIL] = "" if until_s is None else until_s
+        own[sweep_options.UNTIL] = "" if end_s is None else end_s
     if _INTERVAL in given:
         own[_INTERVAL] = given[_INTERVAL]  # the settings hold it as progress
-    metrics = from_anywhere(settings.metrics, spec.document.folder)
-    point = replace(point, settings=replace(settings, metrics=metrics))
-    return replace(point, options={name: _meant(name, inputs | changes | own, settings) for name in spec.swept})
-
-
-def _text(spec: SweepSpec, inputs: Mapping[str, Value], name: str) -> str:
-    """Give an input by its name; a cluster may be a number of nodes."""
-    value = inputs[name]
-    if name == CLUSTER and isinstance(value, int):
-        return str(value)
-    if not isinstance(value, str):
-        raise spec.document.wrong(f"must be text, not {value!r}", *spec.place_of(name))
-    return value
-
-
-def _until_s(spec: SweepSpec, given: Value | None) -> float | None:
-    if given is None:
-        return None
-    if isinstance(given, str) or not 0.0 < given < math.inf:
-        fix = "leave it out to go on until all tasks are done"
-        raise spec.document.wrong(f"must be a finite number above 0, not {given!r}", *spec.place_of(UNTIL), fix=fix)
-    return float(given)
+    metrics = parts.absolute_metrics(settings.metrics, spec.document.folder)
+    meant = inputs | changes | own
+    # What an option comes to; nothing where it has no meaning, as in another case
+    options = {name: meant[name] if name in meant else getattr(settings, name, "") for name in spec.swept}
+    return replace(point, settings=replace(settings, metrics=metrics), options=options)
 
 
 def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings:
     """Make the settings, which check themselves: those of rounds if it is said how long one is."""
-    in_rounds = ROUND in given
+    in_rounds = sweep_options.ROUND in given
     kind = RoundSettings if in_rounds else ReplaySettings
     for name in given:
         if name not in kind.__struct_fields__:
-            what, fix = (
-                ("means nothing in rounds", f"leave it out, or {ROUND}")
-                if in_rounds
-                else ("is for time shared in rounds", f"say how long one is: {ROUND} = 360")
-            )
-            raise spec.document.wrong(what, *spec.place_of(name), fix=fix)
+            if in_rounds:
+                raise spec.wrong("means nothing in rounds", name, f"leave it out, or {sweep_options.ROUND}")
+            raise spec.wrong("is for time shared in rounds", name, f"say how long one is: {sweep_options.ROUND} = 360")
     try:
         given = given if in_rounds else agreed(given)
         return kind(**given)  # type: ignore[arg-type]  # it checks them itself
     except BadValue as error:
-        raise spec.document.wrong(error.what, *spec.place_of(setting_named(error)), fix=error.fix) from error
+        raise spec.wrong(error.what, (error.where or "").rpartition(".")[2], error.fix) from error
 
 
 def _check(spec: SweepSpec, point: SweepPoint) -> None:
     """Refuse, before any work, inputs that there are not or that contradict each other."""
-    wrong, place_of = spec.document.wrong, spec.place_of
     if point.in_rounds and point.baseline:
-        raise wrong("is a solver, and in rounds a policy decides", *place_of(BASELINE), fix="sweep policy instead")
+        raise spec.wrong("is a solver, and in rounds a policy decides", sweep_options.BASELINE, "sweep policy instead")
     if point.cluster:
         _check_cluster(spec, point)
     elif point.until_s is not None:
         fix = "choose a window of the log, or sweep on a cluster"
-        raise wrong("is for clusters: a log has an end", *place_of(UNTIL), fix=fix)
+        raise spec.wrong("is for clusters: a log has an end", sweep_options.UNTIL, fix)
     elif not point.log:
-        raise wrong("a point has neither a log nor a cluster", CASES, fix="give every case one of them")
+        fix = "give every case one of them"
+        raise spec.document.wrong("a point has neither a log nor a cluster", CASES, fix=fix)
     point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
-    for name in (POLICY, ADMISSION, METRICS):
+    for name in (sweep_options.POLICY, sweep_options.ADMISSION, sweep_options.METRICS):
         try:
             check_part(name, point.settings)
         except BftrainError as error:
-            raise wrong(error.what, *place_of(name), fix=error.fix) from error
+            raise spec.wrong(error.what, name, error.fix) from error
 
 
 def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
-    wrong, place_of, settings = spec.document.wrong, spec.place_of, point.settings
     if point.log:
-        raise wrong("takes the place of a log", *place_of(CLUSTER), fix="leave one of them out")
+        raise spec.wrong("takes the place of a log", sweep_options.CLUSTER, "leave one of them out")
     try:
         cluster_of(point.cluster)
     except ValueError as error:
-        raise wrong(str(error), *place_of(CLUSTER), fix=CLUSTER_FORM) from error
-    of_log = next((name for name in point.changes if input_of(name) == LOG), None)
+        raise spec.wrong(str(error), sweep_options.CLUSTER, CLUSTER_FORM) from error
+    of_log = next((name for name in point.changes if sweep_options.input_of(name) == sweep_options.LOG), None)
     if of_log is not None:
-        raise wrong("is for a log that is generated", *place_of(of_log), fix="leave it out, or the cluster")
-    if isinstance(settings, ReplaySettings):
+        raise spec.wrong("is for a log that is generated", of_log, "leave it out, or the cluster")
+    if isinstance(point.settings, ReplaySettings):
         try:
-            check_cluster(settings)
+            check_cluster(point.settings)
         except UsageError as error:
-            raise wrong(error.what, *place_of(error.where or ""), fix=error.fix) from error
+            raise spec.wrong(error.what, error.where or "", error.fix) from error
         return
     for name in _OF_LOGS:
-        if getattr(settings, name):
-            raise wrong("is for logs: on a cluster nodes never leave", *place_of(name), fix="leave it out")
-
-
-def _meant(name: str, given: Mapping[str, Value], settings: ReplaySettings | RoundSettings) -> Value:
-    """Give what an option comes to in a point; nothing where it has no meaning, as in another case."""
-    return given[name] if name in given else getattr(settings, name, "")
+        if getattr(point.settings, name):
+            raise spec.wrong("is for logs: on a cluster nodes never leave", name, "leave it out")

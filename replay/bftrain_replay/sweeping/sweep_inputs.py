@@ -11,8 +11,8 @@ import msgspec
 
 from bftrain.errors import BadValue
 from bftrain.taskfiles.files import load_tasks
-from bftrain.taskfiles.profiles import MEASURED_WORK_SAMPLES
-from bftrain.values.kinds import cluster_of
+from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES
+from bftrain.values.curve import cluster_of
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.kind_files import with_kinds
@@ -118,7 +118,6 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
         if self.profile and self.kind == MIX:
             raise ValueError("profile goes with kind = 'trials': a mix takes all models")
 
@@ -170,7 +169,6 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
         if self.kinds and not self.speeds:
             raise ValueError("kinds goes with speeds: the bundled models were measured on one kind")
 

@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
+from bftrain import toml_io
 from bftrain.errors import BadConfig, suggestion
+from bftrain.files import whole_text
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Key = str | int  # a name, or the place of one table among several of the same name
 
-    from bftrain_replay.sweeping.toml_document import Key, TomlDocument
+KIND: Final = "sweep file"
+_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+_ASSIGNMENT: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+
+
+class TomlDocument:
+    """What a file says, or a mapping that was made in Python; ``name`` leads every complaint about it."""
+
+    def __init__(self, data: Mapping[str, Any], *, name: str, folder: Path, text: str = "") -> None:
+        self.data = data
+        self.name = name
+        self.folder = folder  # what paths in it are relative to
+        found: dict[tuple[Key, ...], int] = {}
+        counts: dict[tuple[Key, ...], int] = {}
+        section: tuple[Key, ...] = ()
+        for number, line in enumerate(text.splitlines(), start=1):
+            header, assignment = _HEADER.match(line), _ASSIGNMENT.match(line)
+            if header:
+                section = tuple(_names(header[2]))
+                if header[1] == "[[":
+                    place = counts.get(section, 0)
+                    counts[section] = place + 1
+                    section = (*section, place)
+                found.setdefault(section, number)
+            elif assignment:
+                found.setdefault((*section, *_names(assignment[1])), number)
+        self._lines = found
+
+    @classmethod
+    def read(cls, path: Path) -> TomlDocument:
+        """Read a TOML file."""
+        text = whole_text(path, KIND)
+        return cls(toml_io.parse(text, str(path)), name=str(path), folder=path.parent, text=text)
+
+    def where(self, *keys: Key) -> str:
+        """Name the line on which the key stands, or the nearest thing around it, and the key."""
+        shown = ".".join(str(key) if isinstance(key, str) else f"{key + 1}" for key in keys)
+        for length in range(len(keys), 0, -1):
+            line = self._lines.get(keys[:length])
+            if line is not None:
+                return f"{self.name}:{line}: {shown}"
+        return f"{self.name}: {shown}" if shown else self.name
+
+    def wrong(self, what: str, *keys: Key, fix: str | None = None) -> BadConfig:
+        """Build the complaint about a key."""
+        return BadConfig(what, where=self.where(*keys), fix=fix)
+
+
+def _names(dotted: str) -> Sequence[str]:
+    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", dotted)]
+
 
 Value = str | int | float
 
@@ -86,9 +140,8 @@ def values_of(document: TomlDocument, given: object, option: str, *keys: Key) ->
     if isinstance(given, dict):
         return _range(document, given, option, *keys)
     if not isinstance(given, list):
-        raise document.wrong(
-            f"must be a list of values, not {given!r}", *keys, fix="what is the same in all points stands in [fixed]"
-        )
+        fix = "what is the same in all points stands in [fixed]"
+        raise document.wrong(f"must be a list of values, not {given!r}", *keys, fix=fix)
     if not given:
         raise document.wrong("has no value", *keys)
     return tuple(check_value(document, value, *keys) for value in given)
@@ -122,10 +175,8 @@ def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys:
 def _number(document: TomlDocument, given: Mapping[str, Any], key: str, *keys: Key) -> float:
     value = given.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        fix = "write { from = 1, to = 10, steps = 4 }"
-        raise document.wrong(
-            f"{key}: must be a number, not {value!r}" if key in given else f"has no {key}", *keys, fix=fix
-        )
+        what = f"{key}: must be a number, not {value!r}" if key in given else f"has no {key}"
+        raise document.wrong(what, *keys, fix="write { from = 1, to = 10, steps = 4 }")
     return float(value)
 
 
@@ -147,8 +198,3 @@ def _stepped(document: TomlDocument, begin: float, end: float, given: Mapping[st
     if count > MOST_VALUES:
         raise document.wrong(f"has {count:,} values", *keys, fix=f"make it {MOST_VALUES:,} at most")
     return [begin + step * number for number in range(count)]
-
-
-def setting_named(error: BadConfig | Exception) -> str:
-    """Say which setting a complaint of the settings is about."""
-    return str(getattr(error, "where", "") or "").rpartition(".")[2]

@@ -9,33 +9,35 @@ of its own. What a pass is made from is its identity: a pass that is done need n
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
+import os
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import IO, Final, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from bftrain.deciding.objectives import throughput
-from bftrain.errors import BadValue, BftrainError
-from bftrain.parts.objectives import from_anywhere, resolve_objective
+from bftrain.errors import BadInput, BadValue, BftrainError
+from bftrain.files import naming
+from bftrain.parts import absolute_name, resolve_objective
 from bftrain.ports import Objective
 from bftrain.values import wire
 from bftrain_replay import plugin_files
+from bftrain_replay.metrics.task_figures import TaskFigures
 from bftrain_replay.provenance import tasks_sha256, versions_with
 from bftrain_replay.reference.ceiling_and_dedicated import EXACT, ideally, without_costs
+from bftrain_replay.results.result import MeasuredTimings, ReferenceFigures, ReplaySummary
+from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache, LogSource, TaskSource
 from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
-from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
-
-    from bftrain_replay.sweeping.sweep_grid import SweepPoint
-    from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 
 _ID_DIGITS = 16
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
@@ -76,6 +78,9 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     tasks_sha256: str
     settings: ReplaySettings | None = None  # the file of an objective by a name that holds in every folder
     rounds: RoundSettings | None = None  # the same of a policy, where time is shared in rounds
+    edges_s: tuple[
+        float, ...
+    ] = ()  # between which the harvest is wanted, seconds since the part that is replayed begins
     made_from: MadeFrom
 
     @property
@@ -143,13 +148,6 @@ class _Contents(NamedTuple):
     free_sha256: str
 
 
-class _Metric(NamedTuple):
-    """An objective: by a name that holds in every folder, the SHA-256 of its file, and what it is."""
-
-    name: str
-    objective: Objective | None  # none if it cannot be had here; the replay will say why
-
-
 class _Planner:
     """Knows every input by its content."""
 
@@ -158,29 +156,43 @@ class _Planner:
         self._inputs = InputCache()
         self._logs: dict[Hashable, str] = {}
         self._tasks: dict[Hashable, _Contents] = {}
-        self._metrics: dict[str, _Metric] = {}
+        self._metrics: dict[str, Objective | None] = {}  # none if it cannot be had here; the replay will say why
         self.passes: dict[str, SweepPass] = {}
 
     def needs(self, point: SweepPoint) -> PointNeeds:
         """Say what a point is made of."""
         settings = point.settings
         if isinstance(settings, RoundSettings):
-            self._check_measured(point, settings)
+            contents = self._contents(self._spec.tasks(point.tasks, point.changes), settings.seed, point)
+            try:
+                settings.check_measured(contents.tasks)
+            except BadValue as error:
+                raise self._spec.wrong(error.what, MEASURE, error.fix) from error
             return PointNeeds(self._need(RunKind.ROUNDS, point, settings), "", "")
-        metric = self._metric(settings.objective)
+        if settings.objective not in self._metrics:
+            try:
+                objective = resolve_objective(absolute_name(settings.objective, self._spec.document.folder))
+            except BftrainError:
+                objective = None
+            self._metrics[settings.objective] = objective
+        objective = self._metrics[settings.objective]
         replay = self._need(RunKind.REPLAY, point, settings)
         baseline = yardsticks = ""
         if point.baseline:
             baseline = self._need(RunKind.REPLAY, point, replace(settings, solver=point.baseline))
         if self._spec.yardsticks and not point.cluster:
-            ideal = ideally(settings, metric.objective or throughput)
+            ideal = ideally(settings, objective or throughput)
             yardsticks = self._need(RunKind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
         return PointNeeds(replay, baseline, yardsticks)
 
     def _need(self, kind: RunKind, point: SweepPoint, settings: ReplaySettings | RoundSettings) -> str:
         log, tasks = point.nodes_of(self._spec), self._spec.tasks(point.tasks, point.changes)
         seed = settings.seed
-        log_sha256, contents = self._log_sha256(log, seed, point), self._contents(tasks, seed, point)
+        key = log, seed if log.uses_seed else None
+        if key not in self._logs:
+            with self._named(LOG, LOGS, point.log):
+                self._logs[key] = self._inputs.log(log, seed).sha256
+        log_sha256, contents = self._logs[key], self._contents(tasks, seed, point)
         anywhere = plugin_files.from_anywhere(settings, self._spec.document.folder)
         made_from = MadeFrom(
             kind=kind,
@@ -205,23 +217,6 @@ class _Planner:
             )
         return found
 
-    def _metric(self, name: str) -> _Metric:
-        if name not in self._metrics:
-            anywhere = from_anywhere(name, self._spec.document.folder)
-            try:
-                objective = resolve_objective(anywhere)
-            except BftrainError:
-                objective = None
-            self._metrics[name] = _Metric(anywhere, objective)
-        return self._metrics[name]
-
-    def _log_sha256(self, source: LogSource, seed: int, point: SweepPoint) -> str:
-        key = source, seed if source.uses_seed else None
-        if key not in self._logs:
-            with self._named(LOG, LOGS, point.log):
-                self._logs[key] = self._inputs.log(source, seed).sha256
-        return self._logs[key]
-
     def _contents(self, source: TaskSource, seed: int, point: SweepPoint) -> _Contents:
         key = source, seed if source.uses_seed else None
         if key not in self._tasks:
@@ -229,13 +224,6 @@ class _Planner:
                 tasks = self._inputs.tasks(source, seed)
             self._tasks[key] = _Contents(len(tasks), tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
         return self._tasks[key]
-
-    def _check_measured(self, point: SweepPoint, settings: RoundSettings) -> None:
-        contents = self._contents(self._spec.tasks(point.tasks, point.changes), settings.seed, point)
-        try:
-            settings.check_measured(contents.tasks)
-        except BadValue as error:
-            raise self._spec.document.wrong(error.what, *self._spec.place_of(MEASURE), fix=error.fix) from error
 
     @contextmanager
     def _named(self, option: str, sets: str, name: str) -> Iterator[None]:
@@ -265,3 +253,127 @@ def versions_here(solver: str) -> dict[str, str]:
     others = versions_with(EXACT)
     del others[f"solver {EXACT}"]
     return {**others, f"solver {solver}": ""} if solver else others
+
+
+FORMAT: Final = "bftrain sweep 1"
+POINTS: Final = "points.jsonl"
+_BEGIN_AGAIN: Final = "move the file away to begin again"
+
+
+class PassStatus(StrEnum):
+    """How a pass ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+
+
+class InRounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a run in rounds, those of its measured tasks, and what a clock measured."""
+
+    figures: RoundSummary
+    tasks: TaskFigures
+    wall_s: float
+    shares_wall_s: float
+
+
+class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a pass: figures of a replay, of rounds or yardsticks, or the reason why there are none.
+
+    ``ended`` says why a replay on a cluster, where nodes never leave, came to an end.
+    """
+
+    id: str
+    status: PassStatus
+    reason: str = ""
+    figures: ReplaySummary | None = None
+    timings: MeasuredTimings | None = None
+    ended: str = ""
+    rounds: InRounds | None = None
+    yardsticks: ReferenceFigures | None = None
+    warnings: tuple[str, ...] = ()
+    doubtful_share: float | None = None  # of the idle node-time of the log
+    log_source: str = ""  # "records", "counts" or "simulated"
+    harvest_node_h: tuple[float, ...] = ()  # between the edges that the pass names
+    wall_s: float
+    made_from: MadeFrom
+
+
+class _Heading(msgspec.Struct, frozen=True, kw_only=True):
+    format: str
+
+
+class OutcomeFile:
+    """The file of a folder; use it in a ``with`` block. The folder is locked by :class:`ResultFolder`.
+
+    An error before the first outcome leaves no file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / POINTS
+        self._file: IO[bytes] | None = None
+        self.known: dict[str, PassOutcome] = {}
+
+    def __enter__(self) -> Self:
+        file = self._file = self._path.open("a+b")
+        try:
+            file.seek(0)
+            self.known, whole = _read_outcomes(file, self._path)
+            file.truncate(whole)
+            if whole == 0:
+                self._append(wire.encode(_Heading(format=FORMAT)))
+                with suppress(OSError):  # some file systems sync no folders
+                    number = os.open(self._path.parent, os.O_RDONLY)
+                    try:
+                        os.fsync(number)
+                    finally:
+                        os.close(number)
+        except BaseException:
+            file.close()
+            raise
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if error is not None and not self.known:
+            self._path.unlink(missing_ok=True)
+
+    def add(self, outcome: PassOutcome) -> None:
+        """Take down what came of a pass."""
+        self.known[outcome.id] = outcome
+        self._append(wire.encode(outcome))
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None  # noqa: S101 - for the type checker: only used inside the block
+        with naming(self._path):
+            self._file.write(line + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def known_in(folder: Path) -> dict[str, PassOutcome]:
+    """Give the outcomes in a folder, perhaps of a sweep that is at work in it."""
+    path = folder / POINTS
+    if not path.is_file():
+        return {}
+    with path.open("rb") as file:
+        return _read_outcomes(file, path)[0]
+
+
+def _read_outcomes(lines: Iterable[bytes], path: Path) -> tuple[dict[str, PassOutcome], int]:
+    """Give what whole lines tell, and their length in bytes; the last one may be cut off where its sweep was ended."""
+    known: dict[str, PassOutcome] = {}
+    whole = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        where = f"{path}:{number}"
+        if number == 1:
+            found = wire.decode(line, _Heading, where=where, fix=_BEGIN_AGAIN).format
+            if found != FORMAT:
+                raise BadInput(f"is of the format {found!r}, not '{FORMAT}'", where=where, fix=_BEGIN_AGAIN)
+        else:
+            outcome = wire.decode(line, PassOutcome, where=where, fix=_BEGIN_AGAIN)
+            known[outcome.id] = outcome
+        whole += len(line)
+    return known, whole

@@ -5,31 +5,24 @@ The file is checked as a whole before any work is done: every complaint names th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput, suggestion
+from bftrain.errors import BadConfig, BadInput, suggestion
 from bftrain.values import wire
-from bftrain_replay.sweeping.sweep_inputs import (
-    CLUSTER_JOBS,
-    ClusterTasks,
-    GeneratedLog,
-    GeneratedTasks,
-    LogSource,
-    SweepLog,
-    TaskFile,
-    TaskSource,
-)
+from bftrain_replay.sweeping import sweep_inputs
 from bftrain_replay.sweeping.sweep_options import (
     CLUSTER,
     INPUTS,
     LOG,
     SETTINGS,
     TASKS,
+    Key,
+    TomlDocument,
     Value,
     check_option,
     check_value,
@@ -37,14 +30,8 @@ from bftrain_replay.sweeping.sweep_options import (
     input_of,
     values_of,
 )
-from bftrain_replay.sweeping.toml_document import TomlDocument
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bftrain_replay.sweeping.toml_document import Key
-
-S = TypeVar("S", bound=LogSource | TaskSource)
+S = TypeVar("S", bound=sweep_inputs.LogSource | sweep_inputs.TaskSource)
 T = TypeVar("T")
 
 TITLE: Final = "title"
@@ -79,8 +66,8 @@ class SweepSpec:
     cases: tuple[Options, ...]
     axes: Mapping[str, tuple[Value, ...]]
     exclude: tuple[Mapping[str, tuple[Value, ...]], ...]
-    logs: Mapping[str, LogSource]
-    task_sets: Mapping[str, TaskSource]
+    logs: Mapping[str, sweep_inputs.LogSource]
+    task_sets: Mapping[str, sweep_inputs.TaskSource]
     yardsticks: bool  # whether a ceiling and a dedicated pool are replayed too
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
 
@@ -98,16 +85,22 @@ class SweepSpec:
             return (GRID, *option.split("."))
         return (option,) if option in INPUTS else (FIXED, option)
 
-    def log(self, name: str, changes: Options | None = None) -> LogSource:
+    def wrong(self, what: str, option: str, fix: str | None = None) -> BadConfig:
+        """Build the complaint about an option, where it got its values."""
+        return self.document.wrong(what, *self.place_of(option), fix=fix)
+
+    def log(self, name: str, changes: Options | None = None) -> sweep_inputs.LogSource:
         """Give the log that is called ``name``, or lies in a file of that name, with what a point changes in it."""
-        source = self.logs.get(name) or SweepLog(path=_file(self.document, name, *self.place_of(LOG)))
+        source = self.logs.get(name) or sweep_inputs.SweepLog(path=_file(self.document, name, *self.place_of(LOG)))
         return self._changed(source, name, LOG, changes or {})
 
-    def tasks(self, name: str, changes: Options | None = None) -> TaskSource:
+    def tasks(self, name: str, changes: Options | None = None) -> sweep_inputs.TaskSource:
         """Give the tasks that are called ``name``, or lie in a file of that name, with what a point changes in them."""
-        source = self.task_sets.get(name) or TaskFile(path=_file(self.document, name, *self.place_of(TASKS)))
+        source = self.task_sets.get(name) or sweep_inputs.TaskFile(
+            path=_file(self.document, name, *self.place_of(TASKS))
+        )
         changed = self._changed(source, name, TASKS, changes or {})
-        if not isinstance(changed, ClusterTasks):
+        if not isinstance(changed, sweep_inputs.ClusterTasks):
             return changed
         return _with_speeds(self.document, changed, *self.place_of(f"{TASKS}.speeds"))
 
@@ -115,20 +108,20 @@ class SweepSpec:
         """Give a generated input with other options, by their dotted names."""
         own = {option: value for option, value in changes.items() if input_of(option) == of}
         for option in own:
-            if isinstance(source, (SweepLog, TaskFile)):
+            if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)):
                 fix = f"name one in [{LOGS if of == LOG else TASK_SETS}] that is generated"
-                raise self.document.wrong(f"'{name}' is a file, which has no options", *self.place_of(option), fix=fix)
+                raise self.wrong(f"'{name}' is a file, which has no options", option, fix)
             known = type(source).__struct_fields__
             if option.partition(".")[2] not in known:
                 fix = suggestion(option.partition(".")[2], known)
-                raise self.document.wrong(f"'{name}' has no such option", *self.place_of(option), fix=fix)
+                raise self.wrong(f"'{name}' has no such option", option, fix)
         if not own:
             return source
         given = wire.plain(source) | {option.partition(".")[2]: value for option, value in own.items()}
         try:
             return wire.convert(given, type(source))
         except BadInput as error:
-            raise self.document.wrong(error.what, *self.place_of(next(iter(own)))) from error
+            raise self.wrong(error.what, next(iter(own))) from error
 
 
 def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> SweepSpec:
@@ -152,8 +145,8 @@ def _spec(document: TomlDocument, called: str) -> SweepSpec:
         title=_of_kind(document, TITLE, str, "text", default=called),
         fixed=_fixed(document),
         cases=tuple(_options(document, case, CASES, place) for place, case in _tables(document, CASES)) or ({},),
-        axes=_axes(document),
-        exclude=tuple(_excluded(document, entry, EXCLUDE, place) for place, entry in _tables(document, EXCLUDE)),
+        axes=_values(document, _table(document, GRID), GRID),
+        exclude=tuple(_values(document, entry, EXCLUDE, place) for place, entry in _tables(document, EXCLUDE)),
         logs={name: _log(document, given, LOGS, name) for name, given in logs.items()},
         task_sets={name: _tasks(document, given, TASK_SETS, name) for name, given in task_sets.items()},
         yardsticks=_of_kind(document, YARDSTICKS, bool, "true or false", default=True),
@@ -175,11 +168,12 @@ def _fixed(document: TomlDocument) -> Options:
     return inputs | settings
 
 
-def _axes(document: TomlDocument) -> dict[str, tuple[Value, ...]]:
+def _values(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> dict[str, tuple[Value, ...]]:
     found = {}
-    for name, given in flat(_table(document, GRID)).items():
-        check_option(document, name, GRID)
-        found[name] = values_of(document, given, name, GRID, *name.split("."))
+    for name, value in flat(given).items():
+        check_option(document, name, *keys)
+        values = value if keys[0] == GRID or isinstance(value, list | dict) else [value]
+        found[name] = values_of(document, values, name, *keys, *name.split("."))
     return found
 
 
@@ -188,15 +182,6 @@ def _options(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> Op
     for name in options:
         check_option(document, name, *keys)
     return {name: check_value(document, value, *keys, *name.split(".")) for name, value in options.items()}
-
-
-def _excluded(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> dict[str, tuple[Value, ...]]:
-    found = {}
-    for name, value in flat(given).items():
-        check_option(document, name, *keys)
-        values = value if isinstance(value, list | dict) else [value]
-        found[name] = values_of(document, values, name, *keys, *name.split("."))
-    return found
 
 
 def _check_together(spec: SweepSpec) -> None:
@@ -219,35 +204,35 @@ def _check_together(spec: SweepSpec) -> None:
                 raise document.wrong("is not swept, so nothing of it can be excluded", EXCLUDE, number, name, fix=fix)
 
 
-def _log(document: TomlDocument, given: object, *keys: Key) -> LogSource:
+def _log(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.LogSource:
     if isinstance(given, str):
-        return SweepLog(path=_file(document, given, *keys))
-    return _generated(document, given, GeneratedLog, _LOG_FORMS, *keys)
+        return sweep_inputs.SweepLog(path=_file(document, given, *keys))
+    return _generated(document, given, sweep_inputs.GeneratedLog, _LOG_FORMS, *keys)
 
 
-def _tasks(document: TomlDocument, given: object, *keys: Key) -> TaskSource:
+def _tasks(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.TaskSource:
     if isinstance(given, str):
-        return TaskFile(path=_file(document, given, *keys))
-    if isinstance(given, Mapping) and given.get("kind") == CLUSTER_JOBS:
-        return _with_speeds(document, _generated(document, given, ClusterTasks, _TASK_FORMS, *keys), *keys, "speeds")
-    return _generated(document, given, GeneratedTasks, _TASK_FORMS, *keys)
+        return sweep_inputs.TaskFile(path=_file(document, given, *keys))
+    if isinstance(given, Mapping) and given.get("kind") == sweep_inputs.CLUSTER_JOBS:
+        return _with_speeds(
+            document, _generated(document, given, sweep_inputs.ClusterTasks, _TASK_FORMS, *keys), *keys, "speeds"
+        )
+    return _generated(document, given, sweep_inputs.GeneratedTasks, _TASK_FORMS, *keys)
 
 
-def _with_speeds(document: TomlDocument, tasks: ClusterTasks, *keys: Key) -> ClusterTasks:
+def _with_speeds(document: TomlDocument, tasks: sweep_inputs.ClusterTasks, *keys: Key) -> sweep_inputs.ClusterTasks:
     """Give the tasks with their throughput table by a path that holds in every folder."""
-    if not tasks.speeds:
-        return tasks
-    path = document.folder / Path(tasks.speeds).expanduser()
-    if not path.is_file():
-        raise document.wrong(f"there is no file {path}", *keys, fix=_RELATIVE)
-    return replace(tasks, speeds=str(path.absolute()))
+    return replace(tasks, speeds=_existing(document, tasks.speeds, (), *keys)) if tasks.speeds else tasks
 
 
 def _file(document: TomlDocument, name: str, *keys: Key) -> str:
+    named = LOGS if keys[0] == LOGS or LOG in keys else TASK_SETS
+    return _existing(document, name, document.data.get(named) or (), *keys)
+
+
+def _existing(document: TomlDocument, name: str, known: Iterable[str], *keys: Key) -> str:
     path = document.folder / Path(name).expanduser()
     if not path.is_file():
-        named = LOGS if keys[0] == LOGS or LOG in keys else TASK_SETS
-        known = document.data.get(named) or ()
         fix = suggestion(name, known) if known else _RELATIVE
         raise document.wrong(f"there is no file {path}", *keys, fix=fix)
     return str(path.absolute())

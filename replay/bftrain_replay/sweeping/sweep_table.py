@@ -6,41 +6,39 @@ sweep were done. docs/sweeps.md says what each column means.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from bftrain.parts.metrics import figures_of, metrics_of
+from bftrain import parts, text_formats
+from bftrain.errors import suggestion
 from bftrain.values import wire
 from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.metrics.percentiles import TaskPercentiles
-from bftrain_replay.metrics.task_figures import TaskFigures
+from bftrain_replay.metrics.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.results.headline import harvest_node_h, ran_out
-from bftrain_replay.results.result import LostWork, MeasuredTimings, ReplaySummary, held_against
+from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
+from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, held_against
+from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryFigure
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.sweeping.run_outcomes import FORMAT, PassStatus
+from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, is_whole
-from bftrain_replay.tables.table_schema import ColumnType, TableColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from bftrain_replay.results.result import ReferenceFigures
-    from bftrain_replay.sweeping.run_outcomes import PassOutcome
-    from bftrain_replay.sweeping.sweep_grid import SweepPoint
-    from bftrain_replay.sweeping.sweep_runs import PointNeeds
+from bftrain_replay.sweeping.sweep_runs import FORMAT, PassOutcome, PassStatus, PointNeeds
+from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.tables import ColumnType, TableColumn
 
 NAME: Final = "table"
 FILES: Final = (f"{NAME}{csv_tables.SUFFIX}", f"{NAME}{parquet_tables.SUFFIX}")
-BASELINE: Final = "baseline_"
+BASELINE_PREFIX: Final = "baseline_"
 
 _KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.WHOLE, bool: ColumnType.WHOLE, float: ColumnType.NUMBER}
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
@@ -78,6 +76,29 @@ class PointRow(NamedTuple):
     cells: Mapping[str, object]
 
 
+@dataclass(frozen=True, repr=False)
+class SweptPoints:
+    """What a page shows of a sweep: one row a point, those that failed or are still open included."""
+
+    spec: SweepSpec
+    rows: tuple[PointRow, ...]
+    warnings: Mapping[str, int]  # what is odd, and about how many passes
+
+    @property
+    def failed(self) -> tuple[PointRow, ...]:
+        """The points that failed."""
+        return tuple(row for row in self.rows if row.state is PointState.FAILED)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no point is open."""
+        return all(row.state is not PointState.OPEN for row in self.rows)
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what ``sweep.json`` holds."""
+
+
 def rows_of(
     points: Sequence[SweepPoint], needs: Sequence[PointNeeds], outcomes: Mapping[str, PassOutcome]
 ) -> tuple[PointRow, ...]:
@@ -95,20 +116,17 @@ def _row(point: SweepPoint, need: PointNeeds, outcomes: Mapping[str, PassOutcome
     complete = PointState.DONE if len(found) == len(need.all) else PointState.OPEN
     state = PointState.FAILED if reasons else complete
     yardsticks = found["yardsticks"].yardsticks if "yardsticks" in found else None
-    error = "; ".join(reasons)
-    cells: dict[str, object] = {"status": str(state), "error": error, "point": need.id}
-    for part, prefix in (("baseline", BASELINE), ("replay", "")):
-        outcome = found.get(part)
-        if outcome is not None:
-            summary = _figures_of(outcome, point.settings, yardsticks)
-            cells |= {f"{prefix}{name}": value for name, value in _flat(summary)}
-    return PointRow(point, state, error, cells | point.options)
+    cells: dict[str, object] = {"status": str(state), "error": "; ".join(reasons), "point": need.id}
+    for part, prefix in (("baseline", BASELINE_PREFIX), ("replay", "")):
+        if part in found:
+            figures = flat(_figures_of(found[part], point.settings, yardsticks), "_")
+            cells |= {f"{prefix}{_RENAMED.get(name, name)}": value for name, value in figures}
+    return PointRow(point, state, "; ".join(reasons), cells | point.options)
 
 
 def _figures_of(
     outcome: PassOutcome, settings: ReplaySettings | RoundSettings, yardsticks: ReferenceFigures | None
 ) -> Mapping[str, Any]:
-    """Give the figures that came of a pass, by name."""
     if outcome.rounds is not None:
         given = outcome.rounds
         own = {POLICY: settings.policy} if isinstance(settings, RoundSettings) else {}
@@ -125,50 +143,44 @@ def _figures_of(
 
 def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
     """Give the columns: swept options, figures, those of the baseline if there is one, status, what was measured."""
-    swept = [TableColumn(name, _kind_of(name, points)) for name in points[0].options]
-    with_baseline = any(point.baseline for point in points)
-    figures = list(_figures(points))
-    of_baseline = list(_columns(ReplaySummary, _LEFT_OUT | _SHARED, BASELINE)) if with_baseline else []
-    own = [*_own(points, ""), *(_own(points, BASELINE) if with_baseline else ())]
-    about = [TableColumn(name, ColumnType.TEXT) for name in ("status", "error", "point")]
-    in_rounds = {point.in_rounds for point in points}
-    measured = measured_columns(with_baseline=with_baseline, replays=False in in_rounds, rounds=True in in_rounds)
-    everything = [*swept, *figures, *of_baseline, *own, *about, *measured]
-    return tuple({column.name: column for column in reversed(everything)}.values())[::-1]
-
-
-def _figures(points: Sequence[SweepPoint]) -> Iterator[TableColumn]:
-    """Give the columns of figures: those of replays, and those of rounds, as far as there are such points."""
-    if not all(point.in_rounds for point in points):
-        yield from _columns(ReplaySummary, _LEFT_OUT)
-        yield TableColumn(HARVEST_NODE_H, ColumnType.NUMBER)
-        yield TableColumn(TASKS_RAN_OUT, ColumnType.WHOLE)
-        yield TableColumn(DOUBTFUL, ColumnType.NUMBER)
-        yield TableColumn(_SOURCE, ColumnType.TEXT)
-    if any(point.in_rounds for point in points):
-        yield from _columns(RoundSummary, _LEFT_OUT)
-        yield from _columns(TaskFigures, _LEFT_OUT)
+    baseline = any(point.baseline for point in points)
+    kinds = {point.in_rounds for point in points}
+    replays, rounds = False in kinds, True in kinds
+    columns = [TableColumn(name, _kind_of(name, points)) for name in points[0].options]
+    if replays:
+        columns += _columns(ReplaySummary, _LEFT_OUT)
+        columns += [TableColumn(HARVEST_NODE_H, ColumnType.NUMBER), TableColumn(TASKS_RAN_OUT, ColumnType.WHOLE)]
+        columns += [TableColumn(DOUBTFUL, ColumnType.NUMBER), TableColumn(_SOURCE, ColumnType.TEXT)]
+    if rounds:
+        columns += [*_columns(RoundSummary, _LEFT_OUT), *_columns(TaskFigures, _LEFT_OUT)]
     if any(point.cluster for point in points):
-        yield TableColumn(_ENDED, ColumnType.TEXT)
-
-
-def _own(points: Sequence[SweepPoint], prefix: str) -> Iterator[TableColumn]:
-    """Return the columns of the chosen metrics."""
-    for said in dict.fromkeys(point.settings.metrics for point in points):
-        for name in figures_of(metrics_of(said)):
-            yield TableColumn(f"{prefix}{METRICS}_{name}", ColumnType.NUMBER)
+        columns.append(TableColumn(_ENDED, ColumnType.TEXT))
+    if baseline:
+        columns += _columns(ReplaySummary, _LEFT_OUT | _SHARED, BASELINE_PREFIX)
+    for prefix in ("", BASELINE_PREFIX) if baseline else ("",):
+        for said in dict.fromkeys(point.settings.metrics for point in points):
+            names = parts.figures_of(parts.metrics_of(said))
+            columns += [TableColumn(f"{prefix}{METRICS}_{name}", ColumnType.NUMBER) for name in names]
+    columns += [TableColumn(name, ColumnType.TEXT) for name in ("status", "error", "point")]
+    columns += measured_columns(with_baseline=baseline, replays=replays, rounds=rounds)
+    return tuple({column.name: column for column in reversed(columns)}.values())[::-1]
 
 
 def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[TableColumn, ...]:
     """Give the columns of what a clock measured, and so differs from run to run."""
     own = _columns(MeasuredTimings, frozenset()) if replays else ()
     of_rounds = [TableColumn(name, ColumnType.NUMBER) for name in ("wall_s", _OF_SHARES)] if rounds else ()
-    return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE) if with_baseline else ()))
+    return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE_PREFIX) if with_baseline else ()))
 
 
 def write(folder: Path, columns: Sequence[TableColumn], rows: Sequence[PointRow], form: str) -> Path:
     """Write the table as csv or parquet; gives its file."""
-    cells = ([_cell(column, row.cells.get(column.name)) for column in columns] for row in rows)
+
+    def cell(column: TableColumn, row: PointRow) -> object:
+        value = row.cells.get(column.name)
+        return str(value) if column.kind is ColumnType.TEXT and value is not None else value
+
+    cells = ([cell(column, row) for column in columns] for row in rows)
     if form == "parquet":
         path, other = folder / f"{NAME}{parquet_tables.SUFFIX}", csv_tables.SUFFIX
         parquet_tables.write_rows(path, columns, cells, FORMAT)
@@ -177,10 +189,6 @@ def write(folder: Path, columns: Sequence[TableColumn], rows: Sequence[PointRow]
         csv_tables.write_rows(path, columns, cells)
     (folder / f"{NAME}{other}").unlink(missing_ok=True)  # of an earlier sweep
     return path
-
-
-def _cell(column: TableColumn, value: object) -> object:
-    return str(value) if column.kind is ColumnType.TEXT and value is not None else value
 
 
 def _kind_of(option: str, points: Sequence[SweepPoint]) -> ColumnType:
@@ -192,28 +200,139 @@ def _kind_of(option: str, points: Sequence[SweepPoint]) -> ColumnType:
 
 def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: str = "") -> Iterator[TableColumn]:
     """Give the columns of a record of figures; what it holds by name becomes a column for each name."""
-    for name, hint in get_type_hints(figures).items():
+    hints = get_type_hints(figures)
+    for name, hint in ((name, hints[name]) for name in figures.__struct_fields__):
         if name in left_out or (get_origin(hint) is dict and name not in _NAMES):
             continue
         kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
         column = f"{prefix}{_RENAMED.get(name, name)}"
         if name in _NAMES:
-            parts = LostWork.__struct_fields__ if LostWork in kinds else ("",)
+            fields = LostWork.__struct_fields__ if LostWork in kinds else ("",)
             for key in _NAMES[name]:
-                yield from (
-                    TableColumn("_".join(filter(None, (column, key, part))), ColumnType.NUMBER) for part in parts
-                )
+                names = ("_".join(filter(None, (column, key, part))) for part in fields)
+                yield from (TableColumn(each, ColumnType.NUMBER) for each in names)
         elif kinds[0] in _SPREADS:
             yield from _columns(kinds[0], (), f"{column}_")
         elif kinds[0] in _KINDS:  # a series of figures has no place in a row
             yield TableColumn(column, _KINDS[kinds[0]])
 
 
-def _flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Give figures by the names of their columns."""
-    for name, value in figures.items():
-        column = f"{prefix}{name}"
+def flat(values: Mapping[str, Any], joint: str, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Give the values of nested tables, each by all its names."""
+    for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{column}_")
+            yield from flat(value, joint, f"{prefix}{name}{joint}")
         else:
-            yield _RENAMED.get(column, column), value
+            yield f"{prefix}{name}", value
+
+
+PLOT: Final = "plot"
+_HOUR_S: Final = 3600.0
+
+
+_AXES: Final[Mapping[FigureUnit, tuple[float, str, str]]] = {  # what values are divided by, that unit, and its format
+    FigureUnit.SHARE: (1.0, "", ".0%"),
+    FigureUnit.SECONDS: (_HOUR_S, "hours", "~g"),
+    FigureUnit.MILLISECONDS: (1.0, "ms", "~s"),
+    FigureUnit.RATIO: (1.0, "", "~g"),
+}
+_WALL: Final = "wall_s"  # seconds, not hours
+
+
+class MetricColumn(NamedTuple):
+    """A column of numbers, and the figure that it holds: its label, its format, its axis, and which way is better."""
+
+    column: str
+    figure: SummaryFigure
+
+    @property
+    def title(self) -> str:
+        """Its label, marked if it is of the baseline."""
+        return self._marked(self.figure.label)
+
+    @property
+    def short_title(self) -> str:
+        """The same for a narrow column."""
+        return self._marked(self.figure.short or self.figure.label)
+
+    def _marked(self, label: str) -> str:
+        return f"baseline: {label}" if self.column.startswith(BASELINE_PREFIX) else label
+
+    @property
+    def heading(self) -> str:
+        """Its title at the begin of a sentence."""
+        return f"{self.title[:1].upper()}{self.title[1:]}"
+
+    @property
+    def axis(self) -> tuple[float, str, str]:
+        """What values are divided by on an axis, how that unit is called, and how numbers are written there."""
+        return (1.0, "seconds", "~s") if self.figure.name == _WALL else _AXES.get(self.figure.unit, (1.0, "", "~s"))
+
+    @property
+    def axis_title(self) -> str:
+        """Its title where its figures are bare numbers."""
+        return f"{self.title}, {self.axis[1]}" if self.axis[1] else self.title
+
+    def format(self, value: float) -> str:
+        """Return a value as text."""
+        return self.figure.format(value)
+
+    def of(self, row: PointRow) -> float | None:
+        """Give the figure of a point; none where it has none."""
+        found = row.cells.get(self.column)
+        return float(found) if isinstance(found, (int, float)) else None
+
+
+_FIGURES: Final = {figure.column: figure for figure in FIGURES}
+
+
+def metric_of(column: str) -> MetricColumn:
+    """Give the metric of a column, the same figure for a replay and its baseline."""
+    figure = _FIGURES.get(column.removeprefix(BASELINE_PREFIX))
+    return MetricColumn(column, figure or SummaryFigure(name=column, label=column, unit=FigureUnit.COUNT))
+
+
+EFFICIENCY, HARVEST, MAKESPAN, COMPLETION = map(
+    metric_of, ("efficiency", "harvested", "makespan_s", "completion_s_mean")
+)
+CEILING: Final = "ceiling_efficiency"
+BASELINE: Final = "baseline_efficiency"
+_OF_YARDSTICKS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
+
+
+def tasks_ran_out(metric: MetricColumn, row: PointRow) -> bool:
+    """Return whether this figure of a point only says that its tasks were done: U, or U of a yardstick."""
+    column = f"{BASELINE_PREFIX}{TASKS_RAN_OUT}" if metric.column == BASELINE else TASKS_RAN_OUT
+    return metric.column in _OF_YARDSTICKS and metric.of(row) is not None and bool(row.cells.get(column))
+
+
+def text_of(metric: MetricColumn, row: PointRow) -> str:
+    """Return the figure of a point in words, marked where it only says that the tasks were done."""
+    value = metric.of(row)
+    if value is None:
+        return text_formats.UNKNOWN
+    text = metric.format(value)
+    return f"{text} ({RAN_OUT})" if tasks_ran_out(metric, row) else text
+
+
+def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
+    """Refuse to draw what the table will not have, or what is no number."""
+    known = [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
+    for name in spec.plot:
+        if name not in known:
+            raise spec.document.wrong(f"there is no column of numbers '{name}'", PLOT, fix=suggestion(str(name), known))
+
+
+def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricColumn, ...]:
+    """Give the metrics to draw, the most important first: those asked for, else the usual one that there is."""
+    if plot:
+        return tuple(map(metric_of, plot))
+    done = [row for row in rows if row.cells.get(HARVEST.column) is not None]
+    if done and all(row.point.in_rounds or row.point.cluster for row in done):
+        return (COMPLETION,)  # on nodes that never leave all work is done in the end, and what counts is when
+    usual = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)][:1]
+    if any(row.cells.get(TASKS_RAN_OUT) for row in done):
+        usual = [HARVEST]  # U compares nothing where the tasks ran out
+    if done and all(MAKESPAN.of(row) is not None for row in done):
+        usual = [MAKESPAN]  # where all work is done, the harvest is the same everywhere
+    return tuple(usual)

@@ -1,35 +1,74 @@
 """Decide whether one option for each task fits the resources.
 
-Most questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
+Resources are the nodes of each kind, and turns at staying low (:mod:`bftrain_solvers.max_min.several_kinds`). Most
+questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
 cost more than there is, no choice fits. What is left is a linear programme, and where that leaves it open all is
 counted out, or is a programme in whole numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain_solvers.max_min.exact_count import CountTooLarge, counted_out, that_matter, tightest
-from bftrain_solvers.max_min.milp_check import FeasibilityUnknown, relaxed, whole
+from bftrain_solvers.arrays import Floats, Integers, Mask
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_solvers.max_min.demands import ResourceDemands
-
-    Numbers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-
-_GAINED: Final = 1e-9  # relative: less than that is rounding
+NEVER: Final = 2**40  # of a resource: an option that there is not
+_ROUNDING: Final = 1e-9  # relative: what prices prove must be clearer, and less than that is no gain
 _MOST_PRICES: Final = 64
 _SOON: Final = 1_000_000  # numbers that are looked at sooner than a linear programme is solved
 _LARGEST: Final = 4_000_000  # numbers looked at sooner than a programme in whole numbers is solved
 _PAIRED: Final = 300  # different changes of which all pairs are looked at
+_TOO_MANY: Final = 2**30  # nodes
+_OPTIMAL: Final = 0  # as linprog says it
+_INFEASIBLE: Final = 2  # as milp says it
+
+
+class FeasibilityUnknown(Exception):
+    """Whether all find room was not found out in time."""
+
+
+class CountTooLarge(Exception):
+    """There is more to count than is worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDemands:
+    """``uses[place, option, resource]`` and ``limits``, how much there is of each resource."""
+
+    uses: Integers
+    limits: Integers
+
+    def over(self, chosen: Integers) -> Integers:
+        """Give how much more of each resource is taken than there is."""
+        taken: Integers = self.uses[np.arange(len(self.uses)), chosen].sum(axis=0) - self.limits
+        return taken
+
+    def there(self) -> Mask:
+        """Say which options fit by themselves."""
+        fit: Mask = np.all(self.uses <= self.limits, axis=2)
+        return fit
+
+    def least_cost(self, by_prices: Floats) -> Floats:
+        """Give what the cheapest options of all cost, at the prices in each column."""
+        costs = np.where(self.there()[:, :, None], self.uses @ by_prices, np.inf)
+        least: Floats = costs.min(axis=1).sum(axis=0)
+        return least
+
+    def dear(self, prices: Sequence[Floats]) -> bool:
+        """Say whether at any of these prices even the cheapest options of all cost more than there is."""
+        known = [each for each in prices if each.size == self.limits.size]
+        if not known:
+            return False
+        by_prices = np.array(known).T
+        return bool((self.least_cost(by_prices) > (self.limits @ by_prices) * (1.0 + _ROUNDING)).any())
 
 
 @dataclass
@@ -37,7 +76,7 @@ class FeasibleOptions:
     """Options ``chosen`` that fit ``needs``; who asks of other needs may have them taken over."""
 
     needs: ResourceDemands
-    chosen: Numbers
+    chosen: Integers
     stop_at: float
     prices: list[Floats] = field(default_factory=list)
 
@@ -55,59 +94,47 @@ class FeasibleOptions:
         """Say whether what is known already proves that not all find room."""
         return not needs.there().any(axis=1).all() or needs.dear(self.prices)
 
-    def _found(self, needs: ResourceDemands) -> Numbers | None:
+    def _found(self, needs: ResourceDemands) -> Integers | None:
         mended = _mended(needs, self.chosen)
         if (needs.over(mended) <= 0).all():
             return mended
         if self.excluded(needs):
             return None
-        paired = _paired(needs, mended)
-        if paired is not None:
+        if (paired := _paired(needs, mended)) is not None:
             return paired
-        prices = tightest(needs, self.prices)
-        if prices is not None:
+        if (known := tightest(needs, self.prices)) is not None:
             with suppress(CountTooLarge):
-                return counted_out(needs, that_matter(needs, prices), _SOON)
-        return self._programmed(needs)
-
-    def _programmed(self, needs: ResourceDemands) -> Numbers | None:
+                return counted_out(needs, that_matter(needs, known), _SOON)
         prices, likely = relaxed(needs)
         self.prices = [*self.prices[1 - _MOST_PRICES :], prices]
         if needs.dear([prices]):
             return None
         mended = _mended(needs, likely)
-        if (needs.over(mended) <= 0).all():
-            return mended
-        paired = _paired(needs, mended)
-        if paired is not None:
-            return paired
+        near = mended if (needs.over(mended) <= 0).all() else _paired(needs, mended)
+        if near is not None:
+            return near
         matter = that_matter(needs, prices)
-        try:
+        with suppress(CountTooLarge):
             return counted_out(needs, matter, _LARGEST)
-        except CountTooLarge:
-            return whole(needs, matter, self.stop_at)
+        return whole(needs, matter, self.stop_at)
 
 
-def _weights(needs: ResourceDemands) -> Floats:
-    return 1.0 / np.maximum(needs.limits, 1)
-
-
-def _mended(needs: ResourceDemands, chosen: Numbers) -> Numbers:
+def _mended(needs: ResourceDemands, chosen: Integers) -> Integers:
     """Change one option after the other, each time the one that lessens most what there is too little of."""
-    chosen, rows, weights = chosen.copy(), np.arange(len(needs.uses)), _weights(needs)
+    chosen, rows, weights = chosen.copy(), np.arange(len(needs.uses)), 1.0 / np.maximum(needs.limits, 1)
     over = needs.over(chosen)
     lacking = float(np.maximum(over, 0) @ weights)
     while lacking > 0.0:
         then = np.maximum(over + needs.uses - needs.uses[rows, chosen][:, None, :], 0) @ weights
         row, option = np.unravel_index(int(then.argmin()), then.shape)
-        if then[row, option] >= lacking * (1.0 - _GAINED):
+        if then[row, option] >= lacking * (1.0 - _ROUNDING):
             break
         over = over + needs.uses[row, option] - needs.uses[row, chosen[row]]
         chosen[row], lacking = option, float(then[row, option])
     return chosen
 
 
-def _paired(needs: ResourceDemands, chosen: Numbers) -> Numbers | None:
+def _paired(needs: ResourceDemands, chosen: Integers) -> Integers | None:
     """Change two options at once so that all fit, if two are enough."""
     over = needs.over(chosen)
     changes = needs.uses - needs.uses[np.arange(len(chosen)), chosen][:, None, :]
@@ -115,7 +142,7 @@ def _paired(needs: ResourceDemands, chosen: Numbers) -> Numbers | None:
     changes = changes[row, option]
     _, first = np.unique(changes, axis=0, return_index=True)
     if first.size > _PAIRED:
-        left = np.maximum(changes[first] + over, 0) @ _weights(needs)
+        left = np.maximum(changes[first] + over, 0) @ (1.0 / np.maximum(needs.limits, 1))
         first = first[np.argpartition(left, _PAIRED)[:_PAIRED]]
     fits = row[first][:, None] != row[first][None, :]
     for resource, lacking in enumerate(over.tolist()):
@@ -127,3 +154,136 @@ def _paired(needs: ResourceDemands, chosen: Numbers) -> Numbers | None:
     found = chosen.copy()
     found[row[pair]] = option[pair]
     return found
+
+
+def tightest(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats | None:
+    """Give those prices at which least is left over once every task has its cheapest option."""
+    known = [each for each in prices if each.size == needs.limits.size and (each @ needs.limits) > 0.0]
+    if not known:
+        return None
+    return known[int(needs.least_cost(np.array(known).T / (np.array(known) @ needs.limits)).argmax())]
+
+
+def that_matter(needs: ResourceDemands, prices: Floats) -> Mask:
+    """Say which options a choice that fits may have.
+
+    At any prices a choice that fits costs no more than there is; so no task has an option that is dearer than its
+    cheapest one by more than what the cheapest of all leave over.
+    """
+    costs = np.where(needs.there(), needs.uses @ prices, np.inf)
+    least, there_is = costs.min(axis=1), float(needs.limits @ prices)
+    matter: Mask = costs - least[:, None] <= there_is - float(least.sum()) + _ROUNDING * there_is
+    return matter
+
+
+def counted_out(needs: ResourceDemands, matter: Mask, largest: int) -> Integers | None:
+    """Find options that fit, of those that ``matter``; ``None`` if there are none.
+
+    For one task after the other the fewest nodes of one kind are counted, for every use of the other resources. No more
+    than the ``largest`` number of numbers is looked at.
+    """
+    if not matter.any(axis=1).all():
+        return None
+    chosen: Integers = matter.argmax(axis=1)
+    rows = np.flatnonzero(matter.sum(axis=1) > 1)
+    fixed = np.flatnonzero(matter.sum(axis=1) == 1)
+    limits = needs.limits - needs.uses[fixed, chosen[fixed]].sum(axis=0)
+    if (limits < 0).any():
+        return None
+    last = int(limits.argmax())
+    others = np.delete(limits, last)
+    if prod((others + 1).tolist()) * int(matter[rows].sum()) > largest:
+        raise CountTooLarge
+    choices = []
+    least = np.zeros(tuple((others + 1).tolist()), dtype=np.int32)  # of the last resource, by the use of the others
+    for row in rows.tolist():
+        options = np.flatnonzero(matter[row])
+        least, choice = _one_more(least, needs.uses[row, options], last)
+        choices.append((row, options, choice))
+    if int(least.flat[-1]) > limits[last]:
+        return None
+    at = others
+    for row, options, choice in reversed(choices):
+        chosen[row] = options[choice[tuple(at.tolist())]]
+        at = at - np.delete(needs.uses[row, chosen[row]], last)
+    return chosen
+
+
+def _one_more(least: NDArray[np.int32], uses: Integers, last: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+    """Let one more task have any of its options, which use so much; returns also the option of that task."""
+    best = np.full_like(least, _TOO_MANY)
+    choice = np.zeros(least.shape, dtype=np.int16)
+    for number, use in enumerate(uses):
+        taken = np.delete(use, last).tolist()
+        if any(nodes >= width for nodes, width in zip(taken, least.shape, strict=True)):
+            continue
+        then = tuple(slice(nodes, None) for nodes in taken)
+        before = tuple(slice(0, width - nodes) for nodes, width in zip(taken, least.shape, strict=True))
+        tried = np.minimum(least[before] + np.int32(use[last]), _TOO_MANY)
+        better = tried < best[then]
+        best[then] = np.where(better, tried, best[then])
+        choice[then][better] = number
+    return best, choice
+
+
+def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
+    """Allow parts of options: return the prices at which these are dearest, and the largest part of every task."""
+    from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
+    from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
+
+    place, option = np.nonzero(needs.there())
+    some = needs.limits > 0
+    parts = needs.uses[place, option][:, some] / needs.limits[some]
+    entry, resource = np.nonzero(parts)
+    count, several, people = place.size, int(some.sum()), len(needs.uses)
+    data = np.concatenate((parts[entry, resource], -np.ones(several)))
+    where = (np.concatenate((resource, np.arange(several))), np.concatenate((entry, np.full(several, count))))
+    solve: Any = linprog  # its types do not know that arrays may be sparse
+    found = solve(
+        np.append(np.zeros(count), 1.0),  # the largest part of any resource that is taken
+        A_ub=csr_array((data, where), shape=(several, count + 1)),
+        b_ub=np.zeros(several),
+        A_eq=csr_array((np.ones(count), (place, np.arange(count))), shape=(people, count + 1)),
+        b_eq=np.ones(people),
+        method="highs-ds",
+    )
+    if found.status != _OPTIMAL:
+        raise FeasibilityUnknown
+    prices = np.zeros(needs.limits.size)
+    prices[some] = np.maximum(-found.ineqlin.marginals, 0.0) / needs.limits[some]
+    shares = np.zeros(needs.uses.shape[:2])
+    shares[place, option] = found.x[:-1]
+    return prices, shares.argmax(axis=1)
+
+
+def whole(needs: ResourceDemands, matter: Mask, stop_at: float) -> Integers | None:
+    """Look for options that fit, of those that ``matter``, by a programme in whole numbers; ``None`` if none do."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
+    from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import
+
+    left_s = stop_at - perf_counter()
+    if left_s <= 0.0:
+        raise FeasibilityUnknown
+    place, option = np.nonzero(matter)
+    count, people, resources = place.size, len(needs.uses), needs.limits.size
+    capacity: Any = csr_array(needs.uses[place, option].T.astype(np.float64))
+    one: Any = csr_array((np.ones(count), (place, np.arange(count))), shape=(people, count))
+    least = np.concatenate((np.full(resources, -np.inf), np.ones(people)))
+    most = np.concatenate((needs.limits.astype(np.float64), np.ones(people)))
+    found = milp(
+        np.zeros(count),
+        integrality=np.ones(count, dtype=np.int64),
+        bounds=Bounds(0.0, 1.0),
+        constraints=LinearConstraint(vstack((capacity, one)), least, most),
+        options={"time_limit": left_s},
+    )
+    if found.status == _INFEASIBLE:
+        return None
+    if found.x is None:
+        raise FeasibilityUnknown
+    shares = np.zeros(needs.uses.shape[:2])
+    shares[place, option] = found.x
+    chosen: Integers = shares.argmax(axis=1)
+    if (needs.over(chosen) > 0).any():
+        raise FeasibilityUnknown
+    return chosen

@@ -1,31 +1,100 @@
-"""LevelsReached: the worst-off task takes its next step until it does not fit; then it stays, and others go on.
+"""Max-min allocation on one kind of nodes: the worst-off task takes its next step, again and again.
 
-All that are raised hold the fewest nodes that make them better off than the one that stays, so no task could have made
-room for it. That is the largest smallest level, then the largest second smallest, and so on; but for ties. Where
-several are equally badly off and not all can be raised, as many as possible are, and who they are may matter later:
-:mod:`bftrain_solvers.max_min.tie_breaking` finds the best.
+A task's level says how well off it is at a size. LevelsReached raises the task with the lowest level until its next
+step does not fit; that task is stuck, and the others go on. Each raised task holds the fewest nodes that lift it above
+the stuck one, so no task could make room. The smallest level is then as large as possible, then the second smallest,
+and so on. Where several tasks share the lowest level and not all can be raised, as many as possible are.
+
+GroupBudget: users share nodes by weight in the same way, and each user divides nodes by a rule of its own.
+
+Leftover nodes go where they do most work. If a tie was broken by choice, plans of equal levels with other stuck tasks
+may do more work. One knapsack bounds all of them: it keeps the level of the first tie and leaves as few tasks as
+possible below the next level. If its plan has the same levels, it is the answer; else the difference is reported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from heapq import heappop, heappush
+from itertools import pairwise
+from math import ceil, floor, inf, log10
+from time import perf_counter
+from typing import Final
 
-from bftrain_solvers.max_min.tie_breaking import LevelTie, best_of_tie
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
+from bftrain.values.table import ValueTable
+from bftrain_solvers.answers import DeadlinePassed
+from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.knapsack import best_sizes
 
-    from bftrain_solvers.max_min.steps import LevelSteps
+OTHERS: Final = "with others at the same levels"
+_NOT_COMPARED: Final = "out of time: plans with others at the same levels were not compared"
+_UNSURE: Final = (
+    "some of those equally badly off were chosen by a rule: who of them is raised was too much to look through"
+)
+_WORTH_TELLING: Final = 1e-9  # relative
+_ROUNDING: Final = 1e-12  # relative; some thousand times the rounding error of a few operations
+_SORTED_S: Final = 1e-7  # seconds to sort a level
+_LARGEST: Final = 20_000_000  # numbers examined to break a tie; about a second
+
+
+def alike(levels: Floats) -> Floats:
+    """Replace levels that differ by rounding by the lowest of them, so that noise decides nothing."""
+    found, places = np.unique(levels, return_inverse=True)
+    finite = np.isfinite(found)
+    values = np.where(finite, found, 0.0)
+    apart = np.diff(values) > _ROUNDING * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
+    begins = np.concatenate((np.ones(min(1, len(found)), dtype=bool), apart | ~finite[1:] | ~finite[:-1]))
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(found)), 0))
+    merged: Floats = found[first][places.reshape(-1)].reshape(levels.shape)
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSteps:
+    """The ``sizes`` of a task at which its level rises, from size 0 on, and its ``levels`` there; a rung is an index.
+
+    ``spare`` is the work done at each size, if known: it breaks ties between tasks of one level.
+    """
+
+    sizes: tuple[int, ...]
+    levels: tuple[float, ...]
+    spare: tuple[float, ...] = ()
+
+    def rest(self, rung: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return further nodes and levels from ``rung`` on: tasks for which these are equal are interchangeable."""
+        return tuple(size - self.sizes[rung] for size in self.sizes[rung:]), self.levels[rung:]
+
+
+def ladder(levels: Floats, pool: int, spare: Floats | None = None) -> LevelSteps:
+    """Return the steps of one task from its levels by size, ``-inf`` where a size is not allowed."""
+    reached = levels[: pool + 1]
+    before = np.maximum.accumulate(reached)[:-1]
+    rungs = np.concatenate(([0], 1 + np.flatnonzero(reached[1:] > before)))
+    done = () if spare is None else tuple(spare[rungs].tolist())
+    return LevelSteps(tuple(rungs.tolist()), tuple(reached[rungs].tolist()), done)
+
+
+def ladders_of(levels: Floats, pool: int, stop_at: float, spare: Floats | None = None) -> list[LevelSteps]:
+    """Return the steps of each row; raise :class:`DeadlinePassed` after ``stop_at``."""
+    found = []
+    for place, row in enumerate(levels):
+        if perf_counter() > stop_at:
+            raise DeadlinePassed
+        found.append(ladder(row, pool, None if spare is None else spare[place]))
+    return found
 
 
 @dataclass(slots=True)
 class LevelsReached:
-    """The step of every task: ``rungs``; ``stuck`` names those who are not raised any more, the worst-off first.
+    """The rung of every task in ``rungs``; ``stuck`` lists tasks that cannot be raised, the worst-off first.
 
-    ``sure`` says that no other plan is better at any place; if not, some tie was too large to look through. ``chosen``
-    is how many were stuck before it was first a matter of choice who is; it is none among those who are the ``same``.
+    ``sure`` is false if a tie was too large to search, so that another plan may be better. ``chosen`` is the number of
+    stuck tasks before the first tie that was broken by choice; tasks with equal ``same`` are no choice.
     """
 
     ladders: Sequence[LevelSteps]
@@ -35,11 +104,14 @@ class LevelsReached:
     sure: bool = True
     same: Sequence[bytes] = ()
     chosen: int | None = None
+    stop_at: float = inf
 
     @classmethod
-    def begin(cls, ladders: Sequence[LevelSteps], pool: int, same: Sequence[bytes] = ()) -> LevelsReached:
-        """Stand at the bottom."""
-        return cls(ladders, [0] * len(ladders), pool, same=same)
+    def begin(
+        cls, ladders: Sequence[LevelSteps], pool: int, same: Sequence[bytes] = (), stop_at: float = inf
+    ) -> LevelsReached:
+        """Return the state in which every task is at its lowest rung."""
+        return cls(ladders, [0] * len(ladders), pool, same=same, stop_at=stop_at)
 
     def level(self, place: int) -> float:
         """Return how well off a task is now."""
@@ -54,11 +126,12 @@ class LevelsReached:
         return [self.size(place) for place in range(len(self.ladders))]
 
     def run(self, first: int | None = None) -> LevelsReached:
-        """Raise the worst-off until no task can be, or the ``first`` worst-off are known."""
+        """Raise the worst-off task until no task can be raised, or until the ``first`` tasks are stuck."""
         wanted = len(self.ladders) if first is None else min(first, len(self.ladders))
-        queue = [(self.level(place), place) for place in range(len(self.ladders))]
-        heapify(queue)
+        queue = self._queue()
         while queue and len(self.stuck) < wanted:
+            if perf_counter() > self.stop_at:
+                raise DeadlinePassed
             if not self.free:  # no task moves any more
                 self.stuck.extend(place for _, place in sorted(queue))
                 break
@@ -66,52 +139,259 @@ class LevelsReached:
             tied = []
             while queue and queue[0][0] == lowest:
                 tied.append(heappop(queue)[1])
-            raised = self._raised(tied, [place for _, place in queue], wanted - len(self.stuck))
-            if raised is None:  # it was decided for all at once
+            raised = self._raised(tied, queue, wanted - len(self.stuck))
+            if raised is None:  # a search has placed all tasks
                 break
             self.stuck.extend(place for place in tied if place not in raised)
             for place in raised:
-                self.free -= self.ladders[place].step(self.rungs[place]) or 0
+                self.free -= self._step(place)
                 self.rungs[place] += 1
                 heappush(queue, (self.level(place), place))
         return self
 
     def landings(self) -> Iterator[tuple[int, list[int]]]:
-        """Climb as if there were always room: gives how many nodes are used, and the rungs, each time a level is left.
+        """Yield nodes used and rungs each time all tasks have left a level, as if nodes were unlimited.
 
-        With fewer nodes the climb goes the same way up to the last landing that it has the nodes for.
+        With a limit, tasks are raised in the same way up to the last of these states that fits.
         """
         used = 0
         yield used, list(self.rungs)
-        queue = [(self.level(place), place) for place in range(len(self.ladders))]
-        heapify(queue)
+        queue = self._queue()
         while queue:
+            if perf_counter() > self.stop_at:
+                raise DeadlinePassed
             lowest = queue[0][0]
             while queue and queue[0][0] == lowest:
                 place = heappop(queue)[1]
-                step = self.ladders[place].step(self.rungs[place])
-                if step is not None:
+                if step := self._step(place):
                     used += step
                     self.rungs[place] += 1
                     heappush(queue, (self.level(place), place))
             yield used, list(self.rungs)
 
-    def _raised(self, tied: list[int], others: list[int], wanted: int) -> Sequence[int] | None:
-        """Choose who of the ``tied`` is raised: all, or as many as possible."""
-        steps = {place: step for place in tied if (step := self.ladders[place].step(self.rungs[place])) is not None}
-        movable = [place for place, step in steps.items() if step <= self.free]
-        if sum(steps[place] for place in movable) <= self.free:
+    def _queue(self) -> list[tuple[float, int]]:
+        return sorted((self.level(place), place) for place in range(len(self.ladders)))  # a heap too
+
+    def _step(self, place: int) -> int:
+        """Return the nodes that a task needs for its next rung; 0 on the last one."""
+        sizes, rung = self.ladders[place].sizes, self.rungs[place]
+        return sizes[rung + 1] - sizes[rung] if rung + 1 < len(sizes) else 0
+
+    def _raised(self, tied: list[int], queue: Sequence[tuple[float, int]], wanted: int) -> Sequence[int] | None:
+        """Choose which of the ``tied`` tasks are raised: all, or as many as possible, those with small steps first.
+
+        If the choice affects later levels, search all that is left for the best plan, apply it and return ``None``.
+        """
+        movable = [place for place in tied if 0 < self._step(place) <= self.free]
+        if sum(map(self._step, movable)) <= self.free:
             return movable
         if self.chosen is None and (not self.same or len({self.same[place] for place in movable}) > 1):
             self.chosen = len(self.stuck)
-        tie = LevelTie(self.ladders, self.rungs, self.free, movable, others)
-        found = best_of_tie(tie, wanted - len(tied) + len(movable))
-        self.sure &= found.sure
-        if found.rungs is None:
-            return found.raised
-        before = sum(map(self.size, found.rungs))
-        for place, rung in found.rungs.items():
+        order = sorted(movable, key=self._cheapest_first)
+        fits = int(np.searchsorted(np.cumsum(list(map(self._step, order))), self.free, side="right"))
+        raised, left = order[:fits], order[fits:]
+        if len(left) >= wanted - len(tied) + len(movable) or self._all_the_same(movable, raised, left):
+            return raised
+        others = [place for _, place in queue]
+        options = {}  # the rungs that each could end on, and how many nodes they are from here
+        for place in (*movable, *others):
+            rung, now = self.rungs[place], self.size(place)
+            further = enumerate(self.ladders[place].sizes[rung:], rung)
+            options[place] = [(each, size - now) for each, size in further if size - now <= self.free]
+        if sum(map(len, options.values())) * (self.free + 1) * len(options) > _LARGEST:
+            self.sure = False
+            return raised
+        for place, (rung, nodes) in _searched(self.ladders, options, self.free).items():
             self.rungs[place] = rung
-        self.free -= sum(map(self.size, found.rungs)) - before
+            self.free -= nodes
         self.stuck.extend(sorted({*tied, *others}, key=lambda place: (self.level(place), place)))
         return None
+
+    def _cheapest_first(self, place: int) -> tuple[int, float, float, int]:
+        steps, rung = self.ladders[place], self.rungs[place]
+        gain = steps.spare[rung + 1] - steps.spare[rung] if steps.spare else 0.0
+        return self._step(place), -steps.levels[rung + 1], -gain, place
+
+    def _all_the_same(self, movable: list[int], raised: list[int], left: list[int]) -> bool:
+        """Return whether no other choice than ``raised`` can be better."""
+        idle = self.free - sum(map(self._step, raised))
+        if self._step(left[0]) - self._step(raised[-1]) > idle:
+            return True  # no other choice of as many fits: not even with the largest step changed for the smallest
+        one, *more = (self.ladders[place].rest(self.rungs[place]) for place in movable)
+        if all(other == one for other in more):
+            return True
+        # Where all steps are alike and use up all nodes, the best next levels are all that matters
+        return idle == 0 and self._step(raised[0]) == self._step(left[-1])
+
+
+def _searched(
+    ladders: Sequence[LevelSteps], options: dict[int, list[tuple[int, int]]], free: int
+) -> dict[int, tuple[int, int]]:
+    """Return for each task the option (rung, nodes) that makes the sorted levels of all lexicographically largest.
+
+    Dynamic programming over tasks: of two plans for the first tasks, the better one stays better if both get the same
+    addition. ``best[n]`` holds the sorted levels of the best plan on n nodes so far.
+    """
+    levels = sorted({ladders[place].levels[rung] for place, rungs in options.items() for rung, _ in rungs})
+    rank = {level: place for place, level in enumerate(levels)}
+    best = np.empty((free + 1, 0), dtype=np.int32)
+    taken: list[tuple[int, NDArray[np.int32]]] = []
+    for place, rungs in options.items():
+        longer = np.full((free + 1, best.shape[1] + 1), -1, dtype=np.int32)
+        choice = np.zeros(free + 1, dtype=np.int32)
+        for number, (rung, nodes) in enumerate(rungs):
+            given = np.full((free + 1 - nodes, 1), rank[ladders[place].levels[rung]], dtype=np.int32)
+            tried = np.sort(np.concatenate((best[: free + 1 - nodes], given), axis=1), axis=1)
+            known = longer[nodes:]
+            first, rows = (tried != known).argmax(axis=1), np.arange(len(tried))  # where the two rows differ
+            better = tried[rows, first] > known[rows, first]
+            known[better] = tried[better]
+            choice[nodes:][better] = number
+        best = longer
+        taken.append((place, choice))
+    ends = {}
+    for place, choice in reversed(taken):
+        ends[place] = options[place][int(choice[free])]
+        free -= ends[place][1]
+    return ends
+
+
+class GroupBudget:
+    """The level of a user for every number of nodes (``worth``), and the ``sizes`` of the user's tasks there."""
+
+    def __init__(self, group: UserGroup, entries: Floats, pool: int, stop_at: float = inf) -> None:
+        self.group = group
+        self._stop_at = stop_at
+        self.sure = True
+        self._rows = np.zeros((pool + 1, len(entries)), dtype=np.int64)
+        if group.fifo:
+            self._in_turn(entries, pool)
+        else:
+            self._together(entries, pool)
+        self.worth: Floats = entries[np.arange(len(entries)), self._rows].sum(axis=1) / group.weight
+
+    def sizes(self, nodes: int) -> dict[int, int]:
+        """Return the size of each of the user's tasks, by place."""
+        return dict(zip(self.group.places, self._rows[nodes].tolist(), strict=True))
+
+    def _together(self, entries: Floats, pool: int) -> None:
+        """Divide every number of nodes: the task that is worst off by weight is raised first."""
+        ladders = ladders_of(alike(entries / np.array(self.group.weights)[:, None]), pool, self._stop_at)
+        landings = list(LevelsReached.begin(ladders, 0, stop_at=self._stop_at).landings())
+        for (used, rungs), (following, _) in pairwise(landings):
+            for nodes in range(used, min(following, pool + 1)):
+                climb = LevelsReached(ladders, list(rungs), nodes - used, stop_at=self._stop_at)
+                if nodes > used:
+                    climb.run()
+                    self.sure &= climb.sure
+                self._rows[nodes] = climb.sizes()
+        most, top = landings[-1]
+        self._rows[most:] = LevelsReached(ladders, top, 0).sizes()
+
+    def _in_turn(self, entries: Floats, pool: int) -> None:
+        """Divide every number of nodes in order: each task takes the smallest size that is best for it."""
+        left: Integers = np.arange(pool + 1)
+        for place, row in enumerate(entries):
+            sizes = np.array(ladder(row, pool).sizes)
+            self._rows[:, place] = sizes[np.searchsorted(sizes, left, side="right") - 1]
+            left = left - self._rows[:, place]
+
+
+def divided(purses: Sequence[GroupBudget], pool: int, stop_at: float = inf) -> tuple[dict[int, int], bool]:
+    """Raise the worst-off user first; return the sizes of all tasks by place, and whether they are proven best."""
+    worth = alike(np.array([purse.worth for purse in purses]))
+    climb = LevelsReached.begin(ladders_of(worth, pool, stop_at), pool, stop_at=stop_at).run()
+    sizes: dict[int, int] = {}
+    for place, purse in enumerate(purses):
+        sizes.update(purse.sizes(climb.size(place)))
+    return sizes, climb.sure and all(purse.sure for purse in purses)
+
+
+def worst_first(table: ValueTable, coupling: LevelCoupling | GroupLevels, stop_at: float) -> tuple[list[int], str]:
+    """Return sizes in the order of the tasks, and what is not proven; raise if the deadline passes before any plan."""
+    if isinstance(coupling, LevelCoupling):
+        return _by_levels(table, coupling, stop_at)
+    pool = table.problem.pool
+    purses = [GroupBudget(group, table.values[list(group.places)], pool, stop_at) for group in coupling.groups]
+    sizes, sure = divided(purses, pool, stop_at)
+    scores = levelled(table.values, list(sizes), stop_at)
+    floors = {place: float(scores[place, size]) for place, size in sizes.items()}
+    return _filled(table, scores, coupling.spare, floors, stop_at), "" if sure else _UNSURE
+
+
+def _by_levels(table: ValueTable, coupling: LevelCoupling, stop_at: float) -> tuple[list[int], str]:
+    counted, scores = coupling.counted, levelled(table.values, coupling.counted, stop_at)
+    pool, spare = table.problem.pool, coupling.spare
+    ladders = ladders_of(scores[list(counted)], pool, stop_at, spare[list(counted)])
+    same = [scores[place].tobytes() + spare[place].tobytes() for place in counted]
+    climb = LevelsReached.begin(ladders, pool, same, stop_at).run(coupling.first)
+    known = climb.stuck[: coupling.first]
+    floors = dict.fromkeys(counted, climb.level(known[-1]) if known else -inf)
+    floors.update({counted[place]: climb.level(place) for place in known})
+    sizes = _filled(table, scores, spare, floors, stop_at)
+    if climb.chosen is None or not climb.sure:
+        return sizes, "" if climb.sure else _UNSURE
+    certain, levels = known[: climb.chosen], [climb.level(place) for place in known[climb.chosen :]]
+    above = [level for level in levels if level > levels[0]] if levels else []
+    if not above:  # no level above the tie is known
+        return sizes, ""
+    floors = dict.fromkeys(counted, levels[0]) | {counted[place]: climb.level(place) for place in certain}
+    free = [counted[place] for place in range(len(counted)) if place not in set(certain)]
+    below = np.zeros(scores.shape, dtype=np.bool_)
+    below[free] = scores[free] < min(above)
+    relaxed = _filled(table, scores, spare - more_than_all(spare) * below, floors, stop_at)
+    if perf_counter() >= stop_at:
+        return sizes, _NOT_COMPARED
+    if _reached(scores, coupling, relaxed) == _reached(scores, coupling, sizes):
+        return relaxed, ""
+    done, most = work_done(spare, sizes), work_done(spare, relaxed)
+    return sizes, at_most(OTHERS, most - done, done)
+
+
+def _reached(scores: Floats, coupling: LevelCoupling, sizes: Sequence[int]) -> list[float]:
+    """Return the levels that count, the lowest first."""
+    return sorted(float(scores[place, sizes[place]]) for place in coupling.counted)[: coupling.first]
+
+
+def _filled(table: ValueTable, scores: Floats, spare: Floats, floors: Mapping[int, float], stop_at: float) -> list[int]:
+    """Return the sizes with the largest sum of ``spare`` at which every task is at or above its floor."""
+    values = np.where(np.isfinite(table.values), spare, -inf)
+    for place, level in floors.items():
+        values[place, scores[place] < level] = -inf
+    least = np.isfinite(values).argmax(axis=1)
+    rows, columns = np.ogrid[: values.shape[0], : values.shape[1]]
+    shifted = columns + least[:, None]
+    inside = shifted < values.shape[1]
+    values = np.where(inside, values[rows, np.where(inside, shifted, 0)], -inf)
+    present = np.array([task.size for task in table.problem.tasks], dtype=np.int64) - least
+    present[present < 0] = values.shape[1]
+    found = best_sizes(values, present, table.problem.pool - int(least.sum()), stop_at)
+    return [size + int(start) for size, start in zip(found.sizes, least, strict=True)]
+
+
+def levelled(values: Floats, counted: Sequence[int], stop_at: float) -> Floats:
+    """Return ``values`` in which levels of ``counted`` tasks that differ by rounding only are equal."""
+    if perf_counter() + _SORTED_S * values.size > stop_at:  # there would be no time left after it
+        raise DeadlinePassed
+    scores = values.copy()
+    scores[list(counted)] = alike(scores[list(counted)])
+    return scores
+
+
+def more_than_all(spare: Floats) -> float:
+    """Return a cost larger than any gain in ``spare``."""
+    return 1.0 + 2.0 * float(np.abs(np.where(np.isfinite(spare), spare, 0.0)).max(axis=1, initial=0.0).sum())
+
+
+def work_done(spare: Floats, chosen: Sequence[int]) -> float:
+    """Return the sum of ``spare`` at the chosen columns."""
+    return float(spare[np.arange(len(chosen)), chosen].sum())
+
+
+def at_most(words: str, more: float, done: float) -> str:
+    """Return in words how much more than ``done`` could be done; nothing if that is negligible."""
+    if more <= _WORTH_TELLING * abs(done):
+        return ""
+    number = 100.0 * more / abs(done) if done else more
+    unit = 10.0 ** (floor(log10(number)) - 1)  # two digits, never less than there is
+    return f"{words} {ceil(number / unit) * unit:.2g}{' %' if done else ''} more could be done, at most"

@@ -3,31 +3,90 @@
 As on one kind (:mod:`bftrain_solvers.max_min.one_kind`), but whether there is room is a question of its own, since
 every task may change to another kind. While all can rise, they do so many levels at once. Where several are equally
 badly off and not all of them can rise, as few as possible stay; if it matters who, that is left open in a band.
+
+Once it is known how well off every task is, what is left is a sum in which falling below that costs more than all there
+is to gain: the ordinary search divides it. Where it was a matter of choice who is at which level, a bound says how much
+more another plan of the same levels might do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from time import perf_counter
+from typing import Final
 
 import numpy as np
 
-from bftrain_solvers.max_min.feasibility import FeasibleOptions
-from bftrain_solvers.max_min.open_levels import OpenLevel, needs_of
+from bftrain.deciding.levels import GroupLevels, LevelCoupling
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import Columns, ValueTable
+from bftrain_solvers.answers import DeadlinePassed, answer
+from bftrain_solvers.arrays import Floats, Integers, Mask
+from bftrain_solvers.highs import solver as highs
+from bftrain_solvers.max_min.feasibility import NEVER, FeasibilityUnknown, FeasibleOptions, ResourceDemands
+from bftrain_solvers.max_min.one_kind import OTHERS, at_most, levelled, more_than_all, work_done
+from bftrain_solvers.node_kinds.search import best_columns, solved
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain_solvers.max_min.demands import ResourceDemands
-    from bftrain_solvers.max_min.steps_by_kind import LevelStepsByKind
-
-    Numbers = NDArray[np.int64]
-    Mask = NDArray[np.bool_]
-    Entries = NDArray[np.float64]
-
+_ROUNDING: Final = 1e-12  # relative
+_FOR_LEVELS: Final = 0.8  # of the time; the rest is for what is left over
+_LEAST_S: Final = 0.05  # for a first plan, even if there is no time at all
+_WORDS: Final = "raised step by step"
+_UNSURE: Final = "some of those equally badly off were chosen by the last answer"
 _MOST_BANDS: Final = 3  # open at once
+
+
+@dataclass(frozen=True, slots=True)
+class LevelStepsByKind:
+    """``levels[who, rung]`` rise from what is had without any node; ``needs[who, rung, kind]`` reach them.
+
+    Where the rungs of a task end, its level is infinite, and no number of nodes is enough for it.
+    """
+
+    levels: Floats
+    needs: Integers
+
+    def level(self, rungs: Integers) -> Floats:
+        """Return how well off every task is."""
+        return self.levels[np.arange(len(rungs)), rungs]
+
+    def need(self, rungs: Integers) -> Integers:
+        """Give how many nodes of each kind, if they are of that kind, every task needs at least."""
+        return self.needs[np.arange(len(rungs)), rungs]
+
+
+def stairs(scores: Floats, counted: Sequence[int], columns: Columns, stop_at: float = np.inf) -> LevelStepsByKind:
+    """Make the stairs of those ``counted``, by what they score at every column, until ``stop_at``."""
+    each = []
+    for row in scores[list(counted)]:
+        if perf_counter() > stop_at:
+            raise DeadlinePassed
+        risen = [np.maximum.accumulate(row[block]) for _, block in columns.blocks()]
+        above = np.unique(np.concatenate(risen))
+        own = np.concatenate((row[:1], above[above > row[0]]))
+        nodes = [np.searchsorted(reached, own[1:]) + 1 for reached in risen]
+        enough = [np.where(more <= len(reached), more, NEVER) for more, reached in zip(nodes, risen, strict=True)]
+        each.append((own, np.column_stack([np.append(0, more) for more in enough])))
+    most = 1 + max((len(own) for own, _ in each), default=0)
+    levels = np.full((len(each), most), np.inf)
+    needs = np.full((len(each), most, len(columns.kinds)), NEVER, dtype=np.int64)
+    for who, (own, needed) in enumerate(each):
+        levels[who, : len(own)], needs[who, : len(own)] = own, needed
+    return LevelStepsByKind(levels, needs)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLevel:
+    """``count`` of the ``members`` stay at ``level``, on ``rungs``, while it is undecided which of them.
+
+    A turn at staying low is a resource like the nodes of a kind: who takes one needs the nodes of the low level only.
+    """
+
+    level: float
+    count: int
+    members: Mask
+    rungs: Integers
 
 
 @dataclass
@@ -40,9 +99,9 @@ class LevelsReachedByKind:
     """
 
     stairs: LevelStepsByKind
-    limits: Numbers
+    limits: Integers
     same: Sequence[bytes]
-    spare: Entries
+    spare: Floats
     stop_at: float
     bands: list[OpenLevel] = field(default_factory=list)
     sure: bool = True
@@ -52,7 +111,7 @@ class LevelsReachedByKind:
 
     def __post_init__(self) -> None:
         people = len(self.same)
-        self.rungs: Numbers = np.zeros(people, dtype=np.int64)
+        self.rungs: Integers = np.zeros(people, dtype=np.int64)
         self.stuck: Mask = np.zeros(people, dtype=np.bool_)
         self.room = FeasibleOptions(self._needs(self.rungs, []), np.zeros(people, dtype=np.int64), self.stop_at)
         self._levels = np.unique(self.stairs.levels[np.isfinite(self.stairs.levels)])
@@ -71,7 +130,11 @@ class LevelsReachedByKind:
         """Find the levels of the ``wanted`` worst-off."""
         step = 1
         while self.known < wanted and self.lowest < np.inf:
-            if self._leaps(step):
+            # Raise all to where the worst-off is so many levels higher, if all find room there
+            place = int(np.searchsorted(self._levels, self.lowest)) + step
+            rungs = self._rungs_at(float(self._levels[place]) if place < len(self._levels) else np.inf)
+            if self.room.ask(self._needs(rungs, self.bands)):
+                self.rungs = rungs
                 step *= 2
             elif step > 1:
                 step //= 2
@@ -80,13 +143,13 @@ class LevelsReachedByKind:
         while self.bands and self.lowest == np.inf:  # the tasks left are in one of them
             if int(self.bands[0].members.sum()) > self.bands[0].count:
                 self._chosen(self.bands[0])
-            self._close(0, self._low(0))
+            self._close(0)
 
-    def options(self) -> tuple[Numbers, Numbers]:
+    def options(self) -> tuple[Integers, Integers]:
         """Return the kind that every task is on, and how many nodes of it that task needs."""
         kinds = len(self.limits)
         band, kind = np.divmod(self.room.chosen, kinds)
-        nodes: Numbers = self.room.needs.uses[np.arange(len(band)), self.room.chosen, kind]
+        nodes: Integers = self.room.needs.uses[np.arange(len(band)), self.room.chosen, kind]
         return kind, nodes
 
     def within_reach(self) -> float:
@@ -100,20 +163,22 @@ class LevelsReachedByKind:
             low, high = (low, middle) if self.room.excluded(self._needs(rungs, self.bands)) else (middle, high)
         return float(self._levels[low])
 
-    def _needs(self, rungs: Numbers, bands: Sequence[OpenLevel]) -> ResourceDemands:
-        return needs_of(self.stairs, rungs, bands, self.limits)
+    def _needs(self, rungs: Integers, bands: Sequence[OpenLevel]) -> ResourceDemands:
+        """Return the needs of every task: the nodes for its rung, or a turn in a band and the nodes for that."""
+        kinds = self.limits.size
+        uses = np.zeros((len(rungs), kinds * (1 + len(bands)), kinds + len(bands)), dtype=np.int64)
+        each = np.arange(kinds)
+        uses[:, each, each] = self.stairs.need(rungs)
+        for number, band in enumerate(bands):
+            options = kinds * (1 + number) + each
+            uses[:, options, each] = np.where(band.members[:, None], self.stairs.need(band.rungs), NEVER)
+            uses[:, options, kinds + number] = 1
+        counts = np.array([band.count for band in bands], dtype=np.int64)
+        return ResourceDemands(uses, np.concatenate((self.limits, counts)))
 
-    def _rungs_at(self, level: float) -> Numbers:
-        return np.where(self.stuck, self.rungs, np.maximum(self.rungs, self.stairs.rungs_at(level)))
-
-    def _leaps(self, step: int) -> bool:
-        """Raise all to where the worst-off is so many levels higher, if all find room there."""
-        place = int(np.searchsorted(self._levels, self.lowest)) + step
-        rungs = self._rungs_at(float(self._levels[place]) if place < len(self._levels) else np.inf)
-        if not self.room.ask(self._needs(rungs, self.bands)):
-            return False
-        self.rungs = rungs
-        return True
+    def _rungs_at(self, level: float) -> Integers:
+        lowest = (self.stairs.levels < level).sum(axis=1)  # rung of every task that is at the level or above
+        return np.where(self.stuck, self.rungs, np.maximum(self.rungs, lowest))
 
     def _stays(self, wanted: int) -> bool:
         """Find who stays at the lowest level, which not all can leave; says whether that is all that was wanted."""
@@ -128,7 +193,15 @@ class LevelsReachedByKind:
             self._stick(ended)
             self._settle()
             return False
-        fewest = self._fewest(tied, level)
+        # How few of the tied have to stay; an answer in which only so many do is taken over
+        few, fewest = 1, int(tied.sum())
+        while few < fewest:
+            middle = (few + fewest) // 2
+            band = OpenLevel(level, middle, tied, self.rungs)
+            if self.room.ask(self._needs(self.rungs + tied, [*self.bands, band])):
+                fewest = middle
+            else:
+                few = middle + 1
         if fewest == int(tied.sum()):
             self._stick(tied)
         elif self.known + fewest >= wanted:
@@ -139,45 +212,26 @@ class LevelsReachedByKind:
         self._settle()
         return False
 
-    def _fewest(self, tied: Mask, level: float) -> int:
-        """Say how few of the ``tied`` have to stay, and take over an answer in which only so many do."""
-        few, many = 1, int(tied.sum())
-        while few < many:
-            middle = (few + many) // 2
-            band = OpenLevel(level, middle, tied, self.rungs)
-            if self.room.ask(self._needs(self.rungs + tied, [*self.bands, band])):
-                many = middle
-            else:
-                few = middle + 1
-        return many
-
     def _stick(self, who: Mask) -> None:
         """Say of some that they stay on their rungs, and so are in no band."""
         self.stuck |= who
-        self.bands = [band.without(who) for band in self.bands]
-
-    def _low(self, number: int) -> Mask:
-        """Say who is low in a band, in the last answer."""
-        low: Mask = self.room.chosen // len(self.limits) == number + 1
-        return low
+        self.bands = [replace(band, members=band.members & ~who) for band in self.bands]
 
     def _settle(self) -> None:
         """Choose the tasks that stay in a band: no other could, all are alike, or too many are open."""
         number = 0
         while number < len(self.bands):
             band = self.bands[number]
-            if int(band.members.sum()) == band.count:
-                self._close(number, self._low(number))
-            elif self._alike(band):
-                self._exchange(number)
-                self._close(number, self._low(number))
-            elif len(self.bands) > _MOST_BANDS:
-                self.sure = False
-                self._chosen(band)
-                self._close(number, self._low(number))
-            else:
-                number += 1
-                continue
+            if int(band.members.sum()) > band.count:
+                if self._alike(band):
+                    self._exchange(number)
+                elif len(self.bands) > _MOST_BANDS:
+                    self.sure = False
+                    self._chosen(band)
+                else:
+                    number += 1
+                    continue
+            self._close(number)
             number = 0
 
     def _chosen(self, band: OpenLevel) -> None:
@@ -197,19 +251,140 @@ class LevelsReachedByKind:
 
     def _exchange(self, number: int) -> None:
         """Let those stay in a band, of members who are alike, who have least to gain."""
-        members, low = np.flatnonzero(self.bands[number].members), self._low(number)
+        members = np.flatnonzero(self.bands[number].members)
+        low = self.room.chosen[members] // len(self.limits) == number + 1
         rows = self.spare[members]
         if (rows != rows[:1]).any():
             self._chosen(self.bands[number])
-        first_low = members[np.argsort(~low[members], kind="stable")]
+        first_low = members[np.argsort(~low, kind="stable")]
         least = members[np.argsort(rows.max(axis=1), kind="stable")]
         self.room.chosen[least] = self.room.chosen[first_low]
 
-    def _close(self, number: int, who: Mask) -> None:
-        """Take a band away: those ``who`` are in it stay, all others do not."""
+    def _close(self, number: int) -> None:
+        """Take a band away: those who are low in it in the last answer stay, all others do not."""
         kinds, band = len(self.limits), self.bands.pop(number)
+        who = np.equal(self.room.chosen // kinds, number + 1)
         self.rungs = np.where(who, band.rungs, self.rungs)
-        self.room.chosen = self.room.chosen - np.where(who, kinds * (1 + number), 0)
-        self.room.chosen = self.room.chosen - np.where(self.room.chosen >= kinds * (2 + number), kinds, 0)
+        chosen = self.room.chosen - np.where(who, kinds * (1 + number), 0)
+        self.room.chosen = chosen - np.where(chosen >= kinds * (2 + number), kinds, 0)
         self._stick(who)
         self.room.needs = self._needs(self.rungs, self.bands)
+
+
+def worst_first_over_kinds(table: ValueTable, coupling: LevelCoupling | GroupLevels, limits: Limits) -> Solution:
+    """Give sizes and kinds; where a group is one participant, as a programme."""
+    if isinstance(coupling, LevelCoupling):
+        return _over_kinds(table, table.values, coupling.counted, coupling.spare, coupling.first, limits)
+    if any(group.fifo for group in coupling.groups):
+        return highs.solve(table, limits)
+    scores, counted = table.values.copy(), []
+    for group in coupling.groups:
+        for place, weight in zip(group.places, group.weights, strict=True):
+            scores[place] *= sum(group.weights) / (group.weight * weight)
+            counted.append(place)
+    return _over_kinds(table, scores, counted, coupling.spare, None, limits)
+
+
+def _over_kinds(
+    table: ValueTable, scores: Floats, counted: Sequence[int], spare: Floats, first: int | None, limits: Limits
+) -> Solution:
+    """Raise the ``first`` worst-off of those ``counted``, or all, by ``scores``; then take most of ``spare``."""
+    started = perf_counter()
+    scores = levelled(scores, counted, started + limits.deadline_s + _LEAST_S / 2.0)
+    rise = LevelsReachedByKind(
+        stairs(scores, counted, table.columns, started + limits.deadline_s + _LEAST_S / 2.0),
+        np.array(list(table.problem.by_kind.values()), dtype=np.int64),
+        same=[scores[place].tobytes() for place in counted],
+        spare=spare[list(counted)],
+        stop_at=started + _FOR_LEVELS * limits.deadline_s,
+    )
+    cut = False
+    try:
+        rise.run(len(counted) if first is None else first)
+    except FeasibilityUnknown:
+        cut = True
+    leftover = LeftoverNodes(table, scores, counted, spare, rise, cut=cut)
+    columns, termination, rest_words = leftover.divide(started + limits.deadline_s)
+    value = table.value_at(columns)
+    # The highest possible level of the worst-off, or how far prices leave it open
+    within = rise.within_reach() if rise.worst is None else rise.worst
+    bound = max(value, value if rise.worst is None and within == inf else within)
+    proven = value >= bound - _ROUNDING * abs(bound)
+    words = _WORDS if rise.sure else _UNSURE
+    if cut:
+        following = sorted(scores[place, columns[place]] for place in counted)[min(rise.known, len(counted) - 1)]
+        words = (
+            f"out of time: the {rise.known} lowest levels are as high as can be, the next one is {following:.6g} and "
+            f"may be {rise.within_reach():.6g} at most, the others are as time allowed"
+        )
+    words = "; ".join(filter(None, (words, rest_words)))
+    if cut or not proven:
+        termination = Termination.TIME_LIMIT
+    return answer(table, columns, "exact", termination, proven=proven, bound=bound, words=words, started=started)
+
+
+@dataclass(frozen=True)
+class LeftoverNodes:
+    """Nodes that no level needs go where they do most, and no task falls below its level.
+
+    What ``rise`` found out about those ``counted``, and what is done at every column, a second: ``spare``.
+    """
+
+    table: ValueTable
+    scores: Floats
+    counted: Sequence[int]
+    spare: Floats
+    rise: LevelsReachedByKind
+    cut: bool
+
+    def divide(self, stop_at: float) -> tuple[list[int], Termination, str]:
+        """Give the columns with most of ``spare``, and what is not proven of them."""
+        kinds, nodes = self.rise.options()
+        begins = [block.start for _, block in self.table.columns.blocks()]
+        start = [0] * len(self.scores)  # the columns of the last answer
+        for place, kind, needed in zip(self.counted, kinds.tolist(), nodes.tolist(), strict=True):
+            start[place] = begins[kind] + needed - 1 if needed else 0
+        plain = self._less(self._below())
+        limits = Limits(deadline_s=max(stop_at - perf_counter(), _LEAST_S))
+        found = solved(plain, limits, "exact", highs, start)
+        columns = plain.chosen(found.sizes, found.kinds) or start
+        proven = found.quality is Quality.PROVEN
+        open_by = 0.0 if proven or found.bound is None or found.value is None else found.bound - found.value
+        done = work_done(self.spare, columns)
+        words = [at_most("with the same at each level", open_by, done)]
+        if self.rise.choice_at < inf and not self.cut:
+            words.append(at_most(OTHERS, self._others(columns, stop_at), done))
+        return columns, Termination.OPTIMAL if proven else found.termination, "; ".join(filter(None, words))
+
+    def _below(self) -> Floats:
+        """Count how bad every column is: the further below a level, the worse, no matter how many others are above.
+
+        No counted task falls below its level, except those in bands.
+        """
+        floors = self.rise.stairs.level(self.rise.rungs)
+        if not self.cut:
+            floors = np.where(self.rise.stuck, floors, np.minimum(floors, self.rise.reached))
+        ratio, bands = float(len(self.counted) + 1), self.rise.bands
+        rows = self.scores[list(self.counted)]
+        worse = np.where(rows < floors[:, None], ratio ** len(bands), 0.0)
+        for number, band in enumerate(bands):
+            low = band.members[:, None] & (rows >= band.level) & (rows < floors[:, None])
+            worse = np.where(low, ratio ** (len(bands) - 1 - number), worse)
+        return worse
+
+    def _less(self, below: Floats) -> ValueTable:
+        """Give what is done at every column, less more than all of that where it is ``below``."""
+        finite = np.where(np.isfinite(self.spare), self.spare, 0.0)
+        finite[list(self.counted)] -= more_than_all(self.spare) * below
+        return ValueTable(problem=self.table.problem, values=np.where(np.isfinite(self.table.values), finite, -inf))
+
+    def _others(self, columns: Sequence[int], stop_at: float) -> float:
+        """Say how much more plans may do in which others stay at the levels that were open to choice, at most."""
+        floors = np.minimum(self.rise.stairs.level(self.rise.rungs), self.rise.choice_at)
+        for band in self.rise.bands:
+            floors = np.where(band.members, np.minimum(floors, band.level), floors)
+        plain = self._less((self.scores[list(self.counted)] < floors[:, None]).astype(np.float64))
+        now = perf_counter()
+        found = best_columns(plain, now, start=columns, prices_by=max(stop_at, now + _LEAST_S))
+        most = plain.value_at(found.columns) if found.bound is None else found.bound
+        return most - work_done(self.spare, columns)

@@ -1,35 +1,43 @@
-"""The search for the best columns: prices, some plan, a core; repeated until the core is certain to hold the best."""
+"""The search for the best columns: prices, some plan, a core; repeated until the core is certain to hold the best.
+
+Where the search gives up, HiGHS looks at what it left open.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from time import perf_counter
+from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
-from bftrain.values.solution import Termination
-from bftrain_solvers.greedy import gain_by_kind
-from bftrain_solvers.knapsack.grid import NEVER, grid_of
-from bftrain_solvers.node_kinds.division import DivisionTimeout, DivisionTooLarge, best_division
-from bftrain_solvers.node_kinds.plans import exchanged, fitting, improved, space_of
-from bftrain_solvers.node_kinds.prices import priced
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.values.table import ValueTable
-    from bftrain_solvers.knapsack.grid import ValueGrid
-    from bftrain_solvers.node_kinds.plans import KindCapacities
-    from bftrain_solvers.node_kinds.prices import KindPrices
-
-    Numbers = NDArray[np.int64]
+from bftrain.ports import Solver
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers.allocators import largest_gains
+from bftrain_solvers.answers import DeadlinePassed, answer, staying
+from bftrain_solvers.arrays import Integers, Mask
+from bftrain_solvers.node_kinds.plans import (
+    DivisionTooLarge,
+    KindCapacities,
+    KindPrices,
+    best_division,
+    exchanged,
+    fitting,
+    improved,
+    priced,
+)
+from bftrain_solvers.value_grid import NEVER, ValueGrid, grid_of
 
 _FIRST_CORE: Final = 32  # columns with a loss in the first core
 _GROWTH: Final = 2
 _SMALL_CORES: Final = (32, 96, 256)
 _FEW_STATES: Final = 3_000
+_MANY: Final = 500  # rows
+_PREPARED_S: Final = 1e-7  # seconds by entry before there is a first plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,56 +50,64 @@ class KindSearchResult:
     columns: list[int]
     bound: float | None
     termination: Termination = Termination.OPTIMAL
-    open: NDArray[np.bool_] | None = None
+    open: Mask | None = None
 
 
 def best_columns(
-    table: ValueTable, stop_at: float, relative_gap: float = 0.0, start: Sequence[int] | None = None
+    table: ValueTable,
+    stop_at: float,
+    relative_gap: float = 0.0,
+    start: Sequence[int] | None = None,
+    *,
+    prices_by: float | None = None,
 ) -> KindSearchResult:
     """Choose a column in each row of ``table``, with no more nodes of any kind than there are.
 
     Largest sum; of equal ones the fewest that differ from what is there. After ``stop_at``, or as soon as the sum is
-    within ``relative_gap`` of the bound, what is known is returned. ``start`` is a plan that is known to fit.
+    within ``relative_gap`` of the bound, what is known is returned. ``start`` is a plan that is known to fit. Prices,
+    and with them a good bound, may take until ``prices_by``.
     """
+    prices_by = stop_at if prices_by is None else prices_by
     columns, counts = table.columns, list(table.problem.by_kind.values())
     pools = np.array(counts, dtype=np.int64)
-    grid = grid_of(table.values, columns.present(table.problem.tasks), counts, columns)
-    space = space_of(columns, pools)
+    present = columns.present(table.problem.tasks)
+    grid = grid_of(table.values, present, counts, columns)
+    some, takes = columns.kind_of >= 0, np.zeros((len(columns), pools.size), dtype=np.int64)
+    takes[np.flatnonzero(some), columns.kind_of[some]] = columns.nodes[some]
+    space = KindCapacities(takes, pools)
     wanted = grid.entries.argmax(axis=1)
     if (space.idle(wanted) >= 0).all():
         return KindSearchResult(wanted.tolist(), None)
-    at = priced(grid, columns, pools)
-    plan = _some_plan(table, grid, at, space, stop_at, start)
+    # What follows takes a while even if it is cut short
+    if perf_counter() + _PREPARED_S * grid.entries.size > prices_by and len(wanted) > _MANY:
+        most = sum(map(int, grid.entries.max(axis=1).tolist()))
+        known = staying(table.values, present).tolist() if start is None else list(start)
+        return KindSearchResult(known, _bound(grid, most), Termination.TIME_LIMIT)
+    at = priced(grid, columns, pools, prices_by)
+    # Of a few plans that fit the best: near the relaxation, by marginal gain, all tasks stay, the known one
+    gained = largest_gains(table.values, [block for _, block in columns.blocks()], counts, stop_at)
+    starts = [
+        fitting(space, at.losses, at.likely, stop_at),
+        np.array(gained, dtype=np.int64),
+        staying(table.values, present),
+        None if start is None else np.array(start, dtype=np.int64),
+    ]
+    # What was taken out as hopeless is in no start; it was judged by the better one of the second and the third
+    rows = np.arange(len(wanted))
+    fine = [plan for plan in starts if plan is not None and np.isfinite(grid.entries[rows, plan]).all()]
+    if not fine:  # the deadline cut them short of the plan by which columns were taken out
+        known = max((plan.tolist() for plan in starts[1:] if plan is not None), key=table.value_at)
+        return KindSearchResult(known, _bound(grid, at.bound), Termination.TIME_LIMIT)
+    best = max((improved(space, grid.entries, plan, stop_at) for plan in fine), key=at.worth)
+    plan = exchanged(space, at.losses, grid.entries, best, stop_at)
     worth = at.worth(plan)
     if at.bound - worth >= NEVER:
         return KindSearchResult(plan.tolist(), _bound(grid, at.bound), Termination.GAP)
     return _searched(grid, at, space, plan, int(min(relative_gap, 1.0) * abs(worth)), stop_at)
 
 
-def _some_plan(
-    table: ValueTable,
-    grid: ValueGrid,
-    at: KindPrices,
-    space: KindCapacities,
-    stop_at: float,
-    start: Sequence[int] | None,
-) -> Numbers:
-    """Give the best of a few plans that fit: near the relaxation, by marginal gain, all tasks stay, the known one."""
-    present = table.columns.present(table.problem.tasks)
-    staying = np.where(present < len(table.columns), present, 0)
-    rows = np.arange(len(staying))
-    staying = np.where(table.values[rows, staying] > -np.inf, staying, 0)
-    by_gain = np.array(gain_by_kind(table.values, table.columns, space.pools.tolist()), dtype=np.int64)
-    known = None if start is None else np.array(start, dtype=np.int64)
-    starts = [fitting(space, at.losses, at.likely), by_gain, staying, known]
-    # What was taken out as hopeless is in no start; it was judged by the better one of the last two
-    fine = [plan for plan in starts if plan is not None and np.isfinite(grid.entries[rows, plan]).all()]
-    best = max((improved(space, grid.entries, plan, stop_at) for plan in fine), key=at.worth)
-    return exchanged(space, at.losses, grid.entries, best, stop_at)
-
-
 def _searched(
-    grid: ValueGrid, at: KindPrices, space: KindCapacities, plan: Numbers, enough: int, stop_at: float
+    grid: ValueGrid, at: KindPrices, space: KindCapacities, plan: Integers, enough: int, stop_at: float
 ) -> KindSearchResult:
     """Look for a plan that loses less than so much, and allow more and more until there is one.
 
@@ -101,7 +117,12 @@ def _searched(
     known, none_below = at.bound - at.worth(plan), 0
     losses = np.sort(at.losses[(at.losses > 0) & (at.losses < known)])
     try:
-        plan = _from_a_small_core(at, space, plan, losses, stop_at)
+        # First better plans among the columns that lose least, a few and then more, without looking at all of them
+        with suppress(DivisionTooLarge):
+            for size in _SMALL_CORES if losses.size else ():
+                cutoff = int(losses[min(size, losses.size - 1)])
+                better = best_division(at, space, cutoff, at.bound - at.worth(plan), stop_at, most=_FEW_STATES)
+                plan = plan if better is None else better
         known = at.bound - at.worth(plan)
         below = min(known, 1 + int(losses[min(_FIRST_CORE, losses.size - 1)])) if losses.size else known
         while known - none_below > enough and none_below < below:
@@ -109,7 +130,7 @@ def _searched(
             if better is not None:
                 return KindSearchResult(better.tolist(), None)
             none_below, below = below, min(known, _GROWTH * below)
-    except DivisionTimeout:
+    except DeadlinePassed:
         return KindSearchResult(plan.tolist(), _bound(grid, at.bound - none_below), Termination.TIME_LIMIT)
     except DivisionTooLarge:
         return KindSearchResult(plan.tolist(), _bound(grid, at.bound - none_below), Termination.GAP, at.losses <= known)
@@ -118,20 +139,47 @@ def _searched(
     return KindSearchResult(plan.tolist(), _bound(grid, at.bound - none_below), Termination.GAP)
 
 
-def _from_a_small_core(
-    at: KindPrices, space: KindCapacities, plan: Numbers, losses: Numbers, stop_at: float
-) -> Numbers:
-    """Look for better plans among the columns that lose least, a few and then more, without looking at all of them."""
-    for size in _SMALL_CORES if losses.size else ():
-        cutoff = int(losses[min(size, losses.size - 1)])
-        try:
-            better = best_division(at, space, cutoff, at.bound - at.worth(plan), stop_at, most=_FEW_STATES)
-        except DivisionTooLarge:
-            break
-        plan = plan if better is None else better
-    return plan
-
-
 def _bound(grid: ValueGrid, bound: int) -> float:
     """Give the bound as a value; what rounding to the grid may have hidden is added."""
     return (bound / grid.weight + len(grid.entries)) * grid.unit + grid.raised
+
+
+def solved(
+    table: ValueTable, limits: Limits, name: str, further: Solver, start: Sequence[int] | None = None
+) -> Solution:
+    """Search, and have ``further`` look at what is left open within the time that is left; answers as ``name``.
+
+    ``start`` is a plan that is known to fit, so that the answer is no worse.
+    """
+    started = perf_counter()
+    found = best_columns(table, started + limits.deadline_s, limits.relative_gap, start)
+    proven = found.bound is None
+    own = answer(table, found.columns, name, found.termination, proven=proven, bound=found.bound, started=started)
+    left_s = limits.deadline_s - (perf_counter() - started)
+    if found.open is not None and left_s > 0.0:
+        found.open[:, 0] = True  # a table always allows no node
+        few = ValueTable(problem=table.problem, values=np.where(found.open, table.values, -np.inf))
+        tried = replace(limits, deadline_s=left_s)
+        own = _better(own, further.solve(few, tried), f"search given up, {further.name} asked")
+    return replace(own, wall_s=perf_counter() - started)
+
+
+def _better(own: Solution, second: Solution, words: str) -> Solution:
+    """Give the better plan of the two with the better bound: all plans better than the first are open to the second."""
+    words = f"{words}: {second.solver_words}"
+    if second.value is None or own.value is None:
+        return replace(own, solver_words=words)
+    best = second if second.value >= own.value else own
+    value = max(second.value, own.value)
+    proven = second.termination is Termination.OPTIMAL
+    bounds = [bound for bound in (own.bound, second.bound) if bound is not None]
+    return replace(
+        own,
+        sizes=best.sizes,
+        kinds=best.kinds,
+        value=value,
+        bound=value if proven else max(value, min(bounds)),
+        termination=second.termination,
+        quality=Quality.PROVEN if proven else Quality.FEASIBLE,
+        solver_words=words,
+    )

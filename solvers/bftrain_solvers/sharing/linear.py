@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from bftrain_solvers.arrays import Floats
 
-    Floats = NDArray[np.float64]
-    Places = NDArray[np.intp]
+Places = NDArray[np.intp]
 
 _PRECISE: Final = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
 _OPTIMAL: Final = 0
@@ -49,5 +48,5 @@ def maximise(worth: Floats, rows: LinearRows, *, last: tuple[float, float] | Non
     solve: Any = linprog  # its types know neither sparse matrices nor these options
     found = solve(-worth, A_ub=matrix, b_ub=rows.limits, bounds=bounds, method="highs-ds", options=_PRECISE)
     if found.status != _OPTIMAL:
-        return LinearResult(columns=None, prices=np.zeros(rows.limits.size), words=str(found.message))
-    return LinearResult(columns=found.x, prices=np.maximum(0.0, -found.ineqlin.marginals), words=str(found.message))
+        return LinearResult(None, np.zeros(rows.limits.size), str(found.message))
+    return LinearResult(found.x, np.maximum(0.0, -found.ineqlin.marginals), str(found.message))

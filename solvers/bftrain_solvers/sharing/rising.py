@@ -10,40 +10,124 @@ makes them. The prices that come out of it also give a bound, and it ends when b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import cached_property
+from itertools import combinations
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from bftrain_solvers.sharing.linear import LinearRows, maximise
-from bftrain_solvers.sharing.ways import ShareDemands, marginal, paid, ways
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_solvers.sharing.ways import CheapestKinds
-
-    Floats = NDArray[np.float64]
-    Places = NDArray[np.intp]
-    Mask = NDArray[np.bool_]
-    Solved = tuple[float, Floats, Floats]  # height, shares and prices
+from bftrain_solvers.arrays import Floats, Mask
+from bftrain_solvers.sharing.linear import LinearRows, Places, maximise
 
 _SMALL: Final = 160  # tasks of which none is taken to have chosen
-_SAMPLE: Final = 64  # tasks of which first prices come, at least
-_NEAR: Final = 0.002  # relative: how much dearer another way may be, or how far a limit, so that a task is in doubt
-_FEWEST: Final = 128  # tasks in doubt at first: prices that come of very few are wild
+_FEWEST: Final = 64  # tasks in doubt at first
+_CUTS: Final = 24  # before the next programme
+_INSIDE: Final = 0.5  # of the way to where the next cut might be
+_CENTRING: Final = 20
+_CENTRED: Final = 0.1
+_NARROW: Final = 1e-7  # between a cut and the centre: closer than that, rounding says where the next cut is
 _TOLERANCE: Final = 1e-9  # relative, between answer and bound
+_MISSING: Final = 1e-8  # relative, of a task's speed
 _MOST_ROUNDS: Final = 60
 _TRIES: Final = 8
 _HASTE: Final = 0.6  # of prices that follow demand
 _CHEAP: Final = 1e-3  # a price for what is free, as others are about 1
+_NOTHING: Final = -1  # where a task is that does not run
+_TIED: Final = 1e-12  # relative: what costs the same
+
+
+@dataclass(frozen=True)
+class ShareDemands:
+    """Who wants what: ``speeds`` by task and kind (0: cannot run there), ``nodes`` by task, ``counts`` by kind."""
+
+    speeds: Floats
+    nodes: Floats
+    counts: Floats
+
+    @cached_property
+    def pairs(self) -> KindPairs:
+        """All pairs of kinds that a task may be on in turn; each slower one with each faster one, or with nothing."""
+        order = self.speeds.argsort(axis=1, kind="stable").T
+        speeds = np.take_along_axis(self.speeds.T, order, axis=0)
+        kinds, idle, still = range(len(order)), np.full_like(order[0], _NOTHING), np.zeros(len(self.nodes))
+        both = list(combinations(kinds, 2))
+        slow = np.array([*(idle for _ in kinds), *(order[kind] for kind, _ in both)])
+        low = np.array([*(still for _ in kinds), *(speeds[kind] for kind, _ in both)])
+        faster = [*kinds, *(kind for _, kind in both)]
+        fast, high = order[faster], speeds[faster]
+        usable = (high > low) & ((slow == _NOTHING) | (low > 0.0))
+        per_speed = np.where(usable, self.nodes, 0.0) / np.where(usable, high - low, 1.0)
+        # A task that does not run is below any speed, even none
+        begins = np.where(usable, np.where(slow == _NOTHING, -1.0, low), np.inf)
+        return KindPairs(slow, fast, low, high, per_speed, begins)
+
+
+@dataclass(frozen=True, slots=True)
+class KindPairs:
+    """A row a pair, a column a task: ``slow`` and ``fast`` kind, and their speeds ``low`` and ``high``.
+
+    ``per_speed`` is how many nodes change over for a little more speed. Above ``begins`` the pair is of use.
+    """
+
+    slow: Places
+    fast: Places
+    low: Floats
+    high: Floats
+    per_speed: Floats
+    begins: Floats
+
+    def costs(self, nodes: Floats, demand: Floats, prices: Floats) -> tuple[Floats, Floats]:
+        """Give the cost of every pair, infinite if it does not give the speed, and what more speed costs."""
+        with_nothing = np.append(prices, 0.0)
+        lower = with_nothing[self.slow]
+        slopes = (with_nothing[self.fast] - lower) * self.per_speed
+        costs = nodes * lower + (demand - self.low) * slopes
+        return np.where((demand > self.begins) & (demand <= self.high), costs, np.inf), slopes
+
+
+@dataclass(frozen=True, slots=True)
+class CheapestKinds:
+    """How each task reaches its demand most cheaply: on kind ``slow`` all the while it runs, or on ``fast`` in turn.
+
+    ``doubt``: by what part another way is dearer, or how far the way's own limit is.
+    """
+
+    slow: Places
+    fast: Places
+    doubt: Floats
+
+
+def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
+    """Give the cheapest way of each task."""
+    demand, pairs = np.minimum(demand, 1.0), market.pairs
+    costs, _ = pairs.costs(market.nodes, demand, prices)
+    best, tasks = costs.argmin(axis=0), np.arange(len(demand))
+    cost = costs[best, tasks]
+    costs[best, tasks] = np.inf
+    with np.errstate(invalid="ignore"):
+        dearer = np.where(cost > 0.0, costs.min(axis=0) / np.maximum(cost, 1e-300) - 1.0, 0.0)
+    slow, fast = pairs.slow[best, tasks], pairs.fast[best, tasks]
+    alone = slow == _NOTHING
+    room = pairs.high[best, tasks] - demand
+    room = np.where(alone, room, np.minimum(room, demand - pairs.low[best, tasks]))
+    return CheapestKinds(slow=np.where(alone, fast, slow), fast=fast, doubt=np.minimum(dearer, room))
+
+
+def paid(market: ShareDemands, demand: Floats, prices: Floats) -> tuple[Floats, Floats]:
+    """Give what each task pays at the least, and what a little more speed costs it at most."""
+    return _cheapest(*market.pairs.costs(market.nodes, np.minimum(demand, 1.0), prices))
+
+
+def _cheapest(costs: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+    cost = costs.min(axis=0)
+    return cost, np.where(costs <= cost * (1.0 + _TIED), slopes, 0.0).max(axis=0)
 
 
 class ProgramNotSolved(Exception):
     """The programme was not solved; the text is the solver's."""
 
 
-@dataclass(frozen=True, slots=True)
-class RaisedLevels:
+class RaisedLevels(NamedTuple):
     """How far they rose, by which shares of time, at which prices of a node by kind.
 
     ``marginal`` is what a little more speed would cost each task: nothing if it is free, infinity if there is no more.
@@ -51,17 +135,19 @@ class RaisedLevels:
 
     height: float
     shares: Floats
-    marginal: Floats
     prices: Floats
-    hint: Floats | None  # for one much like it
+    hint: Floats | None = None  # for one much like it
+    marginal: Floats = np.zeros(0)
 
 
 def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None = None) -> RaisedLevels:
     """Solve it. ``level`` must be reachable, and a ``rate`` positive; the ``hint`` is that of one much like it."""
     largest = market.speeds.max(axis=1)
-    # Solvers work to absolute tolerances: let all have the largest speed 1
+    # Solvers work to absolute tolerances: let all have the largest speed 1, and the steepest rise at about 1
+    steep = rate / largest
+    bits = int(np.frexp(steep.max(initial=0.0))[1])
     table = np.column_stack(
-        (market.speeds / largest[:, None], market.nodes, np.minimum(level / largest, 1.0), rate / largest)
+        (market.speeds / largest[:, None], market.nodes, np.minimum(level / largest, 1.0), np.ldexp(steep, -bits))
     )
     # Tasks that are alike may have the same shares, and so are as one that needs the nodes of all
     alike, place, many = np.unique(table, axis=0, return_inverse=True, return_counts=True)
@@ -69,167 +155,192 @@ def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None 
     even = ShareDemands(alike[:, :kinds], alike[:, kinds] * many, market.counts)
     low, steep = alike[:, kinds + 1], alike[:, kinds + 2]
     wants = (low > 0.0) | (steep > 0.0)
-    risen = _rise(even.only(wants), low[wants], steep[wants], hint)
+    those = ShareDemands(even.speeds[wants], even.nodes[wants], even.counts)
+    risen = Rise(those, low[wants], steep[wants]).solved(hint)
     shares = np.zeros(even.speeds.shape)
     shares[wants] = risen.shares
-    more = marginal(even, low + steep * risen.height, risen.prices) / many
-    return RaisedLevels(
-        height=risen.height,
-        shares=shares[place],
-        marginal=more[place] / largest,
-        prices=risen.prices,
-        hint=risen.hint,
-    )
+    further = low + steep * risen.height + 1e-7  # where there is no more speed, it costs infinitely much
+    more = np.where(further > 1.0, np.inf, paid(even, further, risen.prices)[1]) / many
+    height = float(np.ldexp(risen.height, -bits))
+    return risen._replace(height=height, shares=shares[place], marginal=more[place] / largest)
 
 
-class _Found(NamedTuple):
-    height: float
-    shares: Floats
-    prices: Floats
-    hint: Floats | None
+class PriceSearch:
+    """Prices of all nodes of each kind, of sum 1, that may be the right ones: ``centre`` is in the middle of them.
+
+    That is the analytic centre: it is furthest from all cuts, by the product of the distances. Each cut through it
+    leaves out a good part of the prices.
+    """
+
+    def __init__(self, kinds: int) -> None:
+        ones = np.ones((1, kinds))
+        self._basis: Floats = np.linalg.svd(ones)[2][1:].T  # of the steps after which the sum is as before
+        self._cuts, self._limits = self._basis.copy(), np.full(kinds, -1.0 / kinds)
+        self._place = np.zeros(kinds - 1)
+
+    @property
+    def centre(self) -> Floats:
+        """Give the prices in the middle."""
+        centre: Floats = np.maximum(self._basis @ self._place + 1.0 / len(self._basis), 0.0)
+        return centre
+
+    def cut(self, towards: Floats) -> bool:
+        """Leave out what does not lie ``towards`` there, seen from the centre; says whether there is anything left."""
+        normal = towards @ self._basis
+        length = float(np.linalg.norm(normal))
+        room = self._cuts @ self._place - self._limits
+        if length <= _TIED or not self._place.size or room.min() < _NARROW:
+            return False
+        self._cuts = np.vstack((self._cuts, normal / length))
+        self._limits = np.append(self._limits, normal @ self._place / length)
+        within = self._cuts[:-1] / room[:, None]
+        step = np.linalg.solve(within.T @ within, self._cuts[-1])
+        place = self._place + _INSIDE * step / np.sqrt(self._cuts[-1] @ step)
+        for _ in range(_CENTRING):  # Newton, with steps that stay inside
+            within = self._cuts / (self._cuts @ place - self._limits)[:, None]
+            slope = within.sum(axis=0)
+            step = np.linalg.solve(within.T @ within, slope)
+            far = np.sqrt(max(float(slope @ step), 0.0))
+            place = place + step / (1.0 + far)
+            if far < _CENTRED:
+                break
+        self._place = place
+        return True
 
 
-def _rise(market: ShareDemands, level: Floats, rate: Floats, prices: Floats | None) -> _Found:
-    rising = rate > 0.0
-    top = max(0.0, float(((1.0 - level)[rising] / rate[rising]).min()))
-    if (at_top := _if_all_find_room(market, level, rate, top, prices)) is not None:
-        return at_top
-    if prices is None:
-        prices = _prices_among_some(market, level, rate)
-    if prices is None:
-        found = _solve(market, level, rate, None, np.ones(len(level), dtype=bool), top)
+@dataclass(frozen=True)
+class Rise:
+    """All tasks rise from their ``level``, each by its ``rate``."""
+
+    market: ShareDemands
+    level: Floats
+    rate: Floats
+
+    @cached_property
+    def top(self) -> float:
+        """The height at which the first task has all the speed there is."""
+        rising = self.rate > 0.0
+        return max(0.0, float(((1.0 - self.level)[rising] / self.rate[rising]).min()))
+
+    def solved(self, prices: Floats | None) -> RaisedLevels:
+        """Give how far all can rise, beginning at ``prices`` if there are some."""
+        if (at_top := self.if_all_find_room(self.top, prices)) is not None:
+            return at_top
+        found = self._searched(prices) if len(self.level) > _SMALL else None
+        if found is None:
+            found = self._programme(None, np.ones(len(self.level), dtype=bool))
         if found is None:
             raise ProgramNotSolved("the level cannot be reached")
-    else:
-        found = _searched(market, level, rate, top, prices)
-    height, shares, prices = found
-    return _Found(height, shares, prices, hint=prices if prices.any() else None)
+        return found._replace(hint=found.prices if found.prices.any() else None)
 
+    def _searched(self, prices: Floats | None) -> RaisedLevels | None:
+        """Solve it for the tasks most in doubt, at prices that are narrowed down until these are few."""
+        many, counts, search = _FEWEST, self.market.counts, PriceSearch(len(self.market.counts))
+        bound, full = self.top, 1.0 - _TIED
+        # Those that stay at all the speed there is, on the one kind that gives it
+        settled = (self.rate == 0.0) & (self.level >= full) & ((self.market.speeds >= full).sum(axis=1) == 1)
+        while many < len(self.level) - int(settled.sum()):
+            if prices is None:
+                bound = self._narrowed(search, bound)
+                prices = search.centre / counts
+            chosen = ways(self.market, self.level + self.rate * bound, prices)
+            doubt = np.where(settled, np.inf, chosen.doubt)
+            solved = self._programme(chosen, doubt <= float(np.partition(doubt, many)[many]))
+            if solved is not None:  # else what some were taken to have chosen cannot be
+                if not solved.prices.any():
+                    return solved  # nothing is scarce: a task has all the speed there is
+                bound, _ = self._bound(solved.prices, bound)
+                if bound <= solved.height * (1.0 + _TOLERANCE) and self._reached(solved):
+                    return solved._replace(prices=solved.prices / (solved.prices @ counts))
+            many, prices = 2 * many, None
+        return None
 
-def _searched(market: ShareDemands, level: Floats, rate: Floats, top: float, middle: Floats) -> Solved:
-    """Solve it for the tasks most in doubt at prices that come nearer and nearer to the right ones."""
-    count, many = len(level), _FEWEST
-    bound, best = _settled(market, level, rate, top, middle)
-    middle = best
-    while many < count:
-        chosen = ways(market, level + rate * bound, middle)
-        doubtful = chosen.doubt <= max(_NEAR, float(np.partition(chosen.doubt, many)[many]))
-        many *= 2
-        solved = _solve(market, level, rate, chosen, doubtful, top)
-        if solved is None:  # what some were taken to have chosen cannot be
-            continue
-        height, shares, prices = solved
-        if not prices.any():
-            return solved  # nothing is scarce: a task has all the speed there is
-        prices = prices / (prices @ market.counts)
-        reached = _bound(market, level, rate, prices, top)
-        if min(bound, reached) <= height + _TOLERANCE * height:
-            return height, shares, prices if reached <= bound else best
-        # Prices that come of few tasks are wild: go there only if that is proven to be better, else half the way
-        middle = prices if reached < bound else (middle + prices) / 2.0
-        if reached < bound:
-            bound, best = reached, prices
-    solved = _solve(market, level, rate, None, np.ones(count, dtype=bool), top)
-    if solved is None:
-        raise ProgramNotSolved("the level cannot be reached")
-    return solved
+    def _reached(self, solved: RaisedLevels) -> bool:
+        """Say whether the shares give all tasks their speeds: a library computes to absolute tolerances."""
+        speeds = (self.market.speeds * solved.shares).sum(axis=1)
+        return bool((speeds >= (self.level + self.rate * solved.height) * (1.0 - _MISSING)).all())
 
+    def _narrowed(self, search: PriceSearch, bound: float) -> float:
+        """Cut off prices at which the others prove less; gives the lowest bound of them all."""
+        for _ in range(_CUTS):
+            prices = search.centre / self.market.counts
+            bound, costs = self._bound(prices, bound)
+            if not search.cut(self._load(bound, costs) - 1.0):
+                break
+        return bound
 
-def _settled(market: ShareDemands, level: Floats, rate: Floats, top: float, prices: Floats) -> tuple[float, Floats]:
-    """Let prices follow demand for a while; gives the lowest bound that came of it, and its prices."""
-    every_task = np.ones(len(level), dtype=bool)
-    height = bound = top
-    best = prices = prices / (prices @ market.counts)
-    for _ in range(_TRIES):
-        height = _bound(market, level, rate, prices, top, height)
-        if height <= bound:
-            bound, best = height, prices
-        fixed = _Fixed.of(market, level, rate, ways(market, level + rate * height, prices), every_task)
+    def _costs(self, height: float, prices: Floats) -> tuple[Floats, Floats]:
+        """Give what every pair of kinds costs each task at a height, and what more speed costs there."""
+        demand = np.minimum(self.level + self.rate * height, 1.0)
+        return self.market.pairs.costs(self.market.nodes, demand, prices)
+
+    def _load(self, height: float, costs: Floats) -> Floats:
+        """Give what part of each kind is used at a height if every task is on its cheapest pair by these ``costs``."""
+        market, pairs, kinds = self.market, self.market.pairs, len(self.market.counts)
+        chosen = (costs.argmin(axis=0), np.arange(len(self.level)))
+        demand = np.minimum(self.level + self.rate * height, 1.0)
+        on_fast = (demand - pairs.low[chosen]) * pairs.per_speed[chosen]
+        on_slow = np.bincount(pairs.slow[chosen] - _NOTHING, market.nodes - on_fast, kinds + 1)[1:]
+        load: Floats = (np.bincount(pairs.fast[chosen], on_fast, kinds) + on_slow) / market.counts
+        return load
+
+    def if_all_find_room(self, height: float, prices: Floats | None) -> RaisedLevels | None:
+        """Give shares if all can rise so far; whether they can is tried, not proven."""
+        counts = self.market.counts
+        prices = np.ones(len(counts)) if prices is None else np.maximum(prices, _CHEAP)
+        for _ in range(_TRIES):
+            load = self._load(height, self._costs(height, prices)[0])
+            if (load <= 1.0).all():
+                chosen = ways(self.market, self.level + self.rate * height, prices)
+                fixed = _Fixed.of(self, chosen, np.ones(len(self.level), dtype=bool))
+                shares = fixed.shares(height, self.market.speeds.shape)
+                return RaisedLevels(height, shares, np.zeros(len(counts)), hint=prices)
+            if load @ counts > counts.sum():
+                return None  # though each uses little of what is cheap
+            prices = prices * np.clip(load, 0.2, 5.0) ** _HASTE
+        return None
+
+    def _bound(self, prices: Floats, height: float) -> tuple[float, Floats]:
+        """Give how far all could rise, up to ``height``, if only what they pay in all were limited, and costs there."""
+        budget = float(prices @ self.market.counts)
+        costs, slopes = self._costs(height, prices)
+        for _ in range(_MOST_ROUNDS):
+            # Newton, from above: the sum is convex and made of straight pieces
+            cost, slope = _cheapest(costs, slopes)
+            excess, steep = float(cost.sum()) - budget, float(slope @ self.rate)
+            if excess <= 1e-11 * budget or steep <= 0.0:
+                break
+            height = max(0.0, height - excess / steep)
+            costs, slopes = self._costs(height, prices)
+        return height, costs
+
+    def _programme(self, chosen: CheapestKinds | None, doubtful: Mask) -> RaisedLevels | None:
+        """Solve it for those in doubt, with the others on their ways; gives nothing if that cannot be."""
+        market, kinds, top = self.market, len(self.market.counts), self.top
+        fixed = _Fixed.of(self, chosen, ~doubtful)
         used, grows = fixed.usage(market)
-        load = (used + grows * height) / market.counts
-        if np.abs(load - 1.0).max() < _NEAR:
-            break
-        prices = prices * np.clip(load, 0.2, 5.0) ** _HASTE
-        prices = prices / (prices @ market.counts)
-    return bound, best
-
-
-def _if_all_find_room(
-    market: ShareDemands, level: Floats, rate: Floats, top: float, prices: Floats | None
-) -> _Found | None:
-    """Give the end if all can rise until one has all the speed there is; whether they can is tried, not proven."""
-    demand, kinds = level + rate * top, len(market.counts)
-    prices = np.ones(kinds) if prices is None else np.maximum(prices, _CHEAP)
-    for _ in range(_TRIES):
-        fixed = _Fixed.of(market, level, rate, ways(market, demand, prices), np.ones(len(level), dtype=bool))
-        used, grows = fixed.usage(market)
-        load = (used + grows * top) / market.counts
-        if (load <= 1.0).all():
-            return _Found(top, fixed.shares(top, market.speeds.shape), np.zeros(kinds), hint=prices)
-        if load @ market.counts > market.counts.sum():
-            return None  # though each uses little of what is cheap
-        prices = prices * np.clip(load, 0.2, 5.0) ** _HASTE
-    return None
-
-
-def _prices_among_some(market: ShareDemands, level: Floats, rate: Floats) -> Floats | None:
-    """Guess prices: those among some of the tasks, who have as much less to share."""
-    count = len(market.nodes)
-    if count <= _SMALL:
-        return None
-    some = np.unique(np.linspace(0, count - 1, max(_SAMPLE, count // 32)).astype(int))
-    if not (rate[some] > 0.0).any() or level.any():
-        return None
-    part = ShareDemands(market.speeds[some], market.nodes[some], market.counts * (len(some) / count))
-    prices = _rise(part, level[some], rate[some], None).prices
-    return prices if prices.any() else None
-
-
-def _bound(
-    market: ShareDemands, level: Floats, rate: Floats, prices: Floats, top: float, begin: float | None = None
-) -> float:
-    """Give how far all could rise, up to ``top``, if only the sum of what they pay were limited."""
-    budget, height = float(prices @ market.counts), top if begin is None else begin
-    for _ in range(_MOST_ROUNDS):  # Newton, from above after one step: the sum is convex and made of straight pieces
-        cost, slope = paid(market, level + rate * height, prices)
-        excess, steep = float(cost.sum()) - budget, float(slope @ rate)
-        if abs(excess) <= 1e-11 * budget or steep <= 0.0 or (excess < 0.0 and height >= top):
-            break
-        height = min(top, max(0.0, height - excess / steep))
-    return height
-
-
-# -- the programme of those in doubt
-
-
-def _solve(
-    market: ShareDemands, level: Floats, rate: Floats, chosen: CheapestKinds | None, doubtful: Mask, top: float
-) -> Solved | None:
-    """Solve it with the others on their ways; gives height, shares and prices, or nothing if that cannot be."""
-    kinds = len(market.counts)
-    fixed = _Fixed.of(market, level, rate, chosen, ~doubtful)
-    used, grows = fixed.usage(market)
-    task, kind = np.nonzero((market.speeds > 0.0) & doubtful[:, None])
-    count, several = len(task), int(doubtful.sum())
-    entry, own = np.arange(count), (np.cumsum(doubtful) - 1)[task]
-    rows = LinearRows(
-        data=(-market.speeds[task, kind], rate[doubtful], np.ones(count), market.nodes[task], grows),
-        row=(own, np.arange(several), several + own, 2 * several + kind, 2 * several + np.arange(kinds)),
-        column=(entry, np.full(several, count), entry, entry, np.full(kinds, count)),
-        limits=np.concatenate([-level[doubtful], np.ones(several), market.counts - used]),
-    )
-    worth = np.zeros(count + 1)
-    worth[-1] = market.counts.sum() / top if top > 0.0 else 1.0  # so that prices are about 1
-    highest = max(fixed.lowest, min(top, fixed.highest))
-    found = maximise(worth, rows, last=(fixed.lowest, highest))
-    if found.columns is None:
-        return None
-    height = float(found.columns[-1])
-    if fixed.lowest < top and not doubtful.all() and not fixed.lowest < height < min(top, fixed.highest):
-        return None  # it ended at a limit of a way, not of the programme
-    shares = fixed.shares(height, market.speeds.shape)
-    shares[task, kind] = found.columns[:-1]
-    return height, shares, found.prices[2 * several :]
+        task, kind = np.nonzero((market.speeds > 0.0) & doubtful[:, None])
+        count, several = len(task), int(doubtful.sum())
+        entry, own = np.arange(count), (np.cumsum(doubtful) - 1)[task]
+        rows = LinearRows(
+            data=(-market.speeds[task, kind], self.rate[doubtful], np.ones(count), market.nodes[task], grows),
+            row=(own, np.arange(several), several + own, 2 * several + kind, 2 * several + np.arange(kinds)),
+            column=(entry, np.full(several, count), entry, entry, np.full(kinds, count)),
+            limits=np.concatenate([-self.level[doubtful], np.ones(several), market.counts - used]),
+        )
+        worth = np.zeros(count + 1)
+        worth[-1] = market.counts.sum() / top if top > 0.0 else 1.0  # so that prices are about 1
+        highest = max(fixed.lowest, min(top, fixed.highest))
+        found = maximise(worth, rows, last=(fixed.lowest, highest))
+        if found.columns is None:
+            return None
+        height = float(found.columns[-1])
+        ends = fixed.highest if fixed.highest < top * (1.0 - _TIED) else np.inf
+        if fixed.lowest < top and not doubtful.all() and not fixed.lowest < height < ends:
+            return None  # it ended at a limit of a way, not of the programme
+        shares = fixed.shares(height, market.speeds.shape)
+        shares[task, kind] = found.columns[:-1]
+        return RaisedLevels(height, shares, found.prices[2 * several :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +356,8 @@ class _Fixed:
     highest: float
 
     @classmethod
-    def of(cls, market: ShareDemands, level: Floats, rate: Floats, chosen: CheapestKinds | None, which: Mask) -> _Fixed:
-        task = np.flatnonzero(which)
+    def of(cls, rise: Rise, chosen: CheapestKinds | None, which: Mask) -> _Fixed:
+        market, level, rate, task = rise.market, rise.level, rise.rate, np.flatnonzero(which)
         nothing = np.zeros(0)
         if chosen is None or not task.size:
             none = task[:0]

@@ -20,7 +20,7 @@ class Mistakes:
         self._record = record
 
     def stuck_for_ever(self, _state: Any) -> None:  # noqa: ANN401 - bftrain_elastic.State, imported late
-        """Wait for a lock that nobody gives back."""
+        """Wait for a lock that is never released."""
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()

@@ -1,4 +1,4 @@
-"""Do a few steps and end with 0, as a command does that keeps nothing: whoever runs it twice does its work twice.
+"""Do a few steps and end with 0, as a command does that keeps nothing: run twice, it does its work twice.
 
 Each rank notes its begin and its end. At its begin it looks whether another process of the same rank still lives.
 """

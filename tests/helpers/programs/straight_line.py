@@ -10,7 +10,7 @@ SAMPLES: Final = 12  # of all workers in a step
 
 
 def arguments() -> argparse.Namespace:
-    """Read what all of them are told."""
+    """Read the line that all of them receive."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--record", required=True)
     parser.add_argument("--load-s", type=float, default=0.0, help="how long it takes until the training begins")

@@ -1,4 +1,4 @@
-"""``bftrain api``: the addresses, the description and the dashboard, which asks for nothing that is not told."""
+"""``bftrain api``: the addresses, the description and the dashboard, which uses exported metrics only."""
 
 from __future__ import annotations
 
@@ -93,21 +93,21 @@ def test_one_document_at_a_time(two: tuple[str, str], bftrain: CommandLine) -> N
     assert (ended.code, ended.out) == (2, "")
 
 
-def test_the_dashboard_asks_for_what_is_told_and_for_all_of_it(bftrain: CommandLine, tmp_path: Path) -> None:
+def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandLine, tmp_path: Path) -> None:
     with live_thread(tmp_path) as run:
         run.inside.world.pilots = {"waiting": 1.0}  # type: ignore[attr-defined]  # as schedulers with pilots have
-        run.do(lambda inside: submit(inside.office, "a"))
+        run.do(lambda inside: submit(inside.service, "a"))
         run.do(lambda inside: inside.world.lend("n1"))
-        text = run.do(lambda inside: inside.office.metrics.text())
-    told = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+        text = run.do(lambda inside: inside.service.metrics.text())
+    exported = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
     board = expressions(dashboard(bftrain))
     assert all('instance=~"$instance"' in expression for expression in board)
     asked = names(board)
-    assert asked <= told, asked - told
+    assert asked <= exported, asked - exported
     warned = names(rule["expr"] for rule in alerts(bftrain))
-    assert warned <= told | {"up"}, warned - told
+    assert warned <= exported | {"up"}, warned - exported
     unshown = {"bftrain_start_time_seconds", "bftrain_last_decision_timestamp_seconds", "process_open_fds"}
-    assert told - asked == unshown | {"bftrain_journal_steps"}
+    assert exported - asked == unshown | {"bftrain_journal_steps"}
 
 
 def test_the_dashboard_is_whole(bftrain: CommandLine) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from bftrain.values.kinds import cluster_of
-from bftrain_replay.commands.cluster_option import ClusterType
+from bftrain.values.curve import cluster_of
+from bftrain_replay.commands.replay import ClusterType
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def test_two_stand_side_by_side_with_the_change(bftrain: CommandLine, folders: l
     lines = ended.out.splitlines()
     heading = next(line for line in lines if "exact" in line)
     assert cells(heading) == ["exact", "equal-share", "change"]
-    told = json.loads(bftrain("compare", *folders[:2], "--json").out)
+    output = json.loads(bftrain("compare", *folders[:2], "--json").out)
     rows = {cells(line)[0]: cells(line)[1:] for line in lines if line.strip()}
-    assert {figure["label"] for figure in told["figures"].values()} <= set(rows)
-    lost = told["figures"]["lost"]
+    assert {figure["label"] for figure in output["figures"].values()} <= set(rows)
+    lost = output["figures"]["lost"]
     marked = [label for label, cell in zip(["exact", "equal-share"], rows["lost in all"], strict=False) if "*" in cell]
     assert marked == lost["best"] == ["exact"]
     assert rows["lost in all"][2].endswith(" points")
@@ -71,16 +71,16 @@ def test_more_show_the_difference_when_asked(bftrain: CommandLine, folders: list
 
 def test_json_has_everything_and_nothing_else(bftrain: CommandLine, folders: list[Path]) -> None:
     ended = bftrain("compare", *folders, "--json")
-    told = json.loads(ended.out)
+    output = json.loads(ended.out)
     assert (ended.code, ended.err, ended.out.count("\n")) == (0, "", 1)
-    assert [each["label"] for each in told["replays"]] == ["exact", "equal-share", "greedy"]
-    assert [each["folder"] for each in told["replays"]] == [str(folder) for folder in folders]
+    assert [each["label"] for each in output["replays"]] == ["exact", "equal-share", "greedy"]
+    assert [each["folder"] for each in output["replays"]] == [str(folder) for folder in folders]
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
-    assert told["figures"]["harvested"]["values"] == [each["harvested"] for each in summaries]
-    assert told["figures"]["harvested"]["better"] == "more"
-    assert told["differs"] == {"settings.solver": ["exact", "equal-share", "greedy"]}
-    assert told["same"]["settings.horizon_s"] == "auto"
-    assert (told["notes"], told["forced"], told["page"]) == ([], None, None)
+    assert output["figures"]["harvested"]["values"] == [each["harvested"] for each in summaries]
+    assert output["figures"]["harvested"]["better"] == "more"
+    assert output["differs"] == {"settings.solver": ["exact", "equal-share", "greedy"]}
+    assert output["same"]["settings.horizon_s"] == "auto"
+    assert (output["notes"], output["forced"], output["page"]) == ([], None, None)
 
 
 def test_labels_are_taken_as_given(bftrain: CommandLine, folders: list[Path]) -> None:

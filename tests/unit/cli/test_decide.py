@@ -1,4 +1,4 @@
-"""``bftrain decide``: events in, actions out, all of it on record before anybody acts on it."""
+"""``bftrain decide``: events in, actions out, all of it on record before it is acted on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import asdict, fields
 
 from bftrain import errors
-from bftrain.cli.seconds_or_word import SecondsOrWord
-from bftrain.cli.settings import OPTIONS, TABLES
+from bftrain.cli.settings import OPTIONS, TABLES, DurationType, SecondsOrWord
 from bftrain.config import Settings, dump
 from bftrain.journal import Journal
 from bftrain.values.sharing import Entity
@@ -75,7 +74,7 @@ def test_settings_come_from_a_file_and_options_win(bftrain: CommandLine, tmp_pat
 
 def test_the_options_tell_the_types_and_defaults_of_the_settings() -> None:
     flat = [field for field in fields(Settings) if field.name not in TABLES]
-    kinds = {name: kind for name, (kind, _) in OPTIONS.items()}
+    kinds = {name: float if isinstance(kind, DurationType) else kind for name, (kind, _) in OPTIONS.items()}
     assert isinstance(kinds.pop("horizon_s"), SecondsOrWord)
     assert kinds == {field.name: field.type for field in flat if field.name != "horizon_s"}
     for field in flat:
@@ -166,7 +165,7 @@ def test_a_step_that_was_cut_off_is_decided_first(bftrain: CommandLine, tmp_path
     bftrain("decide", "--journal", path, stdin=lines(A_DAY[:2]))
     with Journal.open(path) as journal:
         journal.append_events(A_DAY[2:])
-    assert "none was recorded" in bftrain("journal", "show", path).out
+    assert "no decision was recorded" in bftrain("journal", "show", path).out
     assert actions(bftrain("decide", "--journal", path)) == ACTIONS[1:]
     assert bftrain("journal", "verify", path).out == "3 steps, every decision the same\n"
 
@@ -257,10 +256,10 @@ def test_the_configuration_of_a_replay_decides_too(bftrain: CommandLine, events:
     same = bftrain("decide", events, "--config", config)
     assert (same.code, same.out, same.err) == (0, plain.out, plain.err)
     config.write_text(dump(ReplaySettings(solver="greedy", horizon_s=60.0, window="0..100", start_cost_s=5.0)))
-    told = bftrain("decide", events, "--config", config)
-    assert (told.code, told.out) == (0, plain.out)
-    assert f"{config}: window is left out: it is for replays\n" in told.err
-    assert f"{config}: start_cost_s is left out: it is for replays\n" in told.err
+    output = bftrain("decide", events, "--config", config)
+    assert (output.code, output.out) == (0, plain.out)
+    assert f"{config}: window is left out: it is for replays\n" in output.err
+    assert f"{config}: start_cost_s is left out: it is for replays\n" in output.err
     config.write_text('solver = "greedy"\nwindwo = "0..1"\n')
     refused = bftrain("decide", events, "--config", config)
     assert refused.code == 3

@@ -66,7 +66,7 @@ def test_a_needed_part_that_is_broken_is_4(bftrain: CommandLine, monkeypatch: py
     assert [part for part, found in findings(bftrain).items() if found["state"] == "broken"] == [name]
 
 
-def test_a_part_that_nobody_needs_may_be_broken(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optional_part_may_be_broken(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     break_part(monkeypatch, "magic", "no_such_module:solver")
     assert bftrain("doctor").code == 0
     assert "no_such_module" in findings(bftrain)["magic"]["detail"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bftrain.config import Settings
 from bftrain.journal import Journal
 from bftrain.values import wire
 from tests.helpers.lines import lines
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def recorded(bftrain: CommandLine, tmp_path: Path) -> Path:
-    """Give a journal of three steps, whose figures can be told by hand."""
+    """Give a journal of three steps, whose figures can be counted by hand."""
     path = tmp_path / "run.journal"
     assert bftrain("decide", "--journal", path, stdin=lines(A_DAY)).code == 0
     return path
@@ -35,14 +37,48 @@ def test_show_prints_a_row_per_step(
         opened.append_events([joined(10, "n9")])
     ended = bftrain("journal", "show", recorded.name)
     assert ended.code == 0
-    rows = [line.split() for line in ended.out.splitlines()]
-    assert rows[0] == ["run.journal:", "4", "steps"]
-    assert ["2", "0", "task_submitted", "4", "3", "1"] in rows
-    assert ["3", "9", "nodes_left", "2", "2", "1"] in rows
-    assert ["4", "10", "nodes_joined", "none", "was", "recorded"] in rows
+    shown = [" ".join(line.split()) for line in ended.out.splitlines()]
+    assert shown[0] == "run.journal: 4 steps"
+    assert "3 9 s n[1-2] left 2 2" in shown
+    assert "4 10 s n9 became idle" in shown
+    assert shown[shown.index("4 10 s n9 became idle") + 1] == "no decision was recorded"
     example = bftrain("journal", "show", journal).out
     assert f"{journal}: 5 steps" in example
-    assert "nodes_joined, task_submitted" in example
+    for words in (
+        "1   0 s      n[1-6] became idle                                6      6",
+        "task 'resnet' was submitted for 2 to 8 nodes",
+        "-> resnet starts on 6 nodes: n[1-6]",
+        "-> resnet loses n[1-2] (preempted)",
+        "-> resnet grows to 5 nodes by n8",
+    ):
+        assert words in example
+
+
+def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:
+    def numbers(*words: object) -> list[int]:
+        ended = bftrain("journal", "show", journal, "--json", *words)
+        assert ended.code == 0, ended.err
+        return [json.loads(line)["number"] for line in ended.out.splitlines()]
+
+    assert numbers("--task", "vgg") == [2, 3, 4, 5]
+    assert numbers("--node", "n[7-8]") == [3, 4, 5]
+    assert numbers("--since", "60", "--until", "900") == [2, 3, 4]
+    assert numbers("--task", "resnet", "--last", "1") == [5]
+    assert numbers("--task", "resnet", "--node", "n1") == [1, 4]
+    assert numbers("--since", "2001-01-01") == []
+    shown = bftrain("journal", "show", journal, "--node", "n8").out
+    assert f"{journal}: 2 of 5 steps" in shown
+    for words in (("--since", "soon"), ("--node", "n[1-")):
+        refused = bftrain("journal", "show", journal, *words)
+        assert refused.code == 3
+        assert "such as" in refused.err
+    at_s = 1_795_628_733.0
+    with Journal.create(tmp_path / "live.db", Settings()) as live:
+        live.append_events([joined(at_s, "n1")])
+    day = time.strftime("%Y-%m-%d", time.localtime(at_s))
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+    assert clock in bftrain("journal", "show", tmp_path / "live.db", "--since", day).out
+    assert "0 of 1 steps" in bftrain("journal", "show", tmp_path / "live.db", "--until", day).out
 
 
 def test_show_as_json_gives_every_step_whole(bftrain: CommandLine, journal: Path) -> None:

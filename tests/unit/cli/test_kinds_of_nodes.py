@@ -32,7 +32,7 @@ ACTIONS = [
     {"action": "stop", "nodes": ["v1", "v2"], "task": "both", "cause": "preempted"},
     {"action": "start", "nodes": ["k1", "k2"], "task": "both"},
 ]
-PROBLEM = {
+PROBLEM: dict[str, Any] = {
     "pool": 4,
     "pools": {"v100": 2, "k80": 2},
     "horizon_s": 100,
@@ -52,8 +52,8 @@ def test_a_day_with_two_kinds_is_decided_recorded_and_decided_again(bftrain: Com
     journal = tmp_path / "j.db"
     first = bftrain("decide", "--journal", journal, stdin=lines(A_DAY[:2]))
     second = bftrain("decide", "--journal", journal, stdin=lines(A_DAY[2:]))
-    told = [json.loads(line) for line in (first.out + second.out).splitlines()]
-    assert told == ACTIONS
+    actions = [json.loads(line) for line in (first.out + second.out).splitlines()]
+    assert actions == ACTIONS
     assert json.loads(bftrain("journal", "verify", journal, "--json").out)["steps"] == 3
     assert json.loads(bftrain("journal", "plan", journal, "--json").out)["holdings"] == {"both": ["k1", "k2"]}
     shown = bftrain("journal", "show", journal, "--json").out
@@ -68,6 +68,13 @@ def test_a_problem_with_pools_is_solved_and_its_answer_names_the_kinds(bftrain: 
     assert (ended.code, answer["value"], answer["termination"]) == (0, 1600.0, "optimal")
     assert (answer["sizes"], answer["kinds"]) == ({"both": 1, "any": 2}, {"both": "v100", "any": "k80"})
     assert "task 'both': on v100: nothing measured beyond 1 nodes" in ended.err
+    both, any_kind = PROBLEM["tasks"]
+    without = {**PROBLEM, "tasks": [{key: value for key, value in both.items() if key != "curve"}, any_kind]}
+    assert json.loads(bftrain("solve", "-", "--json", stdin=json.dumps(without)).out)["sizes"] == answer["sizes"]
+    neither = {**PROBLEM, "tasks": [{"name": "both", "max_nodes": 2}]}
+    refused = bftrain("solve", "-", stdin=json.dumps(neither))
+    assert refused.code == 3
+    assert "curve: is missing (give curve, or curves by kind of node)" in refused.err
     shown = bftrain("solve", tmp_path / "p.json", "--solver", "all").out
     assert "2 v100, 2 k80, 100 s ahead" in shown
     assert "1 v100" in shown

@@ -19,13 +19,13 @@ import pytest
 from bftrain.errors import NotAvailable
 from bftrain.live import process
 from bftrain.live.commands import demo_site
-from bftrain.live.commands.event_text import EventNarrator
+from bftrain.live.commands.demo_site import EventNarrator
 from bftrain.live.model import site_config
 from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
 from bftrain.live.schedulers.port import Site
+from bftrain.values.actions import Plan
 from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished
-from bftrain.values.plan import Plan
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tests.helpers.in_process import CommandLine
 
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d (?P<level>info|warning): (?P<text>.*)")
 ENDS = "SIGTERM: ending in order; once more to end at once"
 
 
@@ -136,10 +137,50 @@ def test_a_site_is_run_until_a_signal(bftrain: CommandLine, home: Path) -> None:
             said[loudness] = bftrain("live", "--config", config, *loudness)
     quiet, loud = said.values()
     assert (quiet.code, quiet.out) == (0, "")
-    lines = quiet.err.splitlines()
-    assert lines[0].startswith("running; listening on unix:")
-    assert lines[1:] == [ENDS, f"ended; all is remembered in {home}/state/live.db"]
+    lines = [LINE.fullmatch(line) for line in quiet.err.splitlines()]
+    assert {found["level"] for found in lines if found} == {"info"}
+    texts = [found["text"] for found in lines if found]
+    assert texts[0].startswith("running; listening on unix:")
+    assert texts[1:] == [ENDS, f"ended; all is remembered in {home}/state/live.db"]
     assert "n1 n2 became idle: 2 nodes" in loud.err
+
+
+def test_the_log_says_which_runs_were_cut_off_as_json_too(bftrain: CommandLine, home: Path) -> None:
+    config = home / "site.toml"
+    config.write_text('state = "state"\nlauncher = "inside"\n[scheduler]\nname = "inside"\n[agents]\nused = false\n')
+    begun = []
+    for end in ("in order", "killed", "in order"):
+        world = Eager()
+        meet(world)
+        drain = mock.AsyncMock() if end == "killed" else process.LiveDaemon.drain
+        with (
+            parts(),
+            mock.patch.object(process, "notify_systemd", world.lend_and_end),
+            mock.patch.object(process.LiveDaemon, "drain", drain),
+        ):
+            ended = bftrain("live", "--config", config, "--log-format", "json")
+        lines = [json.loads(line) for line in ended.err.splitlines()]
+        assert all(line.keys() == {"time", "level", "text"} and line["time"].endswith("Z") for line in lines)
+        begun.append(lines[0]["text"])
+    assert begun[0].startswith("running; listening")
+    assert re.fullmatch(r"start 2 on this state; the run before ended in order on [-\d]+ at [:\d]+", begun[1])
+    assert begun[2] == "start 3 on this state; the run before did not end in order: it was cut off"
+
+
+@pytest.mark.parametrize("words", [(), ("--shares", "shares.toml"), ("-v",)])
+def test_without_settings_nothing_is_started_or_written(
+    words: tuple[str, ...], bftrain: CommandLine, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "usual"))
+    monkeypatch.chdir(home)
+    Path("shares.toml").write_text("[entities]\nada = { weight = 3 }\n")
+    with mock.patch.object(process, "run") as run:
+        ended = bftrain("live", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert "--config: a live run needs the settings of a site" in ended.err
+    assert "bftrain live --demo" in ended.err
+    assert not run.called
+    assert not (home / "usual").exists()
 
 
 @pytest.mark.parametrize(
@@ -176,8 +217,8 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
     with parts(), mock.patch.object(site_config, "load", loaded):
         ended = bftrain("live", "--config", config)
     assert ended.code == 0
-    assert ENDS in ended.err.splitlines()
-    assert ended.err.splitlines()[-1] == f"ended; all is remembered in {home}/state/live.db"
+    assert f" info: {ENDS}\n" in ended.err
+    assert ended.err.splitlines()[-1].partition(" info: ")[2] == f"ended; all is remembered in {home}/state/live.db"
     assert world.asked("leave") == [None], "also what a former run left at the scheduler"
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 
@@ -270,4 +311,4 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     ]
     assert narrator.losses("a") == "2 -> 0.25"
     assert narrator.losses("b") == ""
-    EventNarrator(None).tell("nobody listens")
+    EventNarrator(None).tell("no listener")

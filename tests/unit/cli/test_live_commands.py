@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.live.client import client as client_module
-from bftrain.live.commands import connection
-from bftrain.live.commands import logs as logs_command
-from bftrain.live.commands import status as status_command
+from bftrain.live.commands import live, tasks
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Harvested, StatusView, TaskView
 from bftrain.live.model.site_config import Api
+from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool, HookTally
 from tests.helpers.live_inside import decided, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 
@@ -38,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]
 
 
 def hand_in(run: LiveThread, name: str, **more: Any) -> None:  # noqa: ANN401 - any field
-    run.do(lambda inside: submit(inside.office, name, **more))
+    run.do(lambda inside: submit(inside.service, name, **more))
 
 
 def lend(run: LiveThread, *nodes: str) -> None:
@@ -46,7 +45,7 @@ def lend(run: LiveThread, *nodes: str) -> None:
 
 
 def kept(run: LiveThread, name: str) -> Any:  # noqa: ANN401 - a Kept
-    return run.do(lambda inside: inside.daemon.memory.find(name))
+    return run.do(lambda inside: inside.daemon.task_store.find(name))
 
 
 # -- submit
@@ -90,8 +89,8 @@ def test_how_a_program_says_that_it_is_finished_reaches_its_launcher(
     assert bftrain("submit", "make", "--nodes", "1", "--name", "three").code == 0
     jobs = run.do(lambda inside: inside.world.jobs)
     more = ("finish_code", "finish_file", "work_samples", "stall_limit_s")
-    told = {name: {key: job[key] for key in more if key in job} for name, job in jobs.items()}
-    assert told == {
+    shown_fields = {name: {key: job[key] for key in more if key in job} for name, job in jobs.items()}
+    assert shown_fields == {
         "make": {"finish_code": 7, "finish_file": "out/all.done", "work_samples": 500.0, "stall_limit_s": 60.0},
         "two": {"finish_code": 1, "finish_file": "done", "stall_limit_s": 0.0},
         "three": {},
@@ -118,11 +117,11 @@ def test_an_end_that_cannot_be_is_refused(
     assert says in ended.err
 
 
-def test_what_survives_which_loss_is_told(bftrain: CommandLine, run: LiveThread) -> None:
+def test_what_survives_which_loss_is_reported(bftrain: CommandLine, run: LiveThread) -> None:
     lend(run, "n1", "n2")
     hand_in(run, "a", smallest=1, largest=2)
 
-    async def told(inside: Any) -> None:  # noqa: ANN401 - an Inside
+    async def report(inside: Any) -> None:  # noqa: ANN401 - an Inside
         for what, more in (
             ("confirmed", {"size": 2, "step": 0}),
             ("in_memory", {"step": 1200}),
@@ -131,7 +130,7 @@ def test_what_survives_which_loss_is_told(bftrain: CommandLine, run: LiveThread)
             inside.world.tell("a", what, **more)
         await decided(inside.daemon)
 
-    run.do(told)
+    run.do(report)
     out = bftrain("status", "a").out
     assert "in memory" in out
     assert "up to step 1,200" in out
@@ -228,7 +227,7 @@ def test_what_cannot_be_handed_in_is_said(
     ended = bftrain("submit", *words)
     assert (ended.code, ended.out) == (code, ""), ended.err
     assert said in ended.err
-    assert run.do(lambda inside: inside.daemon.memory.next_number) == 1
+    assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
 
 
 # -- looking
@@ -240,7 +239,7 @@ def test_a_queue_lists_what_waits_and_with_all_what_is_over(bftrain: CommandLine
     hand_in(run, "b", largest=1)
     hand_in(run, "c")
     lend(run, "n1")
-    run.do(lambda inside: inside.office.cancel(ourselves(), "c"))
+    run.do(lambda inside: inside.service.cancel(ourselves(), "c"))
     run.do(lambda inside: inside.world.tell("a", "report", step=1, samples=10, size=1, loss=0.5))
     out = bftrain("queue").out
     assert out.startswith("2 tasks\n")
@@ -289,17 +288,17 @@ def test_words_for_every_state_of_a_run_and_a_task() -> None:
         started_s=86400.0, ended_s=86400.0 + 3 * 86400 + 7200, step=1200, speed=12.0, speeds={1: 10.0, 2: 19.0},
         costs={"grow": 0.25}, failures=3, reason="boom",
     )  # fmt: skip
-    assert connection.row(view, time.time())[3:] == ("", "step 1,200", "12/s", "", "3 d 2 h")
-    assert connection.duration(-1) == "0 s"
-    assert connection.duration(3725) == "1 h 2 min"
-    assert connection.duration(125) == "2 min 5 s"
-    assert connection.clock(0.0).startswith("19")
-    assert len(connection.clock(time.time())) == len("12:34:56")
+    assert tasks.row(view, time.time())[3:] == ("", "step 1,200", "12/s", "", "3 d 2 h")
+    assert tasks.duration(-1) == "0 s"
+    assert tasks.duration(3725) == "1 h 2 min"
+    assert tasks.duration(125) == "2 min 5 s"
+    assert tasks.clock(0.0).startswith("19")
+    assert len(tasks.clock(time.time())) == len("12:34:56")
     from rich.console import Console  # noqa: PLC0415 - heavy
 
     console = Console(width=120)
     with console.capture() as seen:
-        console.print(connection.described(view))
+        console.print(tasks.described(view))
     for words in ("10/s", "grow: 0.25 s", "boom", "12 samples/s", "failures"):
         assert words in seen.get()
     status = StatusView(
@@ -308,7 +307,7 @@ def test_words_for_every_state_of_a_run_and_a_task() -> None:
         speed=0.0, steps=0, harvested=(Harvested(day="2030-01-31", samples=1200.0, node_s=1800.0),),
     )  # fmt: skip
     with console.capture() as seen:
-        console.print(status_command.words(status))
+        console.print(tasks.status_table(status))
     words = seen.get()
     assert "running, for 1 min 0 s" in words
     assert "decided" not in words
@@ -401,7 +400,7 @@ def test_following_goes_on_until_the_task_is_over(
         else:
             run.do(lambda inside: inside.world.tell("a", "done", step=9))
 
-    monkeypatch.setattr(logs_command.time, "sleep", between)
+    monkeypatch.setattr(tasks.time, "sleep", between)
     ended = bftrain("logs", "-f", "a")
     assert (ended.code, ended.out) == (0, "n1: one\nn1: half\nn1: two\nn2: new\n")
     assert len(turns) == 2
@@ -413,7 +412,7 @@ def test_following_can_be_ended(bftrain: CommandLine, run: LiveThread, monkeypat
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(logs_command.time, "sleep", interrupt)
+    monkeypatch.setattr(tasks.time, "sleep", interrupt)
     ended = bftrain("logs", "-f", "a")
     assert (ended.code, "the task goes on" in ended.err) == (130, True)
 
@@ -438,9 +437,7 @@ def test_it_is_found_over_tcp_with_the_token(
     assert "BFTRAIN_TOKEN" in bftrain("status", "--live", run.http).err
 
 
-def test_where_nobody_answers_that_is_said(
-    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(client_module, "SYSTEM_SOCKET", tmp_path / "system.sock")
@@ -460,3 +457,35 @@ def test_a_live_run_that_is_not_ours_to_ask_is_said(
     monkeypatch.setattr(client_module._UnixConnection, "connect", refuse)  # noqa: SLF001 - who root is may connect
     ended = bftrain("queue", "--live", run.socket)
     assert (ended.code, "you may not talk to this live run" in ended.err) == (4, True)
+
+
+# -- hooks
+
+
+def test_hooks_are_checked_by_a_message_that_comes_back(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = bftrain("hooks", "check")
+    assert (refused.code, "reads no spool" in refused.err) == (4, True)
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o700)
+    tally = HookTally(str(spool), "start", "end")
+    run.inside.world.hooks = tally  # type: ignore[attr-defined]  # as schedulers that read a spool have one
+    monkeypatch.setattr(live, "_CHECK_S", 0.1)
+    deaf = bftrain("hooks", "check")
+    assert (deaf.code, "not heard within" in deaf.err) == (4, True)
+    monkeypatch.setattr(live, "_CHECK_S", 30.0)
+    listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
+    listener.start()
+    try:
+        silent = bftrain("hooks", "check")
+        assert silent.code == 4
+        assert "heard: 1 check; the last 0 s ago" in silent.out
+        assert "no hook has reported the start or the end of a job" in silent.err
+        tally.on_messages([HookNews(what=what, job="1", nodes=("n1",)) for what in ("start", "end")])
+        checked = bftrain("hooks", "check", "--json")
+        assert checked.code == 0, checked.err
+        assert json.loads(checked.out)["hooks"]["messages"] == {"check": 2, "start": 1, "end": 1}
+        assert "2 check, 1 end, 1 start; the last 0 s ago" in bftrain("status").out
+    finally:
+        listener.stop()

@@ -22,10 +22,8 @@ from bftrain.errors import BadInput
 from bftrain.live import examples
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, load
 from bftrain.live.schedulers.local import LocalSettings
-from bftrain.live.schedulers.pbs import PbsSettings
-from bftrain.live.schedulers.pbs_nodes import PbsNodesSettings
-from bftrain.live.schedulers.slurm import SlurmSettings
-from bftrain.live.schedulers.slurm_nodes import SlurmNodesSettings
+from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
+from bftrain.live.schedulers.slurm import SlurmNodesSettings, SlurmSettings
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine
@@ -93,13 +91,13 @@ def test_what_stands_behind_a_mark_is_what_holds_without_it(name: str, tmp_path:
         for line in text.splitlines()
     )
     assert whole != text
-    plain, told = site(tmp_path, text), site(tmp_path, whole)
+    plain, commented = site(tmp_path, text), site(tmp_path, whole)
     table = tomllib.loads(whole)["scheduler"]
-    assert told.scheduler["name"] == table.pop("name")
+    assert commented.scheduler["name"] == table.pop("name")
     kind = SCHEDULERS[name]
     assert msgspec.convert(table, kind) == msgspec.convert(plain.scheduler_table, kind)
     alike = [field.name for field in msgspec.structs.fields(SiteSettings) if field.name != "scheduler"]
-    assert [getattr(plain, field) for field in alike] == [getattr(told, field) for field in alike]
+    assert [getattr(plain, field) for field in alike] == [getattr(commented, field) for field in alike]
 
 
 @pytest.mark.parametrize("name", examples.NAMES)
@@ -113,12 +111,12 @@ def test_the_files_of_the_checkout_are_what_the_command_knows(name: str) -> None
 def test_the_command_fills_in_who_asks_and_where(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "joe")
     monkeypatch.setattr(socket, "gethostname", lambda: "head2.site.example")
-    told = bftrain("live", "--example", "slurm")
-    assert told.code == 0
-    assert 'name = "joe" ' in told.out
-    assert "pilots are called bftrain-joe" in told.out
-    assert 'reach = "head2" ' in told.out
-    assert "jane" not in told.out.replace(sys.executable, "")
+    output = bftrain("live", "--example", "slurm")
+    assert output.code == 0
+    assert 'name = "joe" ' in output.out
+    assert "pilots are called bftrain-joe" in output.out
+    assert 'reach = "head2" ' in output.out
+    assert "jane" not in output.out.replace(sys.executable, "")
     unit = bftrain("live", "--example", "systemd-user").out
     assert f"ExecStart={sys.executable} -m bftrain live --config %h/bftrain/site.toml" in unit
     assert bftrain("live", "--example", "slurm", "--json").out.startswith('{"example":')
@@ -185,7 +183,7 @@ def test_the_unit_of_the_machine_leaves_little_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["systemd", "systemd-user"])
-def test_a_unit_has_time_to_end_in_order_and_begins_again_whatever_happens(name: str) -> None:
+def test_a_unit_has_time_to_end_in_order_and_begins_again_in_every_case(name: str) -> None:
     said = unit(name)
     assert said["Type"] == ["notify"]
     assert said["Restart"] == ["always"]

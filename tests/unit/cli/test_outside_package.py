@@ -1,4 +1,4 @@
-"""A package of somebody else's brings a part for every port: each is found by name, listed, and used."""
+"""A third-party package brings a part for every port: each is found by name, listed, and used."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def queue_policy(options):
 
 
 def launcher(tell, hub):
-    raise AssertionError("nobody launches anything")
+    raise AssertionError("nothing is launched")
 
 
 def scheduler(settings):
-    raise AssertionError("nobody asks it")
+    raise AssertionError("it is not asked")
 
 
 name, about = "outside", "A line a job: JOB START END NODE"
@@ -180,8 +180,10 @@ def test_there_is_a_part_for_every_port() -> None:
 
 
 def test_the_doctor_lists_all_of_them(bftrain: CommandLine, used: list[str]) -> None:
-    told = json.loads(bftrain("doctor", "--json").out)
-    findings = told if isinstance(told, list) else next(value for value in told.values() if isinstance(value, list))
+    output = json.loads(bftrain("doctor", "--json").out)
+    findings = (
+        output if isinstance(output, list) else next(value for value in output.values() if isinstance(value, list))
+    )
     ours = {one["kind"]: one["state"] for one in findings if one["name"] == "outside (outside-parts)"}
     assert ours == dict.fromkeys(TARGETS, "ok")
     assert used == []
@@ -235,6 +237,6 @@ def test_records_are_read_and_a_main_scheduler_is_simulated(
 def test_a_live_run_takes_launcher_and_scheduler_by_name(used: list[str]) -> None:
     check_launchers(SiteSettings(launcher="outside", launchers=("outside",)))
     assert registry.parts("scheduler")["outside"].origin == "outside-parts"
-    with pytest.raises(AssertionError, match="nobody asks it"):
+    with pytest.raises(AssertionError, match="it is not asked"):
         registry.load("scheduler", "outside")({})
     assert used == []

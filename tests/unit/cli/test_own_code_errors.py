@@ -139,12 +139,12 @@ def test_a_metric_that_raises_costs_its_numbers_and_not_the_result(
     assert warning == f"warning: {said}"
     what = "metric 'fail': gave no numbers; all else of the result stands"
     assert error == f"bftrain: {what}; -v prints the whole traceback"
-    told = json.loads((place / "out" / "summary.json").read_text())
-    assert told["complete"] is True
-    assert told["metrics"]["fail"] is None
-    assert told["metrics"]["campaigns"] is not None
+    summary = json.loads((place / "out" / "summary.json").read_text())
+    assert summary["complete"] is True
+    assert summary["metrics"]["fail"] is None
+    assert summary["metrics"]["campaigns"] is not None
     if "--round" not in command:
-        assert said in told["warnings"]
+        assert said in summary["warnings"]
     again = bftrain(*command.split(), "--metrics", "mine.py:fail", "-v", "--overwrite")
     assert "Traceback (most recent call last)" in again.err
 

@@ -199,7 +199,7 @@ def test_a_log_with_a_zero_of_its_own_counts_from_it(span_s: float, axis: list[s
     assert [part.strip() for part in last.split("  ") if part.strip()] == axis
 
 
-def test_times_beyond_the_calendar_are_told_in_seconds() -> None:
+def test_times_beyond_the_calendar_are_reported_in_seconds() -> None:
     assert "1e+300 s" in plot([1, 2], begin_s=1e300, end_s=1.5e300, step_s=1e299).lines(80)[-1]
 
 

@@ -37,22 +37,22 @@ def test_a_cluster_takes_the_place_of_a_log(bftrain: CommandLine, tmp_path: Path
     given = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "-o", folder, "--baseline", "greedy", "--ideal")
     ended = bftrain("replay", *given, "--json")
     assert ended.code == 0
-    told = json.loads(ended.out)
-    assert told["cluster"] == {
+    output = json.loads(ended.out)
+    assert output["cluster"] == {
         "nodes": {"fast": 2, "slow one": 2},
         "until_s": None,
         "ended": {"exact": "all_done", "greedy": "all_done"},
     }
-    assert (told["simulated_s"], told["makespan_s"], told["completion_s"]["mean"]) == (20.0, 20.0, 15.0)
-    assert (told["efficiency"], told["ceiling"]) == (None, None)
-    assert told["ideal"]["completion_over_fluid"] == pytest.approx(1.0)
-    assert told["ideal"]["completion_over_least"] == pytest.approx(1.0)  # each runs alone, as fast as it can
-    assert json.loads((folder / "summary.json").read_text())["ideal"] == told["ideal"]
+    assert (output["simulated_s"], output["makespan_s"], output["completion_s"]["mean"]) == (20.0, 20.0, 15.0)
+    assert (output["efficiency"], output["ceiling"]) == (None, None)
+    assert output["ideal"]["completion_over_fluid"] == pytest.approx(1.0)
+    assert output["ideal"]["completion_over_least"] == pytest.approx(1.0)  # each runs alone, as fast as it can
+    assert json.loads((folder / "summary.json").read_text())["ideal"] == output["ideal"]
     written = load_log(folder / "log.npz")
     assert (written.kind_names, written.end_s) == (("fast", "slow one"), 20.0)
     first = (folder / "config.toml").read_text().splitlines()[0]
     assert "replay --cluster 'fast=2,slow one=2' --ideal --tasks" in first
-    assert "other_kind" in told["unused_node_h"]
+    assert "other_kind" in output["unused_node_h"]
 
 
 def test_its_words_say_how_it_ended_and_what_is_ideal(bftrain: CommandLine, tmp_path: Path, tasks: Path) -> None:
@@ -72,8 +72,8 @@ def test_kinds_of_the_nodes_of_a_log(bftrain: CommandLine, tmp_path: Path, tasks
     save_log(mixed_log({}), tmp_path / "log.npz")
     (tmp_path / "kinds.toml").write_text('fast = "a[1-2]"\n"slow one" = "b[1-2]"\n')
     given = (tmp_path / "log.npz", "--tasks", tasks, "-o", tmp_path / "out", "--kinds", tmp_path / "kinds.toml")
-    told = json.loads(bftrain("replay", *given, "--json").out)
-    assert told["tasks_finished"] == 2
+    output = json.loads(bftrain("replay", *given, "--json").out)
+    assert output["tasks_finished"] == 2
     # a: 10/s alone, with the second fast node 18/s from 10 s on; b: a slow node all the time
     rows = (tmp_path / "out" / "tasks.csv").read_text().splitlines()
     column = rows[0].split(",").index("finish_s")
@@ -130,8 +130,8 @@ def test_kinds_given_to_an_import_are_in_the_log(bftrain: CommandLine, tmp_path:
     made = tmp_path / "made.npz"
     assert bftrain("import", tmp_path / "log.csv", "-o", made, "--kinds", tmp_path / "kinds.csv").code == 0
     assert load_log(made).kind_names == ("fast", "slow one")
-    told = json.loads(bftrain("inspect", made, "--json").out)
-    assert told["kinds"]["fast"]["nodes"] == 2
+    output = json.loads(bftrain("inspect", made, "--json").out)
+    assert output["kinds"]["fast"]["nodes"] == 2
     assert "idle node-hours" in bftrain("inspect", made).out
 
 
@@ -146,16 +146,16 @@ def test_policies_on_the_same_cluster_compare(bftrain: CommandLine, tmp_path: Pa
     assert (ended.code, "2 different clusters" in ended.err) == (3, True)
 
 
-def test_prices_are_told_and_names_that_fit_nothing_are_warned_of(
+def test_prices_are_shown_and_names_that_fit_nothing_are_warned_of(
     bftrain: CommandLine, tmp_path: Path, tasks: Path
 ) -> None:
     shares = tmp_path / "shares.toml"
-    shares.write_text("[entities]\nnobody = 3\n[prices]\nfast = 2.5\nfsat = 3\n")
+    shares.write_text("[entities]\nunknown = 3\n[prices]\nfast = 2.5\nfsat = 3\n")
     cluster = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "--shares", shares)
     ended = bftrain("replay", *cluster, "-o", tmp_path / "out")
-    told = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert told["cost"] == pytest.approx((2 * 10.0 * 2.5 + 20.0) / 3600.0)
-    assert "cost, node-hours at their price" in ended.out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["cost"] == pytest.approx((2 * 10.0 * 2.5 + 20.0) / 3600.0)
+    assert "cost, priced node-hours" in ended.out
     for words in (ended.err, bftrain("replay", *cluster, "--round", "60", "--gang", "max").err):
-        assert "these have shares but no tasks: nobody" in words
+        assert "these have shares but no tasks: unknown" in words
         assert "no node is of a kind that has a price: fsat" in words

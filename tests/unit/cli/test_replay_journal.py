@@ -30,11 +30,11 @@ def test_a_journal_is_shown_and_written_like_a_replay(bftrain: CommandLine, jour
     assert ended.code == 0, ended.err
     assert "5 steps, every decision the same" in ended.err
     assert "greedy" in ended.out
-    told = json.loads((tmp_path / "done" / "summary.json").read_text())
-    assert (told["decisions"], told["complete"], told["inputs"]["log"]["name"]) == (5, True, str(journal))
+    summary = json.loads((tmp_path / "done" / "summary.json").read_text())
+    assert (summary["decisions"], summary["complete"], summary["inputs"]["log"]["name"]) == (5, True, str(journal))
     assert bftrain("report", tmp_path / "done", "-o", tmp_path / "page.html").code == 0
     shown = json.loads(bftrain("replay", "--journal", journal, "--json").out)
-    assert (shown["steps"], shown["different"], shown["harvested"]) == (5, [], told["harvested"])
+    assert (shown["steps"], shown["different"], shown["harvested"]) == (5, [], summary["harvested"])
 
 
 def test_decisions_that_differ_are_a_failure(bftrain: CommandLine, journal: Path) -> None:
@@ -79,8 +79,8 @@ def test_an_export_replays(bftrain: CommandLine, journal: Path, tmp_path: Path) 
     log, tasks, config = (tmp_path / name for name in ("log.npz", "tasks.toml", "config.toml"))
     ended = bftrain("journal", "export", journal, "-o", log, "--tasks", tasks, "--config", config, "--json")
     assert ended.code == 0, ended.err
-    told = json.loads(ended.out)
-    assert (told["log"], told["nodes"], told["task_count"]) == (str(log), 8, 2)
+    output = json.loads(ended.out)
+    assert (output["log"], output["nodes"], output["task_count"]) == (str(log), 8, 2)
     assert load_log(log).provenance.made_by == "journal"
     resnet, vgg = load_tasks(tasks)
     assert resnet.work_samples is None

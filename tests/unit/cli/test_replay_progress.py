@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from bftrain.cli.output import Output
-from bftrain_replay.commands import replay_progress
-from bftrain_replay.commands.replay_progress import ReplayProgress
+from bftrain_replay.commands import replay_run
+from bftrain_replay.commands.replay_run import ReplayProgress
 
 
 class Terminal(io.StringIO):
@@ -18,11 +18,11 @@ class Terminal(io.StringIO):
 
 
 class Clock:
-    """Goes on when told to."""
+    """Go on when asked to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(replay_progress.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(replay_run.time, "monotonic", lambda: self.now_s)
 
 
 def test_a_log_gets_a_line_every_half_minute(
@@ -79,9 +79,18 @@ def test_a_terminal_gets_a_bar_with_the_rate(monkeypatch: pytest.MonkeyPatch) ->
     progress.tell("exact", 7300.0, 901)  # too soon to draw
     (bar,) = bars.tasks
     assert (bar.description, bar.completed, bar.total) == ("exact, hours replayed, 450 decisions/s", 2.0, 40.0)
-    progress.tell("without costs", 0.0, 0)
+    bars.stop()
+
+
+def test_replays_side_by_side_have_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    clock, bars = Clock(monkeypatch), Output(json=False, level=0).progress()
+    progress = ReplayProgress(bars, Output(json=False, level=0), 40 * 3600.0)
+    for name, hours in (("exact", 0), ("without costs", 0), ("exact", 20), ("without costs", 10)):
+        progress.tell(name, hours * 3600.0, 90 * hours)
+        clock.now_s += 2.0
     assert [(each.description, each.completed) for each in bars.tasks] == [
-        ("exact, hours replayed", 40.0),
-        ("without costs, hours replayed", 0.0),
+        ("exact, hours replayed, 450 decisions/s", 20.0),
+        ("without costs, hours replayed, 225 decisions/s", 10.0),
     ]
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]  # a Terminal
+    bars.stop()

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import fields
 
+from bftrain import text_formats
 from bftrain.cli.settings import OPTIONS as OF_DECIDING
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
-from bftrain_replay.commands import rounds
+from bftrain_replay.commands import replay_run
 from bftrain_replay.commands.replay import OPTIONS as OF_REPLAYS
 from bftrain_replay.commands.rounds import OPTIONS, SHARED
 from bftrain_replay.rounds import round_engine
-from bftrain_replay.rounds.round_settings import FINISHES, GANGS, KIND_ORDERS, RoundSettings
+from bftrain_replay.rounds.round_settings import FINISHES, GANGS, KIND_ORDERS, LIKES, RoundSettings
 from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def test_every_setting_has_its_option() -> None:
     assert {*OPTIONS, *SHARED, "until_s", "entities", "prices"} == set(own)
     assert set(SHARED) <= {*OF_REPLAYS, *OF_DECIDING}
     assert not set(OPTIONS) & set(OF_REPLAYS)
-    for name, choices in (("finish", FINISHES), ("kind_order", KIND_ORDERS), ("gang", GANGS)):
+    for name, choices in (("finish", FINISHES), ("like", LIKES), ("kind_order", KIND_ORDERS), ("gang", GANGS)):
         assert OPTIONS[name][0].choices == choices
     usual = RoundSettings()
-    for name, told in (("policy", "fifo"), ("finish", "moment"), ("kind_order", "priority"), ("overtaking", "yes")):
-        assert getattr(usual, name) == told
-        assert OPTIONS[name][1].endswith(f"[{told}].")
-    assert OPTIONS["max_backlog_s"][1].endswith(f"[{usual.max_backlog_s:.0f}].")
+    for name, default in (("policy", "fifo"), ("finish", "moment"), ("kind_order", "priority"), ("overtaking", "yes")):
+        assert getattr(usual, name) == default
+        assert OPTIONS[name][1].endswith(f"[{default}].")
+    assert OPTIONS["max_backlog_s"][1].endswith(f"[{text_formats.duration(usual.max_backlog_s)}].")
 
 
 def test_it_says_what_became_of_the_tasks(bftrain: CommandLine, tasks: Path) -> None:
@@ -67,7 +68,15 @@ def test_it_says_what_became_of_the_tasks(bftrain: CommandLine, tasks: Path) -> 
     assert ended.out.startswith(f"{tasks} on v100=2,k80=2: max-min in rounds of 6 min")
     lines = [line.split() for line in ended.out.splitlines()]
     assert ["tasks", "done", "8", "of", "8"] in lines
-    for words in ("ended", "all done", "makespan", "moves to another kind", "of v100 ", "completion, s", "rho"):
+    for words in (
+        "ended",
+        "all done",
+        "all tasks finished after",
+        "moves to another kind",
+        "of v100 ",
+        "completion, s",
+        "rho",
+    ):
         assert words in ended.out
     assert len(lines) <= 24
 
@@ -77,23 +86,23 @@ def test_the_folder_and_the_figures(bftrain: CommandLine, tasks: Path, tmp_path:
     words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "--policy", "fifo", "--measure", "2..5")
     ended = bftrain(*words, "-o", folder, "--json", "-q", "--finish", "boundary", "--seed", 3)
     assert (ended.code, ended.err) == (0, "")
-    told = json.loads(ended.out)
-    assert told == json.loads((folder / "summary.json").read_text())
+    output = json.loads(ended.out)
+    assert output == json.loads((folder / "summary.json").read_text())
     table = rows(folder / "tasks.csv")
     measured = [float(row["finish_s"]) - float(row["submit_s"]) for row in table if row["measured"] == "true"]
-    assert told["completion_s"]["mean"] == pytest.approx(sum(measured) / 4)
-    assert (told["measured"], told["ended"], told["completion_s"]["count"]) == (4, "measured_done", 4)
-    assert set(told["users"]) == {"u0", "u1"}
+    assert output["completion_s"]["mean"] == pytest.approx(sum(measured) / 4)
+    assert (output["measured"], output["ended"], output["completion_s"]["count"]) == (4, "measured_done", 4)
+    assert set(output["users"]) == {"u0", "u1"}
     held_h = sum(float(row["node_h"]) for row in table)
-    assert told["used_node_h"] == pytest.approx(held_h)
+    assert output["used_node_h"] == pytest.approx(held_h)
     steps = rows(folder / "rounds.csv")
-    assert told["used_node_h"] * 3600 == pytest.approx(sum(float(row["used_node_s"]) for row in steps))
-    assert told["rounds"] == sum(int(row["rounds"]) for row in steps) == told["simulated_s"] / 360
+    assert output["used_node_h"] * 3600 == pytest.approx(sum(float(row["used_node_s"]) for row in steps))
+    assert output["rounds"] == sum(int(row["rounds"]) for row in steps) == output["simulated_s"] / 360
     over_time = rows(folder / "over_time.csv")
     assert len(over_time) == 1000
-    assert float(over_time[-1]["harvested"]) == pytest.approx(told["harvested"])
-    assert told["settings"]["seed"] == 3
-    assert told["inputs"]["cluster"] == {"v100": 2, "k80": 2}
+    assert float(over_time[-1]["harvested"]) == pytest.approx(output["harvested"])
+    assert output["settings"]["seed"] == 3
+    assert output["inputs"]["cluster"] == {"v100": 2, "k80": 2}
 
 
 def test_the_configuration_runs_it_again(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
@@ -122,14 +131,14 @@ def test_an_admission_and_metrics_are_those_of_every_replay(bftrain: CommandLine
     given = ("--admission", "load=1", "--metrics", "campaigns", "-o", tmp_path / "out")
     ended = bftrain(*words, *given)
     assert ended.code == 0, ended.err
-    told = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert told["settings"]["admission"] == "load=1"
-    assert told["metrics"]["campaigns"] == 4
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["settings"]["admission"] == "load=1"
+    assert summary["metrics"]["campaigns"] == 4
     assert ["campaigns", "4"] in [line.split() for line in ended.out.splitlines()]
-    assert told["preemptions"] == 0
-    refused = bftrain(*words, "--admission", "nobody")
+    assert summary["preemptions"] == 0
+    refused = bftrain(*words, "--admission", "unknown")
     assert refused.code != 0
-    assert "no admission is called 'nobody'" in refused.err
+    assert "no admission is called 'unknown'" in refused.err
 
 
 def test_on_a_log(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
@@ -141,10 +150,10 @@ def test_on_a_log(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
     words = ("replay", log, "--tasks", tasks, "--round", 60, "--kinds", kinds, "--json", "-q")
     ended = bftrain(*words, "-o", tmp_path / "out")
     assert ended.code == 0, ended.err
-    told = json.loads(ended.out)
-    assert set(told["kinds"]) == {"v100", "k80"}
-    assert told["ended"] in {"log_end", "all_done"}
-    assert len(told["inputs"]["log"]["sha256"]) == 64
+    output = json.loads(ended.out)
+    assert set(output["kinds"]) == {"v100", "k80"}
+    assert output["ended"] in {"log_end", "all_done"}
+    assert len(output["inputs"]["log"]["sha256"]) == 64
     assert f"replay {log} --kinds {kinds} --tasks" in (tmp_path / "out" / "config.toml").read_text()
 
 
@@ -163,7 +172,7 @@ def test_warnings(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
     assert "warning: stalled: 8 tasks wait" in ended.err
 
 
-def test_who_never_runs_for_his_quota_is_told(bftrain: CommandLine, tasks: Path) -> None:
+def test_a_task_larger_than_its_users_quota_is_reported(bftrain: CommandLine, tasks: Path) -> None:
     words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "-q", "--admission", "quota,nodes=1")
     ended = bftrain(*words)
     assert ended.err.count("needs 2 nodes and its user 'u1' may hold 1: it never runs") == 4
@@ -190,6 +199,8 @@ def test_a_policy_that_raises_leaves_an_older_result_as_it_was(
         (("--round", "360", "--solver", "greedy"), "--solver: means nothing in rounds"),
         (("--round", "360", "--baseline", "greedy"), "--baseline: means nothing in rounds"),
         (("--round", "360", "--resume"), "--resume: means nothing in rounds"),
+        (("--round", "360", "--ideal"), "--ideal: means nothing in rounds (leave it out, or replay without --round)"),
+        (("--like", "gavel"), "--like: goes with --round"),
         (("--round", "0"), "--round: must be above 0, not 0"),
         (("--round", "360", "--measure", "1..99"), "--measure: goes to 99 (there are 8 tasks, the last is 7)"),
         (("--round", "360", "--until", "inf"), "--until: must be a finite number, not inf"),
@@ -204,6 +215,14 @@ def test_what_is_refused(bftrain: CommandLine, tasks: Path, words: tuple[str, ..
     ended = bftrain("replay", "--cluster", CLUSTER, "--tasks", tasks, *given)
     assert ended.code in {2, 3}
     assert said in ended.err
+
+
+def test_quiet_it_prints_the_result_and_warnings_alone(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
+    words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 360, "-o", tmp_path / "out", "--overwrite")
+    assert bftrain(*words, "-q").err == ""
+    warned = bftrain(*words, "-q", "--until", 360).err.splitlines()
+    assert warned
+    assert all(line.startswith("warning: ") for line in warned)
 
 
 def test_what_is_missing(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
@@ -223,14 +242,14 @@ def test_interrupted_it_keeps_what_is_done(
         yield lambda: True
 
     monkeypatch.setattr(round_engine, "_WATCH_EVERY", 3)
-    monkeypatch.setattr(rounds, "interruption", pressed_at_once)
+    monkeypatch.setattr(replay_run, "interruption", pressed_at_once)
     folder = tmp_path / "out"
     words = ("replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "--policy", "las")
     ended = bftrain(*words, "-o", folder)
     assert ended.code == 130
     assert f"interrupted; the result in {folder} covers a part" in ended.err
-    told = json.loads((folder / "summary.json").read_text())
-    assert (told["ended"], told["complete"]) == ("interrupted", False)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["ended"], summary["complete"]) == ("interrupted", False)
     assert "bftrain: interrupted\n" in bftrain(*words).err
 
 
@@ -255,19 +274,19 @@ def test_a_run_in_rounds_is_no_replay(bftrain: CommandLine, tasks: Path, tmp_pat
     assert "a run in rounds has figures, tables and a page: docs/rounds.md" in ended.err
 
 
-class Told:
+class RecordedBar:
     """What a progress bar was given: how far it goes, of what, and how far it came."""
 
     def __init__(self, *given: object, done: str, **_: object) -> None:
         self.goal, self.done = given[-1], done
         self.came: list[float] = []
-        TOLD.append(self)
+        BARS.append(self)
 
     def tell(self, _name: str, done: float, _count: int) -> None:
         self.came.append(done)
 
 
-TOLD: list[Told] = []
+BARS: list[RecordedBar] = []
 
 
 @pytest.mark.parametrize(
@@ -283,14 +302,14 @@ def test_the_bar_ends_where_the_run_does(
     bftrain: CommandLine, tasks: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...], goal: float, of: str
 ) -> None:
     monkeypatch.setattr(round_engine, "_WATCH_EVERY", 1)
-    monkeypatch.setattr("bftrain_replay.commands.replay_progress.ReplayProgress", Told)
-    TOLD.clear()
+    monkeypatch.setattr("bftrain_replay.commands.replay_run.ReplayProgress", RecordedBar)
+    BARS.clear()
     ended = bftrain(
         "replay", "--cluster", CLUSTER, "--tasks", tasks, "--round", 60, "--policy", "fifo", *map(str, more)
     )
     assert ended.code == 0, ended.err
-    assert [(told.goal, told.done) for told in TOLD] == [(goal, of)]
-    came = TOLD[0].came
+    assert [(bar.goal, bar.done) for bar in BARS] == [(goal, of)]
+    came = BARS[0].came
     assert came == sorted(came)
     assert 0.6 * goal <= came[-1] <= goal
 
@@ -298,11 +317,11 @@ def test_the_bar_ends_where_the_run_does(
 def test_on_a_log_the_bar_is_as_long_as_its_window(
     bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bftrain_replay.commands.replay_progress.ReplayProgress", Told)
+    monkeypatch.setattr("bftrain_replay.commands.replay_run.ReplayProgress", RecordedBar)
     log, tasks = generate_log(4, 1, 1), tmp_path / "tasks.toml"
     save_log(log, tmp_path / "log.npz")
     save_tasks([gang("one", 1000.0)], tasks)
-    TOLD.clear()
+    BARS.clear()
     window = f"{log.start_s}..{log.start_s + 50_000}"
     ended = bftrain("replay", tmp_path / "log.npz", "--tasks", tasks, "--round", 60, "--window", window)
-    assert (ended.code, [(told.goal, told.done) for told in TOLD]) == (0, [(50_000.0, "hours simulated")]), ended.err
+    assert (ended.code, [(bar.goal, bar.done) for bar in BARS]) == (0, [(50_000.0, "hours simulated")]), ended.err

@@ -84,7 +84,7 @@ def test_another_archive_of_arrays_is_not_ours(bftrain: CommandLine, place: Path
     assert bftrain("generate", "log", "-o", "new.npz").code == 3
 
 
-def test_tasks_that_somebody_wrote_are_not_ours(bftrain: CommandLine, place: Path) -> None:
+def test_tasks_written_by_hand_are_not_ours(bftrain: CommandLine, place: Path) -> None:
     (place / "mine.toml").write_text('# made by me\n[[task]]\nname = "a"\n')
     assert bftrain("tasks", "generate", "-o", "mine.toml").code == 3
 

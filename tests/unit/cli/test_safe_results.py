@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -9,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.folder_lock import FolderLock
-from bftrain.result_folder import READY
+from bftrain.result_folder import READY, FolderLock
 from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log import log_generator
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
@@ -88,13 +90,27 @@ def test_the_inputs_in_the_folder_are_not_overwritten(bftrain: CommandLine, plac
     assert (place / "log.npz").read_bytes() == before
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS.values(), "sweep one.toml -o out --jobs 1"], ids=[*COMMANDS, "sweep"])
 def test_a_folder_in_use_is_refused_at_once(bftrain: CommandLine, place: Path, command: str) -> None:
     (place / "out").mkdir()
     with FolderLock(place / "out"):
         ended = bftrain(*command.split())
     assert (ended.code, ended.out) == (2, "")
     assert f"bftrain: out: is in use by process {os.getpid()} on " in ended.err
+
+
+@pytest.mark.filterwarnings("default::bftrain.errors.ResultWarning")
+def test_a_folder_that_cannot_be_locked_is_written_with_a_warning(
+    bftrain: CommandLine, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    ended = bftrain(*COMMANDS["rounds"].split(), "-q")
+    assert (ended.code, (place / "out" / "summary.json").exists()) == (0, True)
+    text = "its file system has no locks: start no second command that writes there before this one has ended"
+    assert ended.err == f"warning: out: {text}\n"
 
 
 def test_a_page_is_not_drawn_into_a_folder_whose_result_is_being_replaced(bftrain: CommandLine, place: Path) -> None:
@@ -134,8 +150,8 @@ def test_an_interrupted_replay_leaves_the_finished_one_and_goes_on(
     monkeypatch.undo()
     monkeypatch.chdir(place)
     assert bftrain(*words, "--overwrite", "--max-tasks", "2", "--resume").code == 0
-    told = json.loads((place / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert (told["complete"], told["settings"]["max_tasks"]) == (True, 2)
+    summary = json.loads((place / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["complete"], summary["settings"]["max_tasks"]) == (True, 2)
     assert not (place / "out" / "unfinished.jsonl").exists()
 
 
@@ -161,6 +177,12 @@ def test_a_sweep_spares_files_of_others(bftrain: CommandLine, place: Path, name:
     assert content_of(place / "out") == {name: b"mine"}
 
 
+@pytest.fixture
+def _short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_generator, "SAMPLE_DAYS", 0.3)
+
+
+@pytest.mark.usefixtures("_short_demo")
 def test_the_demo_replaces_itself_and_says_so_and_nothing_else(bftrain: CommandLine, place: Path) -> None:
     demo = ("demo", "--quick")
     assert "replacing" not in bftrain(*demo).err
@@ -174,6 +196,7 @@ def test_the_demo_replaces_itself_and_says_so_and_nothing_else(bftrain: CommandL
     assert content_of(place / "demo" / "replay") == before
 
 
+@pytest.mark.usefixtures("_short_demo")
 def test_a_demo_that_was_killed_before_it_had_its_inputs_can_be_run_again(bftrain: CommandLine, place: Path) -> None:
     assert bftrain("demo", "--quick").code == 0
     written = {path for path in (place / "demo").iterdir() if path.is_file()}

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from bftrain_datasets.scheduling.schedule_settings import ESTIMATES, PLACEMENTS, ScheduleSettings
+from bftrain.durations import parse_duration
+from bftrain_datasets.scheduling.schedule_settings import (
+    DECAYS,
+    DONE_CAMPAIGNS,
+    ESTIMATES,
+    PLACEMENTS,
+    ScheduleSettings,
+)
 from bftrain_replay.commands.schedule import OPTIONS
 from tests.helpers.schedules import Row, swf
 
@@ -25,18 +32,18 @@ def log(tmp_path: Path) -> Path:
     return swf(tmp_path / "log.swf", ROWS, "MaxNodes: 10")
 
 
-def test_every_setting_has_its_option_and_its_default_is_told() -> None:
+def test_every_setting_has_its_option_and_its_default_is_shown() -> None:
     fields = {field.name: field for field in msgspec.structs.fields(ScheduleSettings)}
     assert list(OPTIONS) == list(fields)
     assert OPTIONS["estimates"][0].choices == ESTIMATES
     assert OPTIONS["placement"][0].choices == PLACEMENTS
+    assert OPTIONS["decay"][0].choices == DECAYS
+    assert OPTIONS["done_campaigns"][0].choices == DONE_CAMPAIGNS
     for name, (_, text) in OPTIONS.items():
         default = fields[name].default
         if default not in (None, ""):
-            shown = f"{default:g}" if isinstance(default, float) else default
-            if name in {"half_life_s", "max_backlog_s"}:
-                shown = f"{default:.0f}"
-            assert text.endswith(f"[{shown}]."), name
+            shown = text.rpartition("[")[2].removesuffix("].")
+            assert parse_duration(shown) == default if isinstance(default, float) else shown == str(default), name
 
 
 def test_it_prints_what_became_of_the_jobs(bftrain: CommandLine, log: Path, tmp_path: Path) -> None:
@@ -81,6 +88,14 @@ def test_its_configuration_runs_it_again(bftrain: CommandLine, log: Path, tmp_pa
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def test_short_jobs_run_at_least_so_long(bftrain: CommandLine, tmp_path: Path) -> None:
+    log = swf(tmp_path / "log.swf", [Row(0, 5, 3, 10), Row(1, 100, 3, 200)], "MaxNodes: 10")
+    assert bftrain("schedule", log, "-o", tmp_path / "out", "--least-run", "60").code == 0
+    rows = [line.split() for line in (tmp_path / "out" / "schedule.swf").read_text().splitlines() if line[0] != ";"]
+    assert [float(row[3]) for row in rows] == [60.0, 100.0]
+    assert "60.0" in (tmp_path / "out" / "jobs.csv").read_text().splitlines()[1].split(",")
+
+
 def test_refused_jobs_are_named_and_counted(bftrain: CommandLine, tmp_path: Path) -> None:
     log = swf(tmp_path / "log.swf", [*ROWS, *[Row(70, 5, 11)] * 7], "MaxNodes: 10")
     ended = bftrain("schedule", log, "-o", tmp_path / "out")
@@ -98,10 +113,10 @@ def test_overload_is_said(bftrain: CommandLine, tmp_path: Path) -> None:
     assert ended.code == 0
     assert "warning: overload: after" in ended.err
     assert "the queue grows without bound" in ended.err
-    told = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (told["ended"], told["complete"], told["makespan_s"]) == ("overload", False, None)
-    assert told["waiting"] > 0
-    assert told["not_arrived"] > 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["ended"], summary["complete"], summary["makespan_s"]) == ("overload", False, None)
+    assert summary["waiting"] > 0
+    assert summary["not_arrived"] > 0
 
 
 def test_what_is_odd_is_said(bftrain: CommandLine, tmp_path: Path) -> None:
@@ -152,10 +167,11 @@ def test_an_own_policy_is_found_by_its_name(
 ) -> None:
     from tests.unit.core import plugins  # noqa: PLC0415 - helpers of another room
 
-    plugins.register(monkeypatch, ("queue_policy", "mine", "bftrain_datasets.scheduling.fcfs:make"))
+    policy = "bftrain_datasets.scheduling.queue_policies:FirstComePolicy"
+    plugins.register(monkeypatch, ("queue_policy", "mine", policy))
     ended = bftrain("schedule", log, "-o", tmp_path / "out", "--policy", "mine", "--json", "-q")
-    told = json.loads(ended.out)
-    assert (told["policy"], told["overtook"]) == ("mine", 0)
+    output = json.loads(ended.out)
+    assert (output["policy"], output["overtook"]) == ("mine", 0)
 
 
 SHORTEST = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from bftrain.cli.seconds_or_word import SecondsOrWord
+from bftrain.cli.settings import DurationType, SecondsOrWord
 from bftrain.config import Settings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
@@ -23,16 +23,26 @@ def test_so_may_a_measured_latency() -> None:
 
 def test_a_number_is_a_number() -> None:
     assert SecondsOrWord("auto").convert("1.5", None, None) == 1.5
+    assert SecondsOrWord("auto").convert("2min", None, None) == 120.0
+    assert DurationType().convert("1h30min", None, None) == 5400.0
+
+
+def test_a_length_of_time_may_have_a_least_one() -> None:
+    assert DurationType(min=0).convert("0", None, None) == 0.0
+    with pytest.raises(click.BadParameter, match=r"0\.0 is not in the range x>0"):
+        DurationType(min=0, min_open=True).convert("0s", None, None)
+    with pytest.raises(click.BadParameter, match="'2mn' is no length of time"):
+        DurationType().convert("2mn", None, None)
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("Outo", "'Outo' is neither a number of seconds nor 'auto' (did you mean 'auto'?)"),
-        ("soon", "'soon' is neither a number of seconds nor 'auto'"),
+        ("Outo", "'Outo' is neither a length of time nor 'auto' (did you mean 'auto'?): write seconds, or such as"),
+        ("soon", "'soon' is neither a length of time nor 'auto': write seconds, or such as"),
     ],
 )
 def test_what_is_neither_is_named_with_what_was_meant(typed: str, said: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         SecondsOrWord("auto").convert(typed, None, None)
-    assert refused.value.message == said
+    assert refused.value.message.startswith(said)

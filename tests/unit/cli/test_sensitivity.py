@@ -32,7 +32,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ..
     return "replay", log, "--tasks", tasks, "-o", tmp_path / "out"
 
 
-def told(folder: Path) -> dict[str, object]:
+def summary_of(folder: Path) -> dict[str, object]:
     found: dict[str, object] = json.loads((folder / "out" / "summary.json").read_text(encoding="utf-8"))
     return found
 
@@ -45,7 +45,7 @@ def test_the_table_is_printed_and_written(bftrain: CommandLine, command: tuple[o
     for words in ("progress in memory *", "progress on disk every 60 min", "costs x 1/4", "start 5 min"):
         assert words in ended.out
         assert words.removesuffix(" *") in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    rows = told(tmp_path)["sensitivity"]
+    rows = summary_of(tmp_path)["sensitivity"]
     assert isinstance(rows, list)
     assert [row["setting"] for row in rows if row["chosen"]][:2] == ["memory", "1"]
     begin = ended.out.index("assumed (* here)")
@@ -55,7 +55,7 @@ def test_the_table_is_printed_and_written(bftrain: CommandLine, command: tuple[o
 def test_advice_is_tried_and_written(bftrain: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
     save_tasks(generate_mix(8, 3, shape=TaskShape(max_nodes=3, work_samples=1e9)), tmp_path / "tasks.toml")
     assert bftrain(*command, "--max-tasks", 1).code == 0
-    advice = told(tmp_path)["advice"]
+    advice = summary_of(tmp_path)["advice"]
     assert isinstance(advice, list)
     assert advice[0]["option"] == "--max-tasks 2"
     assert "<code>--max-tasks 2</code>: <strong>+" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -77,15 +77,15 @@ def test_it_can_be_left_out(
     ended = bftrain(*command)
     assert (ended.code, "more replays" in ended.err) == (0, False)
     assert "costs x 1/4" not in ended.out
-    assert told(tmp_path)["sensitivity"] is None
-    assert told(tmp_path)["advice"] is None
+    assert summary_of(tmp_path)["sensitivity"] is None
+    assert summary_of(tmp_path)["advice"] is None
 
 
 def test_the_published_rules_have_no_such_table(
     bftrain: CommandLine, command: tuple[object, ...], tmp_path: Path
 ) -> None:
     assert bftrain(*command, "--semantics", "published").code == 0
-    assert told(tmp_path)["sensitivity"] is None
+    assert summary_of(tmp_path)["sensitivity"] is None
 
 
 def test_ctrl_c_while_it_is_made_keeps_the_replay(
@@ -102,7 +102,7 @@ def test_ctrl_c_while_it_is_made_keeps_the_replay(
     assert ended.code == 130
     assert "is complete, only sensitivity table and advice are missing" in ended.err
     assert "efficiency U" in ended.out
-    found = told(tmp_path)
+    found = summary_of(tmp_path)
     assert (found["complete"], found["sensitivity"]) == (True, None)
     assert isinstance(found["efficiency"], float)
     assert not (tmp_path / "out" / "unfinished.jsonl").exists()
@@ -131,7 +131,7 @@ def test_a_table_that_cannot_be_made_costs_the_table_and_no_more(
     assert ended.code == 0
     assert "warning: no sensitivity table and no advice: " in ended.err
     assert words in ended.err
-    assert (told(tmp_path)["complete"], told(tmp_path)["sensitivity"]) == (True, None)
+    assert (summary_of(tmp_path)["complete"], summary_of(tmp_path)["sensitivity"]) == (True, None)
 
 
 def test_a_replay_that_fails_costs_the_table_and_no_more(
@@ -146,7 +146,7 @@ def test_a_replay_that_fails_costs_the_table_and_no_more(
     ended = bftrain(*command, "--objective", f"{own}:once")
     assert ended.code == 0, ended.err
     assert "warning: no sensitivity table and no advice: a replay for them failed" in ended.err
-    assert told(tmp_path)["sensitivity"] is None
+    assert summary_of(tmp_path)["sensitivity"] is None
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,6 @@ def test_an_interval_on_the_command_line_is_progress_on_disk(
     config = tmp_path / "out" / "config.toml"
     again = ("--quick", "--overwrite", "--config", config, "--checkpoint-interval", "600")
     assert bftrain(*command, *again).code == 0
-    settings = told(tmp_path)["settings"]
+    settings = summary_of(tmp_path)["settings"]
     assert isinstance(settings, dict)
     assert settings["progress"] == "disk:600"

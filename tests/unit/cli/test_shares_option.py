@@ -63,10 +63,12 @@ def test_nodes_are_divided_with_the_users_in_the_problem(bftrain: CommandLine, s
     assert "{'a': 2.0}" in ended.out
 
 
-def test_a_live_run_has_them_in_its_settings(bftrain: CommandLine, shares: Path) -> None:
+def test_a_live_run_has_them_in_its_settings(bftrain: CommandLine, shares: Path, tmp_path: Path) -> None:
     seen: list[SiteSettings] = []
-    with mock.patch.object(process, "run", lambda site, *_: seen.append(site)):
-        assert bftrain("live", "--shares", shares).code == 0
+    site = tmp_path / "site.toml"
+    site.write_text('[scheduler]\nname = "local"\n')
+    with mock.patch.object(process, "run", lambda site, *_, **__: seen.append(site)):
+        assert bftrain("live", "--config", site, "--shares", shares).code == 0
     assert dict(seen[0].deciding.entities) == {"ann": Entity(weight=3.0)}
     assert dict(seen[0].deciding.prices) == {"a": 2.0}
     ended = bftrain("live", "--demo", "--shares", shares)

@@ -23,11 +23,53 @@ def test_shares_and_speeds_are_shown(bftrain: CommandLine) -> None:
 
 
 def test_as_json_with_another_policy(bftrain: CommandLine) -> None:
-    told = json.loads(bftrain("solve", KINDS, "--policy", "makespan", "--json").out)
-    assert (told["policy"], told["value_is"]) == ("makespan", "seconds until all are done")
-    assert told["value"] == pytest.approx(253_846.153846)
-    assert set(told["shares"]) == {"resnet", "lstm", "bert"}
-    assert told["speeds"]["lstm"] == pytest.approx(500_000 / 253_846.153846)
+    output = json.loads(bftrain("solve", KINDS, "--policy", "makespan", "--json").out)
+    assert (output["policy"], output["value_is"]) == ("makespan", "seconds until all are done")
+    assert output["value"] == pytest.approx(253_846.153846)
+    assert set(output["shares"]) == {"resnet", "lstm", "bert"}
+    assert output["speeds"]["lstm"] == pytest.approx(2.0)  # more than the makespan needs: the time is there
+    assert output["speeds"]["lstm"] > 500_000 / 253_846.153846
+
+
+OWN = """
+from bftrain.values.sharing import Shares
+
+class Nothing:
+    name = "nothing"
+
+    def share(self, problem):
+        names = [task.name for task in problem.tasks]
+        shares, speeds = dict.fromkeys(names, {}), dict.fromkeys(names, 0.0)
+        return Shares(policy="nothing", value=0.0, value_is="-", shares=shares, speeds=speeds)
+
+ready = Nothing()
+
+def five():
+    return 5
+"""
+
+
+def test_a_policy_of_ones_own(bftrain: CommandLine, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN, encoding="utf-8")
+    for name in ("Nothing", "ready"):
+        output = json.loads(bftrain("solve", KINDS, "--policy", f"{own}:{name}", "--json").out)
+        assert (output["policy"], output["speeds"]["bert"]) == ("nothing", 0.0)
+    refused = bftrain("solve", KINDS, "--policy", f"{own}:five")
+    assert refused.code == 3
+    assert "what makes it gives a int, and no policy (define a class with name and share(problem)" in refused.err
+
+
+def test_speeds_by_kind_need_no_other_curve(bftrain: CommandLine) -> None:
+    curves = {"v100": {"nodes": [1], "rate": [10]}, "k80": {"nodes": [1, 2], "rate": [4, 12]}}
+    problem = {"pool": 3, "pools": {"v100": 1, "k80": 2}, "horizon_s": 100}
+    problem["tasks"] = [{"name": "t", "max_nodes": 2, "curves": curves}]
+    output = json.loads(bftrain("solve", "-", "--json", stdin=json.dumps(problem)).out)
+    assert (output["sizes"], output["kinds"], output["value"]) == ({"t": 2}, {"t": "k80"}, 1200.0)
+    problem["tasks"] = [{"name": "t", "max_nodes": 2}]
+    refused = bftrain("solve", "-", stdin=json.dumps(problem))
+    assert refused.code == 3
+    assert "curve" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -39,7 +81,7 @@ def test_as_json_with_another_policy(bftrain: CommandLine) -> None:
         ('{"pool": 3, "horizon_s": 60, "tasks": []}', ("--solver", "all")),
     ],
 )
-def test_nobody_to_divide_over_is_said_in_words(bftrain: CommandLine, problem: str, options: tuple[str, ...]) -> None:
+def test_without_tasks_to_divide_over_it_says_so(bftrain: CommandLine, problem: str, options: tuple[str, ...]) -> None:
     ended = bftrain("solve", "-", *options, stdin=problem)
     assert (ended.code, ended.out, ended.err) == (0, "there are no tasks: all nodes stay idle\n", "")
     assert json.loads(bftrain("solve", "-", *options, "--json", stdin=problem).out)

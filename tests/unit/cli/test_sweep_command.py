@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.cli.output import Output
-from bftrain_replay.commands import sweep_progress
-from bftrain_replay.commands.sweep_progress import progress
-from bftrain_replay.sweeping.executors import AtWork
+from bftrain_replay.commands import sweep as sweep_command
+from bftrain_replay.commands.sweep import progress
 from bftrain_replay.sweeping.executors.slurm_jobs import option
+from bftrain_replay.sweeping.run_point import AtWork
 from bftrain_replay.sweeping.sweep import SweepStatus
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def test_on_a_narrow_terminal_no_word_is_broken(
 def test_json_has_the_table(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
     ended = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1, "--json", "-q")
     assert (ended.code, ended.err) == (0, "")
-    told = json.loads(ended.out)
+    output = json.loads(ended.out)
     written = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    assert {name: told[name] for name in written} == written
-    assert [row["max_tasks"] for row in told["rows"]] == [1, 1, 3, 3]
-    assert all(0 < row["efficiency"] <= 1 for row in told["rows"])
+    assert {name: output[name] for name in written} == written
+    assert [row["max_tasks"] for row in output["rows"]] == [1, 1, 3, 3]
+    assert all(0 < row["efficiency"] <= 1 for row in output["rows"])
 
 
 def test_a_dry_run_says_what_there_is_to_do(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_dry_run_says_what_there_is_to_do(bftrain: CommandLine, spec: Path, tm
     assert "; 3 of 9 replays are still to be done" in bftrain("sweep", spec, "-o", tmp_path / "out", "--dry-run").out
 
 
-def test_points_that_fail_are_told_and_the_rest_is_done(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
+def test_points_that_fail_are_reported_and_the_rest_is_done(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
     solvers = ["exact", "exakt", *(f"no-{number}" for number in range(6))]
     spec.write_text(f"{INPUTS}[grid]\nsolver = {solvers}\n")
     ended = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1)
@@ -158,7 +158,7 @@ def test_away_from_a_terminal_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([0.0, 0.0, 10.0, 31.0, 32.0, 70.0])  # when it begins, and at each telling
-    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sweep_command.time, "monotonic", lambda: next(clock))
     with progress(Output(json=False, level=0)) as shown:
         for passes_over, share in ((0, 0.0), (1, 0.0), (1, 0.5), (2, 0.0), (6, 0.0)):
             shown.tell(standing(passes_over, share))

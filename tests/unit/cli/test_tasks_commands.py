@@ -47,10 +47,10 @@ def test_import_writes_what_the_library_reads(bftrain: CommandLine, tmp_path: Pa
     assert ended.code == 0, ended.err
     found = import_workload(path, WorkloadOptions(speeds=table(tmp_path) if name == "gavel" else None))
     assert load_tasks(made) == found.tasks
-    told = json.loads(ended.out)
-    assert (told["tasks"], told["format"], told["begin_s"]) == (len(found.tasks), found.format, found.begin_s)
-    assert (told["first_submit_s"], told["last_submit_s"]) == (0.0, found.tasks[-1].submit_s)
-    assert told["rows"] == {"read": 3 if name == "gavel" else 2, "used": len(found.tasks), "aside": {}}
+    output = json.loads(ended.out)
+    assert (output["tasks"], output["format"], output["begin_s"]) == (len(found.tasks), found.format, found.begin_s)
+    assert (output["first_submit_s"], output["last_submit_s"]) == (0.0, found.tasks[-1].submit_s)
+    assert output["rows"] == {"read": 3 if name == "gavel" else 2, "used": len(found.tasks), "aside": {}}
     again = bftrain("tasks", "import", path, "-o", made, *speeds, "--format", name.partition(" ")[0])
     assert again.code == 0
 
@@ -86,13 +86,13 @@ def test_the_options_reach_the_reader(bftrain: CommandLine, tmp_path: Path, jobs
     ended = bftrain(
         "tasks", "import", jobs, "-o", made, "--speeds", speeds, "--node-kind", "k80", "--reference", "k80", "--json"
     )
-    told = json.loads(ended.out)
-    assert (told["node_kind"], told["reference"], told["tasks"]) == ("k80", "k80", 1)
-    assert [each["reason"] for each in told["refused"]] == ["does_not_fit", "does_not_fit"]
+    output = json.loads(ended.out)
+    assert (output["node_kind"], output["reference"], output["tasks"]) == ("k80", "k80", 1)
+    assert [each["reason"] for each in output["refused"]] == ["does_not_fit", "does_not_fit"]
     assert "warning: 2 does_not_fit, first at jobs.trace:1: jobs whose model" in ended.err
 
 
-def test_what_is_refused_is_told_by_name_and_strict_ends_there(bftrain: CommandLine, tmp_path: Path) -> None:
+def test_what_is_refused_is_reported_by_name_and_strict_ends_there(bftrain: CommandLine, tmp_path: Path) -> None:
     path, made = saved(tmp_path, BLOX + "".join(f"{n},500,9,{n}\n" for n in range(10, 18))), tmp_path / "tasks.toml"
     ended = bftrain("tasks", "import", path, "-o", made, "--nodes", 2)
     assert ended.code == 0
@@ -110,7 +110,7 @@ def test_what_is_refused_is_told_by_name_and_strict_ends_there(bftrain: CommandL
     assert not made.exists()
 
 
-def test_ordinary_rows_are_told_and_are_no_refusal(bftrain: CommandLine, tmp_path: Path) -> None:
+def test_ordinary_rows_are_reported_and_are_no_refusal(bftrain: CommandLine, tmp_path: Path) -> None:
     path = saved(tmp_path, BLOX + "7,500,0,1\n")
     ended = bftrain("tasks", "import", path, "-o", tmp_path / "tasks.toml", "--strict")
     assert ended.code == 0
@@ -177,12 +177,12 @@ def test_a_large_file_is_read_as_a_small_one(
 
 
 def test_a_pair_of_published_tables_is_known_as_such(bftrain: CommandLine, tmp_path: Path) -> None:
-    told = [
+    output = [
         json.loads(bftrain("tasks", "import", *PAIR, "-o", tmp_path / "tasks.toml", *more, "--json").out)
         for more in ([], ["--format", "published"])
     ]
-    assert told[0] == told[1]
-    assert told[0]["format"] == "published"
+    assert output[0] == output[1]
+    assert output[0]["format"] == "published"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_does_not_go_together_is_refused(
     assert not (tmp_path / "tasks.toml").exists()
 
 
-def test_a_doubt_that_is_no_row_is_told_too(bftrain: CommandLine, tmp_path: Path) -> None:
+def test_a_doubt_that_is_no_row_is_reported_too(bftrain: CommandLine, tmp_path: Path) -> None:
     ended = bftrain("tasks", "import", saved(tmp_path, ARRIVALS), "-o", tmp_path / "tasks.toml")
     assert "warning: 2 local_times, first at jobs:2: times without a zone; taken as UTC; change it with --timezone" in (
         ended.err
@@ -240,8 +240,8 @@ def test_generate_writes_what_the_library_generates(bftrain: CommandLine, tmp_pa
     )  # fmt: skip
     expected = generate_cluster(30, 4, arrivals=TaskArrivals(start_s=50.0, per_hour=2.0), shape=shape)
     assert load_tasks(made) == expected
-    told = json.loads(ended.out)
-    assert (told["tasks"], told["kind"], told["last_submit_s"]) == (30, "cluster", expected[-1].submit_s)
+    output = json.loads(ended.out)
+    assert (output["tasks"], output["kind"], output["last_submit_s"]) == (30, "cluster", expected[-1].submit_s)
 
 
 def test_generate_takes_speeds_of_a_table(bftrain: CommandLine, tmp_path: Path) -> None:
@@ -291,3 +291,31 @@ def test_a_trace_that_names_no_gang_of_the_table_says_which_row(bftrain: Command
         "no row becomes a task: 1 unknown_speed; first at jobs:1: 'net-b16-0': no speed of 'Net (batch size 16)' on 3"
         in (ended.err)
     )
+
+
+def test_models_of_a_file_become_tasks_of_the_sizes_that_were_measured(bftrain: CommandLine, tmp_path: Path) -> None:
+    sizes = [saved(tmp_path, PROFILE).rename(tmp_path / "cnn.toml"), "-o", tmp_path / "tasks.toml"]
+    ended = bftrain("tasks", "generate", "--profiles", *sizes, "--kind", "trials", "--count", "2", "--endless")
+    assert ended.code == 0, ended.err
+    tasks = load_tasks(tmp_path / "tasks.toml")
+    assert [(task.name, task.min_nodes, task.max_nodes, task.work_samples) for task in tasks] == [
+        ("cnn-1", 2, 8, None),
+        ("cnn-2", 2, 8, None),
+    ]
+    assert (tasks[0].curve.rate, tasks[0].grow_cost_s, tasks[0].start_cost_s) == ((170.0, 600.0), 0.5, 2.0)
+    ended = bftrain("tasks", "generate", "-o", tmp_path / "tasks.toml", "--kind", "mix", "--endless", "--work", "3")
+    assert (ended.code, "contradict" in ended.err) == (2, True)
+
+
+PROFILE = '[[profile]]\nname = "cnn"\nnodes = [2, 8]\nrate = [170.0, 600.0]\ngrow_cost_s = 0.5\nstart_cost_s = 2.0\n'
+
+
+def test_profiles_are_listed_and_written(bftrain: CommandLine, tmp_path: Path) -> None:
+    listed = json.loads(bftrain("tasks", "profiles", "--json").out)
+    assert [row["name"] for row in listed][:2] == ["alexnet", "resnet18"]
+    row = next(line.split() for line in bftrain("tasks", "profiles").out.splitlines() if line.split()[:1] == ["vgg16"])
+    assert row[1:6] == ["1..64", "1,193", "70,152", f"{100 * 70152 / 1193 / 64:.1f}", "%"]
+    made = tmp_path / "all.toml"
+    assert bftrain("tasks", "profiles", "-o", made).out.startswith(f"{made}: 7 profiles\n")
+    again = json.loads(bftrain("tasks", "profiles", made, "--json").out)
+    assert again == listed

@@ -19,16 +19,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from bftrain.live.client import stream_client
-from bftrain.live.client.client import Client
-from bftrain.live.client.stream_client import LiveView, StreamClient
-from bftrain.live.commands import keyboard as keyboards
-from bftrain.live.commands import page as pages
+from bftrain.live.client import client as client_module
+from bftrain.live.client.client import Client, LiveView, StreamClient
 from bftrain.live.commands import top
-from bftrain.live.commands.keyboard import Keyboard
+from bftrain.live.commands.top import Keyboard
 from bftrain.live.commands.top_screen import BLOCKS, PLAIN, TopView, spark
-from bftrain.live.model.schemas import Harvested, StatusView
-from bftrain.live.model.stream_schemas import Cell, Happening, HistoryView, NodeChanges, TaskChanges, TaskRow, Update
+from bftrain.live.model.schemas import (
+    Cell,
+    Happening,
+    Harvested,
+    HistoryView,
+    NodeChanges,
+    StatusView,
+    TaskChanges,
+    TaskRow,
+    Update,
+)
 from tests.helpers.live_seen import SeenRun
 
 if TYPE_CHECKING:
@@ -96,8 +102,10 @@ def scene(*rows: TaskRow, happened: int = 0, **changes: Any) -> LiveView:  # noq
         Cell(begin_s=NOW - 600 + second, known_s=1.0, pool=10.0, speed=second, sizes={1: 4.0 if second > 300 else 0.0})
         for second in range(600)
     )
-    told = tuple(Happening(number=n, time_s=NOW + n, kind="joined", text=f"n{n} became idle") for n in range(happened))
-    history = HistoryView(span_s=600.0, width_s=1.0, cells=cells, happened=told)
+    events = tuple(
+        Happening(number=n, time_s=NOW + n, kind="joined", text=f"n{n} became idle") for n in range(happened)
+    )
+    history = HistoryView(span_s=600.0, width_s=1.0, cells=cells, happened=events)
     return LiveView(Update(status=status(**changes), day=DAY, tasks=TaskChanges(changed=rows), history=history))
 
 
@@ -127,7 +135,7 @@ def test_pool_speed_harvest_and_tasks_are_shown() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 140, 250])
 @pytest.mark.parametrize("height", [None, 8, 24])
-def test_no_line_is_broken_whatever_the_terminal(width: int, height: int | None) -> None:
+def test_no_line_is_broken_on_any_terminal(width: int, height: int | None) -> None:
     rows = [task(number, f"a-task-with-a-very-long-name-indeed-{number}") for number in range(1, 40)]
     view = TopView(scene(*rows, happened=30), (NOW, "it ended " * 30), height=height, ends_with="q ends")
     lines = drawn(view, width)
@@ -145,10 +153,10 @@ def test_no_line_is_broken_whatever_the_terminal(width: int, height: int | None)
 def test_where_there_is_little_room_tasks_come_before_what_happened(height: int) -> None:
     lines = drawn(TopView(scene(*(task(number, f"t{number}") for number in range(3)), happened=30), height=height), 80)
     shown = sum(line.startswith(("t0", "t1", "t2")) for line in lines)
-    told = sum("became idle" in line for line in lines)
+    events_shown = sum("became idle" in line for line in lines)
     assert len(lines) <= height
     assert shown == min(3, height - 6) or (shown == height - 7 and f"and {3 - shown} more" in "\n".join(lines))
-    assert told == max(0, min(8, height - 10))
+    assert events_shown == max(0, min(8, height - 10))
 
 
 def test_an_ascii_terminal_gets_ascii() -> None:
@@ -223,20 +231,20 @@ def test_in_a_pipe_it_prints_once(bftrain: CommandLine, live: SeenRun) -> None:
 
 def test_as_json_it_is_the_first_update(bftrain: CommandLine, live: SeenRun) -> None:
     ended = bftrain("top", "--json", "--live", live.run.socket)
-    told = json.loads(ended.out)
-    assert told["status"]["pool"] == 4
-    assert told["nodes"]["changed"]["n4"] == ["free", 0]
-    assert [row["name"] for row in told["tasks"]["changed"]] == ["cnn"]
+    output = json.loads(ended.out)
+    assert output["status"]["pool"] == 4
+    assert output["nodes"]["changed"]["n4"] == ["free", 0]
+    assert [row["name"] for row in output["tasks"]["changed"]] == ["cnn"]
 
 
-def test_nobody_there_is_an_error_and_no_screen(bftrain: CommandLine, tmp_path: Path) -> None:
+def test_no_live_run_is_an_error_and_no_screen(bftrain: CommandLine, tmp_path: Path) -> None:
     ended = bftrain("top", "--live", tmp_path / "none")
     assert ended.code == 4
     assert "no live run answers" in ended.err
     assert ended.out == ""
 
 
-def test_what_the_live_run_refuses_is_told(bftrain: CommandLine, live: SeenRun, tmp_path: Path) -> None:
+def test_what_the_live_run_refuses_is_reported(bftrain: CommandLine, live: SeenRun, tmp_path: Path) -> None:
     wrong = tmp_path / "token"
     wrong.write_text("x" * 40)
     ended = bftrain("top", "--live", live.run.http, "--token-file", wrong)
@@ -346,7 +354,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
         os.write(terminal.ours, b"q")
 
     kill = os.kill
-    monkeypatch.setattr(keyboards.os, "kill", lambda pid, n: stop(pid, n) if n == signal.SIGSTOP else kill(pid, n))
+    monkeypatch.setattr(top.os, "kill", lambda pid, n: stop(pid, n) if n == signal.SIGSTOP else kill(pid, n))
     with watched(live, terminal, script):
         assert stopped == [True]
 
@@ -359,7 +367,7 @@ def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, te
             until("0 of 1 nodes used")
             live.end()
             until("lost contact at ")
-            os.write(terminal.ours, b"3")  # nobody answers: what is shown stays
+            os.write(terminal.ours, b"3")  # no answer: what is shown stays
             live.world.allowed.add("n2")
             live.begin()
             until("0 of 2 nodes used")
@@ -377,7 +385,7 @@ def test_a_follower_that_is_ended_takes_nothing_more(live: SeenRun, monkeypatch:
     follower.end()
     follower._thread.join(20)  # noqa: SLF001 - whether it ends is the question
     assert not follower._thread.is_alive()  # noqa: SLF001 - as above
-    monkeypatch.setattr(stream_client, "_AGAIN_S", (0.01,))
+    monkeypatch.setattr(client_module, "_AGAIN_S", (0.01,))
 
 
 def test_a_keyboard_that_is_gone_is_no_end(terminal: Terminal) -> None:
@@ -393,17 +401,17 @@ def test_a_keyboard_that_is_gone_is_no_end(terminal: Terminal) -> None:
 
 def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert keyboards.keyboard_of_ours() is None
+    assert top.keyboard_of_ours() is None
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdin", closed)
-    assert keyboards.keyboard_of_ours() is None
+    assert top.keyboard_of_ours() is None
     with os.fdopen(os.dup(terminal.theirs)) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert keyboards.keyboard_of_ours() == stdin.fileno()
+        assert top.keyboard_of_ours() == stdin.fileno()
     with Keyboard(None) as keyboard:
         assert keyboard.wait(0.0) == ""
-    keyboard.wake()  # whoever comes late wakes nobody, and writes into no file that came after
+    keyboard.wake()  # a late call wakes no reader, and writes into no file that came after
 
 
 # -- where the page is
@@ -419,7 +427,7 @@ def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
     bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(pages.webbrowser, "open", lambda address: bool(opened.append(address)) or True)
+    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)) or True)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     ended = bftrain("page", "--open", "--live", live.run.socket)
@@ -434,7 +442,7 @@ def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
 def test_without_a_browser_it_says_so(
     bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pages.webbrowser, "open", lambda _: False)
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ended = bftrain("page", "--open", "--live", live.run.socket)
     assert ended.code == 4
@@ -442,7 +450,7 @@ def test_without_a_browser_it_says_so(
     assert not list(tmp_path.iterdir())
 
 
-def test_only_whoever_can_read_the_token_gets_it(bftrain: CommandLine, live: SeenRun) -> None:
+def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: SeenRun) -> None:
     token = live.run.token_file
     hidden = token.rename(token.with_name("elsewhere"))
     try:
@@ -455,7 +463,7 @@ def test_only_whoever_can_read_the_token_gets_it(bftrain: CommandLine, live: See
 
 
 def test_without_tcp_there_is_no_page(bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live.inside.office, "addresses", ("unix:/somewhere",))
+    monkeypatch.setattr(live.inside.service, "addresses", ("unix:/somewhere",))
     ended = bftrain("page", "--live", live.run.socket)
     assert ended.code == 4
     assert 'tcp = "127.0.0.1:8765"' in ended.err

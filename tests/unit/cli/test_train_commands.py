@@ -1,4 +1,4 @@
-"""``train`` and ``elastic check`` with trainings that follow a script of ours: what is told, measured and refused."""
+"""``train`` and ``elastic check`` with scripted trainings: what is reported, measured and refused."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from bftrain.live.commands import train, trials
-from bftrain.live.commands.trials import TrialLogs
+from bftrain.live.commands import train
+from bftrain.live.commands.train import TrialLogs
+from bftrain.taskfiles.profile_files import load_profiles
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager import launchers
+from bftrain_elastic.manager.availability import LauncherAvailability, nothing
 from bftrain_elastic.tryout import try_script
 from bftrain_elastic.tryout.try_script import TASK, ScriptTrial
 
@@ -27,7 +31,7 @@ Play = Callable[["Played", int], None]
 
 
 class Played(ScriptTrial):
-    """A training without agents or processes: at each new size, ``play`` says what is told."""
+    """A training without agents or processes: at each new size, ``play`` says what is reported."""
 
     play: Play
     warm = True
@@ -87,6 +91,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "cnn.py"
     path.write_text("from bftrain_elastic import run\n")
     monkeypatch.setattr(try_script, "ScriptTrial", Played)
+    monkeypatch.setattr(launchers, "native", replace(launchers.native, available=nothing))  # nothing needs torch
     monkeypatch.setattr(Played, "play", staticmethod(well), raising=False)
     monkeypatch.setattr(Played, "warm", True)
     monkeypatch.setattr(train, "_REST_S", 0.05)
@@ -140,7 +145,7 @@ def test_a_script_that_ends_ends_the_trial(bftrain: CommandLine, script: Path, m
     assert "done at step 40" in ended.err
 
 
-def test_a_script_that_fails_is_told_with_its_last_words(
+def test_a_script_that_fails_is_reported_with_its_last_words(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(played: Played, size: int) -> None:
@@ -155,7 +160,7 @@ def test_a_script_that_fails_is_told_with_its_last_words(
     assert "it failed: ValueError: no such layer" in ended.err
 
 
-def test_a_script_that_reports_nothing_is_told_what_helps(
+def test_a_script_that_reports_nothing_gets_a_hint(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays(monkeypatch, lambda played, _: played.tell("confirmed", size=1, step=0))
@@ -203,8 +208,8 @@ def test_ctrl_c_while_agents_start(bftrain: CommandLine, script: Path, monkeypat
         return False
 
     monkeypatch.setattr(Played, "is_warm", asked)
-    monkeypatch.setattr(trials, "_POLL_S", 0.01)
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may be to outlive the terminal
+    monkeypatch.setattr(train, "_POLL_S", 0.01)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the test run itself may ignore the end of the terminal
     try:
         ended = bftrain("train", script)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -234,8 +239,8 @@ def test_agents_that_never_get_warm_are_not_waited_for_for_ever(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Played, "warm", False)
-    monkeypatch.setattr(trials, "_WARMING_S", 0.05)
-    monkeypatch.setattr(trials, "_POLL_S", 0.01)
+    monkeypatch.setattr(train, "_WARMING_S", 0.05)
+    monkeypatch.setattr(train, "_POLL_S", 0.01)
     assert bftrain("train", script, "--nodes", "1", "--for", "0.05").code == 0
 
 
@@ -277,22 +282,15 @@ def test_what_cannot_be_tried_is_refused(words: tuple[str, ...], says: str, bftr
     assert says in ended.err
 
 
-def test_a_backend_that_is_not_here_is_told(
+def test_a_backend_that_is_not_here_is_reported(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Missing:
-        ok, reason, fix = False, "torch is not installed", "pip install it"
-
-    def make(*_: object) -> None:
-        raise AssertionError
-
-    make.available = Missing  # type: ignore[attr-defined]  # as launchers have it
-    monkeypatch.setattr(launchers, "native", make)
-    ended = bftrain("train", script)
+    missing = LauncherAvailability(ok=False, reason="torch is not installed", fix="pip install it")
+    with monkeypatch.context() as without:
+        without.setattr(launchers, "native", replace(launchers.native, available=lambda: missing))
+        ended = bftrain("train", script)
     assert ended.code == 4
     assert "torch is not installed" in ended.err
-    monkeypatch.undo()
-    monkeypatch.setattr(try_script, "ScriptTrial", Played)
     monkeypatch.setattr(
         Played, "__enter__", lambda _: (_ for _ in ()).throw(ElasticError("no port is free", fix="wait"))
     )
@@ -302,10 +300,10 @@ def test_a_backend_that_is_not_here_is_told(
 
 
 def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_TAIL_BYTES", 8)
+    monkeypatch.setattr(train, "_TAIL_BYTES", 8)
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "w.log").write_text("a\nb\nlonger than a piece\n")
     logs = TrialLogs(tmp_path)
+    (tmp_path / "logs" / "w.log").write_text("a\nb\nlonger than a piece\n")
     found = [line for _ in range(6) for line in logs.new_lines()]
     assert found[:2] == ["w: a", "w: b"]
     assert "".join(line.removeprefix("w: ") for line in found[2:]) == "longer than a piece"
@@ -314,7 +312,7 @@ def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.M
 # -- elastic check
 
 
-def test_a_script_that_is_ready_is_told_so(bftrain: CommandLine, script: Path) -> None:
+def test_a_script_that_is_ready_is_reported(bftrain: CommandLine, script: Path) -> None:
     ended = bftrain("elastic", "check", script, "--steps", "10")
     assert ended.code == 0, ended.err
     for words in ("reports", "commits", "resizes", "trained on 1 -> 2 -> 1 nodes", "keeps its progress"):
@@ -322,7 +320,7 @@ def test_a_script_that_is_ready_is_told_so(bftrain: CommandLine, script: Path) -
     assert "running it on one node, on two, and on the second of them alone" in ended.err
 
 
-def test_a_script_that_is_not_ready_is_told_what_it_lacks(
+def test_a_script_that_is_not_ready_is_reported_with_what_it_lacks(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forgets(played: Played, size: int) -> None:
@@ -351,3 +349,15 @@ def test_a_check_can_be_interrupted_and_a_script_that_fails_says_why(
     assert ended.code == 3
     assert "KeyError: 'lr'" in ended.err
     assert "runs" in ended.out
+
+
+def test_what_was_measured_is_saved_as_a_profile(bftrain: CommandLine, script: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cnn.toml"
+    ended = bftrain("train", script, "--nodes", "1:3", "--for", "1s", "--save-profile", path, "--json")
+    assert ended.code == 0, ended.err
+    (profile,) = load_profiles(path)
+    figures = json.loads(ended.out)
+    assert (profile.name, profile.curve.nodes) == ("cnn", (1, 3))
+    assert profile.curve.rate == tuple(figures["speed"].values()) == pytest.approx((320.0, 960.0))
+    assert profile.grow_cost_s == pytest.approx(median(figures["cost_s"]["grow"]))
+    assert f"--kind trials --profiles {path}" in ended.err

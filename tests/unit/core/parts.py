@@ -75,7 +75,7 @@ def best(table: ValueTable) -> Solution:
 
 
 def nothing(table: ValueTable) -> Solution:
-    """Everybody waits, and nobody is even named."""
+    """Every task waits, and none is even named."""
     return say(table, {})
 
 
@@ -87,7 +87,7 @@ def split(table: ValueTable, termination: Termination = Termination.HEURISTIC) -
 
 
 def dice(seed: int) -> Answer:
-    """Choose any allowed sizes that fit: whatever can be decided will be decided."""
+    """Choose any allowed sizes that fit, so that every possible decision is made some time."""
     random = Random(seed)  # noqa: S311 - a die, no secret
 
     def throw(table: ValueTable) -> Solution:
@@ -141,7 +141,7 @@ def one_too_many(table: ValueTable) -> Solution:
 
 
 def invents_a_task(table: ValueTable) -> Solution:
-    return say(table, {"nobody": 1, **split(table).sizes})
+    return say(table, {"unknown": 1, **split(table).sizes})
 
 
 def gives_below_nothing(table: ValueTable) -> Solution:
@@ -192,7 +192,7 @@ UNUSABLE: tuple[Answer, ...] = (
 
 
 class Fickle:
-    """Admit anybody at random, running or not, some of them twice and some that do not exist."""
+    """Admit any tasks at random, running or not, some of them twice and some that do not exist."""
 
     name = "fickle"
 
@@ -201,7 +201,7 @@ class Fickle:
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - the port's
         names = [name for name in waiting_or_running if self._random.random() < 0.6]
-        return [*names, *names[:1], "nobody"]
+        return [*names, *names[:1], "unknown"]
 
 
 class Only:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrain.config import Settings
-from bftrain.values.actions import Grow, Release, Shrink, Start, Stop
+from bftrain.values.actions import Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -21,7 +21,6 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
-from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
@@ -78,7 +77,7 @@ GOOD: dict[type, dict[str, Any]] = {
 }
 
 
-def make(kind: type, /, **changes: object) -> Any:  # noqa: ANN401 - a value of whatever kind
+def make(kind: type, /, **changes: object) -> Any:  # noqa: ANN401 - a value of any kind
     """Build the good example of ``kind`` with some fields changed."""
     return kind(**{**GOOD[kind], **changes})
 

@@ -93,7 +93,7 @@ def test_up_to_a_factor_of_1_all_who_compete_can_run_at_once(
     wants=st.lists(KINDS, min_size=1, max_size=8),
 )
 @settings(max_examples=150, deadline=None)
-def test_of_tasks_of_one_node_nobody_waits_who_could_run_beside_those_before_him(
+def test_a_task_of_one_node_waits_only_if_it_cannot_run_beside_those_before_it(
     pools: dict[str, int], wants: list[list[str]]
 ) -> None:
     tasks = [task(f"t{number}", "".join(kinds), 1, 1) for number, kinds in enumerate(wants)]
@@ -113,6 +113,6 @@ def test_with_a_factor_below_1_the_first_of_each_kind_competes() -> None:
     assert compete("load=0.1", POOL, tasks) == ["b0", "a0"]
 
 
-def test_without_nodes_nobody_competes() -> None:
+def test_without_nodes_no_task_competes() -> None:
     assert compete("load", {"a": 0}, [task("a", "a")]) == []
     assert compete("campaigns", {"a": 1}, [task("b", "b")]) == []

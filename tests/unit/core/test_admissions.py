@@ -13,7 +13,7 @@ from bftrain.config import Settings
 from bftrain.deciding.admission import AdmitAll, FirstComeAdmission, LoadAdmission, QuotaAdmission
 from bftrain.deciding.campaigns import CampaignAdmission
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
-from bftrain.parts.admissions import from_anywhere, resolve_admission
+from bftrain.parts import absolute_admission, resolve_admission
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission, Queue
 from bftrain.values.sharing import Entity, Inside
 from tests.unit.core.plugins import HERE as PLUGINS
@@ -81,7 +81,7 @@ def test_every_built_in_admission_can_be_made_and_keeps_to_its_port() -> None:
 
 
 class Youngest:
-    """The youngest first, and nobody over eight nodes."""
+    """The youngest first, and no task over eight nodes."""
 
     name = "youngest"
 
@@ -136,8 +136,8 @@ def test_an_admission_of_an_own_file_needs_no_package(tmp_path: Path) -> None:
 
 
 def test_a_file_is_named_so_that_it_is_found_from_everywhere(tmp_path: Path) -> None:
-    assert from_anywhere("mine.py:Last=3,x=2", tmp_path) == f"{tmp_path}/mine.py:Last=3,x=2"
-    assert from_anywhere("load=1.5,demand=max", tmp_path) == "load=1.5,demand=max"
+    assert absolute_admission("mine.py:Last=3,x=2", tmp_path) == f"{tmp_path}/mine.py:Last=3,x=2"
+    assert absolute_admission("load=1.5,demand=max", tmp_path) == "load=1.5,demand=max"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def compete(harvester: Harvester, pool: int, *specs: TaskSpec) -> list[str]:
     return list(harvester.decide(0).sizes)
 
 
-def test_all_compete_whatever_their_number() -> None:
+def test_all_compete_regardless_of_their_number() -> None:
     tasks = [spec(f"t{number}", 1, 1) for number in range(40)]
     assert len(compete(core("first-come"), 3, *tasks)) == 35
     assert len(compete(core("all"), 3, *tasks)) == 40
@@ -210,14 +210,14 @@ def test_load_admits_until_the_demand_is_so_many_times_the_pool() -> None:
     assert compete(core("load=5", max_tasks=3), 9, *tasks) == ["a", "b", "c"]
 
 
-def test_load_always_lets_the_first_compete_and_nobody_overtake() -> None:
+def test_load_always_lets_the_first_compete_and_none_overtake() -> None:
     tasks = [spec("a", 1, 8), spec("large", 6, 6), spec("small", 1, 1)]
     assert compete(core("load=0.1"), 9, *tasks) == ["a"]
     assert compete(core("load=0.6"), 9, *tasks) == ["a"]  # the large one bars the small one, or it would wait for ever
     assert compete(core("load"), 9, *tasks) == ["a", "large", "small"]
 
 
-def test_load_passes_over_whom_the_whole_pool_is_too_small_for() -> None:
+def test_load_skips_tasks_for_which_the_whole_pool_is_too_small() -> None:
     harvester = core("load")
     assert compete(harvester, 3, spec("large", 4, 4), spec("small", 1, 1)) == ["small"]
     harvester.absorb(joined(1, "n99"))
@@ -226,7 +226,7 @@ def test_load_passes_over_whom_the_whole_pool_is_too_small_for() -> None:
     assert list(harvester.decide(2).sizes) == ["small"]
 
 
-def test_a_quota_bounds_what_a_user_holds_and_how_many_of_his_tasks_compete() -> None:
+def test_a_quota_bounds_what_a_user_holds_and_how_many_of_their_tasks_compete() -> None:
     tasks = [spec(f"ann{number}", 2, 8, user="ann") for number in range(4)]
     tasks += [spec(f"bob{number}", 2, 8, user="bob") for number in range(2)]
     harvester = core("quota,nodes=10,tasks=2", bob=Entity(nodes=5))
@@ -256,7 +256,7 @@ def test_without_a_quota_of_nodes_only_the_number_of_tasks_counts() -> None:
     assert set(map(len, harvester.held.values())) == {4}
 
 
-def test_who_never_fits_into_his_quota_is_told_at_once() -> None:
+def test_a_task_larger_than_its_users_quota_is_reported_at_once() -> None:
     harvester = core("quota=3")
     harvester.absorb(joined(0, *nodes(1, 20)), submitted(0, spec("a", 4, 9, user="ann")))
     decision = harvester.decide(0)

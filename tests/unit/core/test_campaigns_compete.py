@@ -18,12 +18,19 @@ from bftrain.errors import BrokenPlugin
 from bftrain.journal import Journal
 from bftrain.rerun import Rerun, recover, restore
 from bftrain.values import wire
-from bftrain.values.admission_update import AdmissionUpdate, TaskInfo
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
+from bftrain.values.events import (
+    AdmissionUpdate,
+    Event,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskInfo,
+    TaskMeasured,
+)
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
-from bftrain_solvers.greedy import solver as greedy
+from bftrain_solvers.allocators import greedy
 from tests.unit.core.plugins import register
 from tests.unit.core.samples import joined, left, nodes, submitted
 
@@ -40,15 +47,15 @@ def task(name: str, user: str, work: float | None, campaign: str = "", smallest:
     )
 
 
-class Listening:
-    """An admission that is told things one after the other."""
+class RecordedAdmission:
+    """An admission that receives updates one after the other."""
 
     def __init__(self, **entities: float) -> None:
         self.admission = CampaignAdmission(entities={user: Entity(weight=weight) for user, weight in entities.items()})
 
     def enter(self, time_s: float, *specs: TaskSpec, used: int = 0) -> None:
-        told = tuple(TaskInfo(spec=spec, work_left_samples=spec.work_samples) for spec in specs)
-        self.admission.note(AdmissionUpdate(time_s=time_s, used=used, entered=told))
+        infos = tuple(TaskInfo(spec=spec, work_left_samples=spec.work_samples) for spec in specs)
+        self.admission.note(AdmissionUpdate(time_s=time_s, used=used, entered=infos))
 
     def passed(self, time_s: float, used: int) -> None:
         self.admission.note(AdmissionUpdate(time_s=time_s, used=used))
@@ -59,212 +66,212 @@ class Listening:
 
 
 def test_who_hands_in_little_goes_before_who_hands_in_much() -> None:
-    told = Listening()
-    told.enter(0, *(task(f"much{number}", "ann", 100) for number in range(10)))
-    told.enter(1, task("little", "bob", 100))
-    assert told.order == ["little", *(f"much{number}" for number in range(10))]
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, *(task(f"much{number}", "ann", 100) for number in range(10)))
+    campaigns.enter(1, task("little", "bob", 100))
+    assert campaigns.order == ["little", *(f"much{number}" for number in range(10))]
 
 
 def test_a_campaign_goes_whole_before_the_next_one_of_its_user() -> None:
-    told = Listening()
-    told.enter(0, task("a1", "ann", 50), task("a2", "ann", 150))
-    told.enter(600, task("later", "ann", 10))  # 10 minutes after the first: a campaign of its own
-    told.enter(601, task("b", "bob", 205))
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a1", "ann", 50), task("a2", "ann", 150))
+    campaigns.enter(600, task("later", "ann", 10))  # 10 minutes after the first: a campaign of its own
+    campaigns.enter(601, task("b", "bob", 205))
     # ann's first ends virtually at a level of 200, bob's at 205, ann's second at 210
-    assert told.order == ["a1", "a2", "b", "later"]
+    assert campaigns.order == ["a1", "a2", "b", "later"]
 
 
 def test_inside_a_campaign_the_least_work_goes_first() -> None:
-    told = Listening()
-    told.enter(0, task("a", "ann", 30), task("b", "ann", 10), task("c", "ann", 20), task("d", "ann", 10))
-    assert told.order == ["b", "d", "c", "a"]
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a", "ann", 30), task("b", "ann", 10), task("c", "ann", 20), task("d", "ann", 10))
+    assert campaigns.order == ["b", "d", "c", "a"]
 
 
 def test_work_counts_on_the_smallest_size() -> None:
-    told = Listening()
+    campaigns = RecordedAdmission()
     bent = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 15.0, 20.0))
     spec = TaskSpec(name="pair", curve=bent, min_nodes=2, max_nodes=4, work_samples=150.0, user="ann")
-    told.enter(0, spec, task("more", "bob", 21), task("less", "eve", 19))  # 10 s on 2 nodes: 20 node-seconds
-    assert told.order == ["less", "pair", "more"]
+    campaigns.enter(0, spec, task("more", "bob", 21), task("less", "eve", 19))  # 10 s on 2 nodes: 20 node-seconds
+    assert campaigns.order == ["less", "pair", "more"]
 
 
 def test_a_weight_is_a_share() -> None:
-    told = Listening(ann=4.0)
-    told.enter(0, task("a", "ann", 300), task("b", "bob", 100))  # 300 / 4 against 100 / 1
-    assert told.order == ["a", "b"]
+    campaigns = RecordedAdmission(ann=4.0)
+    campaigns.enter(0, task("a", "ann", 300), task("b", "bob", 100))  # 300 / 4 against 100 / 1
+    assert campaigns.order == ["a", "b"]
 
 
 def test_who_was_served_already_has_the_later_campaign_served_later() -> None:
-    told = Listening()
-    told.enter(0, task("a", "ann", 100))
-    told.passed(50, 2)  # 100 node-seconds: all of ann's, virtually
-    told.enter(50, task("b", "bob", 100))
-    told.enter(700, task("c", "ann", 90), used=0)
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a", "ann", 100))
+    campaigns.passed(50, 2)  # 100 node-seconds: all of ann's, virtually
+    campaigns.enter(50, task("b", "bob", 100))
+    campaigns.enter(700, task("c", "ann", 90), used=0)
     # a ended at the level of 100, b ends at 200, c at 190
-    assert told.order == ["a", "c", "b"]
+    assert campaigns.order == ["a", "c", "b"]
 
 
-def test_while_nobody_runs_nobody_is_served() -> None:
-    told = Listening()
-    told.enter(0, task("a", "ann", 100))
-    told.passed(1e6, 0)
-    assert told.admission.virtual.left("ann") == 100
-    told.passed(1e6 + 10, 5)
-    assert told.admission.virtual.left("ann") == 50
+def test_while_no_task_runs_no_user_is_served() -> None:
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a", "ann", 100))
+    campaigns.passed(1e6, 0)
+    assert campaigns.admission.virtual.left("ann") == 100
+    campaigns.passed(1e6 + 10, 5)
+    assert campaigns.admission.virtual.left("ann") == 50
 
 
 def test_a_campaign_with_a_name_lasts_as_long_as_it_has_a_task() -> None:
-    told = Listening()
-    told.enter(0, task("a1", "ann", 100, "study"))
-    told.enter(5000, task("a2", "ann", 10, "study"), task("other", "ann", 1))
-    told.enter(5000, task("b", "bob", 105))
-    assert told.order == ["b", "a2", "a1", "other"]  # the study ends at 110, with a2 in it
-    told.admission.note(AdmissionUpdate(time_s=6000, finished=("a1", "a2")))
-    told.enter(6001, task("a3", "ann", 1000, "study"))
-    assert told.order == ["b", "other", "a3"]
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a1", "ann", 100, "study"))
+    campaigns.enter(5000, task("a2", "ann", 10, "study"), task("other", "ann", 1))
+    campaigns.enter(5000, task("b", "bob", 105))
+    assert campaigns.order == ["b", "a2", "a1", "other"]  # the study ends at 110, with a2 in it
+    campaigns.admission.note(AdmissionUpdate(time_s=6000, finished=("a1", "a2")))
+    campaigns.enter(6001, task("a3", "ann", 1000, "study"))
+    assert campaigns.order == ["b", "other", "a3"]
 
 
 def test_what_is_cancelled_is_taken_out_and_moves_the_others_up() -> None:
-    told = Listening()
-    told.enter(0, task("a1", "ann", 100))
-    told.enter(700, task("a2", "ann", 100))
-    told.enter(701, task("b", "bob", 150))
-    assert told.order == ["a1", "b", "a2"]
-    told.admission.note(AdmissionUpdate(time_s=702, dropped=("a1",)))
-    assert told.order == ["a2", "b"]
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a1", "ann", 100))
+    campaigns.enter(700, task("a2", "ann", 100))
+    campaigns.enter(701, task("b", "bob", 150))
+    assert campaigns.order == ["a1", "b", "a2"]
+    campaigns.admission.note(AdmissionUpdate(time_s=702, dropped=("a1",)))
+    assert campaigns.order == ["a2", "b"]
 
 
-def test_what_is_left_of_a_cancelled_task_is_what_was_told_last() -> None:
-    told = Listening()
+def test_what_is_left_of_a_cancelled_task_is_its_last_known_work() -> None:
+    campaigns = RecordedAdmission()
     spec = task("a1", "ann", 100)
-    told.enter(0, spec)
-    told.admission.note(AdmissionUpdate(time_s=1, changed=(TaskInfo(spec=spec, work_left_samples=40.0),)))
-    told.enter(700, task("a2", "ann", 100))
-    told.admission.note(AdmissionUpdate(time_s=702, dropped=("a1",)))
-    assert told.admission.virtual.left("ann") == pytest.approx(160)
+    campaigns.enter(0, spec)
+    campaigns.admission.note(AdmissionUpdate(time_s=1, changed=(TaskInfo(spec=spec, work_left_samples=40.0),)))
+    campaigns.enter(700, task("a2", "ann", 100))
+    campaigns.admission.note(AdmissionUpdate(time_s=702, dropped=("a1",)))
+    assert campaigns.admission.virtual.left("ann") == pytest.approx(160)
 
 
 def test_a_curve_that_is_learned_changes_the_work() -> None:
-    told = Listening()
+    campaigns = RecordedAdmission()
     spec = task("a", "ann", 100)
-    told.enter(0, spec, task("b", "bob", 120))
-    assert told.order == ["a", "b"]
+    campaigns.enter(0, spec, task("b", "bob", 120))
+    assert campaigns.order == ["a", "b"]
     for rate, order in ((0.5, ["b", "a"]), (2.0, ["a", "b"])):
         slow = msgspec.structs.replace(spec, curve=SpeedCurve(nodes=(1,), rate=(rate,)))
-        told.admission.note(AdmissionUpdate(time_s=1, changed=(TaskInfo(spec=slow, work_left_samples=100.0),)))
-        assert told.order == order
-    assert told.admission.virtual.left("ann") == pytest.approx(50)
+        campaigns.admission.note(AdmissionUpdate(time_s=1, changed=(TaskInfo(spec=slow, work_left_samples=100.0),)))
+        assert campaigns.order == order
+    assert campaigns.admission.virtual.left("ann") == pytest.approx(50)
 
 
 def test_tasks_without_an_end_give_way_to_the_later_campaigns_of_their_user() -> None:
-    told = Listening()
-    told.enter(0, task("for-ever", "ann", None))
-    told.enter(700, task("a", "ann", 3600))
-    told.passed(700 + 3600, 1)
-    told.enter(700 + 3600, task("b", "bob", 3601))
-    assert told.order == ["a", "b", "for-ever"]
-    told.passed(700 + 100 * 3600, 1)
-    assert told.order[-1] == "for-ever"
-    told.admission.note(AdmissionUpdate(time_s=1e6, finished=("for-ever", "a", "b")))
-    assert told.order == []
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("for-ever", "ann", None))
+    campaigns.enter(700, task("a", "ann", 3600))
+    campaigns.passed(700 + 3600, 1)
+    campaigns.enter(700 + 3600, task("b", "bob", 3601))
+    assert campaigns.order == ["a", "b", "for-ever"]
+    campaigns.passed(700 + 100 * 3600, 1)
+    assert campaigns.order[-1] == "for-ever"
+    campaigns.admission.note(AdmissionUpdate(time_s=1e6, finished=("for-ever", "a", "b")))
+    assert campaigns.order == []
 
 
 def test_what_is_over_is_forgotten() -> None:
-    told = Listening()
+    campaigns = RecordedAdmission()
     for number in range(50):
-        told.enter(1000 * number, task(f"t{number}", f"user{number % 7}", 10), used=3)
-        told.admission.note(AdmissionUpdate(time_s=1000 * number + 500, used=3, finished=(f"t{number}",)))
-    told.passed(1e6, 1)
-    kept = told.admission.kept()
+        campaigns.enter(1000 * number, task(f"t{number}", f"user{number % 7}", 10), used=3)
+        campaigns.admission.note(AdmissionUpdate(time_s=1000 * number + 500, used=3, finished=(f"t{number}",)))
+    campaigns.passed(1e6, 1)
+    kept = campaigns.admission.kept()
     assert (kept["campaigns"], kept["tasks"], kept["virtual"]["tag"], kept["virtual"]["users"]) == ({}, {}, {}, {})
 
 
 def test_books_go_through_json_and_come_back_as_they_were() -> None:
-    told = Listening(ann=3.0)
+    campaigns = RecordedAdmission(ann=3.0)
     random = Random(1)  # noqa: S311 - a die, no secret
     for number in range(40):
         work = random.choice([None, random.uniform(1, 500)])
-        told.enter(100.0 * number, task(f"t{number}", random.choice(["ann", "bob", "eve"]), work), used=3)
-    kept = msgspec.json.decode(msgspec.json.encode(told.admission.kept()))
-    again = Listening(ann=3.0)
+        campaigns.enter(100.0 * number, task(f"t{number}", random.choice(["ann", "bob", "eve"]), work), used=3)
+    kept = msgspec.json.decode(msgspec.json.encode(campaigns.admission.kept()))
+    again = RecordedAdmission(ann=3.0)
     again.admission.take_up(kept)
-    assert again.admission.kept() == told.admission.kept()
-    for one in (told, again):
+    assert again.admission.kept() == campaigns.admission.kept()
+    for one in (campaigns, again):
         one.enter(5000.0, task("new", "bob", 123.0), used=7)
         one.admission.note(AdmissionUpdate(time_s=6000.0, used=7, dropped=("t7",), finished=("t3",)))
         one.passed(9000.0, 1)
-    assert again.order == told.order
-    assert again.admission.kept() == told.admission.kept()
+    assert again.order == campaigns.order
+    assert again.admission.kept() == campaigns.admission.kept()
 
 
-def prolonged() -> Listening:
+def prolonged() -> RecordedAdmission:
     """Give one whose older campaign, without an end, began again after the younger one."""
-    told = Listening()
-    told.enter(0.0, task("endless", "ann", None))
-    told.passed(3500.0, 1)
-    told.enter(3500.0, task("b1", "ann", 500.0))
-    told.passed(3700.0, 1)
-    return told
+    campaigns = RecordedAdmission()
+    campaigns.enter(0.0, task("endless", "ann", None))
+    campaigns.passed(3500.0, 1)
+    campaigns.enter(3500.0, task("b1", "ann", 500.0))
+    campaigns.passed(3700.0, 1)
+    return campaigns
 
 
 def test_after_a_restart_tasks_join_the_campaign_that_they_would_have_joined() -> None:
-    told, again = prolonged(), Listening()
-    again.admission.take_up(msgspec.json.decode(msgspec.json.encode(told.admission.kept())))
-    for one in (told, again):
+    campaigns, again = prolonged(), RecordedAdmission()
+    again.admission.take_up(msgspec.json.decode(msgspec.json.encode(campaigns.admission.kept())))
+    for one in (campaigns, again):
         one.enter(3800.0, task("b2", "ann", 100.0), used=1)  # 300 s after b1
         assert one.order == ["b2", "b1", "endless"]
-    assert again.admission.kept() == told.admission.kept()
+    assert again.admission.kept() == campaigns.admission.kept()
 
 
 def test_a_campaign_that_is_over_is_not_followed_by_an_older_one_after_a_restart() -> None:
-    told, again = prolonged(), Listening()
-    told.admission.note(AdmissionUpdate(time_s=3750.0, used=1, finished=("b1",)))
-    again.admission.take_up(told.admission.kept())
-    for one in (told, again):
+    campaigns, again = prolonged(), RecordedAdmission()
+    campaigns.admission.note(AdmissionUpdate(time_s=3750.0, used=1, finished=("b1",)))
+    again.admission.take_up(campaigns.admission.kept())
+    for one in (campaigns, again):
         one.enter(3800.0, task("b2", "ann", 100.0), used=1)
-    assert again.order == told.order
-    assert again.admission.kept() == told.admission.kept()
+    assert again.order == campaigns.order
+    assert again.admission.kept() == campaigns.admission.kept()
 
 
 def test_books_from_before_these_were_kept_can_be_read() -> None:
-    told, again = Listening(), Listening()
-    told.enter(0.0, task("a", "ann", 300.0), task("endless", "bob", None))
-    told.enter(700.0, task("b", "ann", 100.0), used=0)
-    books = msgspec.json.decode(msgspec.json.encode(told.admission.kept()))
+    campaigns, again = RecordedAdmission(), RecordedAdmission()
+    campaigns.enter(0.0, task("a", "ann", 300.0), task("endless", "bob", None))
+    campaigns.enter(700.0, task("b", "ann", 100.0), used=0)
+    books = msgspec.json.decode(msgspec.json.encode(campaigns.admission.kept()))
     del books["last"]
     for known in books["tasks"].values():
         del known["added"]
     again.admission.take_up(books)
-    assert again.admission.kept() == told.admission.kept()
+    assert again.admission.kept() == campaigns.admission.kept()
 
 
 @pytest.mark.parametrize("what", ["cancelled", "less", "more"])
 def test_what_was_served_is_not_taken_off_those_without_an_end(what: str) -> None:
-    told = Listening()
+    campaigns = RecordedAdmission()
     some = [task(f"f{number}", "ann", 1000.0, "study") for number in range(3)]
-    told.enter(0.0, task("endless", "ann", None, "study"), *some)
-    told.enter(0.0, task("other", "bob", 1e5))
-    told.passed(2 * 6600.0, 1)  # half of it for ann: all of her work was served, and an hour begins again
-    virtual = told.admission.virtual
+    campaigns.enter(0.0, task("endless", "ann", None, "study"), *some)
+    campaigns.enter(0.0, task("other", "bob", 1e5))
+    campaigns.passed(2 * 6600.0, 1)  # half of it for ann: all of her work was served, and an hour begins again
+    virtual = campaigns.admission.virtual
     assert virtual.left("ann") == pytest.approx(3600.0)
     changed = tuple(
         TaskInfo(spec=task(spec.name, "ann", 1500.0 if what == "more" else 400.0, "study"), work_left_samples=None)
         for spec in some
     )
     if what != "cancelled":
-        told.admission.note(AdmissionUpdate(time_s=2 * 6600.0, changed=changed))
+        campaigns.admission.note(AdmissionUpdate(time_s=2 * 6600.0, changed=changed))
     assert virtual.left("ann") == pytest.approx(3600.0 + (1500.0 if what == "more" else 0.0))
-    told.admission.note(AdmissionUpdate(time_s=2 * 6600.0, dropped=("f0", "f1", "f2")))
+    campaigns.admission.note(AdmissionUpdate(time_s=2 * 6600.0, dropped=("f0", "f1", "f2")))
     assert virtual.left("ann") == pytest.approx(3600.0)
 
 
 def test_other_shares_hold_from_a_restart_on() -> None:
-    told = Listening()
-    told.enter(0, task("a", "ann", 100), task("b", "bob", 90))
-    told.passed(30, 1)
-    assert told.order == ["b", "a"]
-    again = Listening(ann=2.0)
-    again.admission.take_up(told.admission.kept())
+    campaigns = RecordedAdmission()
+    campaigns.enter(0, task("a", "ann", 100), task("b", "bob", 90))
+    campaigns.passed(30, 1)
+    assert campaigns.order == ["b", "a"]
+    again = RecordedAdmission(ann=2.0)
+    again.admission.take_up(campaigns.admission.kept())
     assert again.order == ["a", "b"]
     assert (again.admission.virtual.left("ann"), again.admission.virtual.left("bob")) == (85, 75)
     again.passed(60, 1)
@@ -344,21 +351,21 @@ def test_a_journal_leads_to_the_same_decisions_and_books_again(tmp_path: Path) -
     harvester = recorded(path, moments(1))
     with Journal.open(path) as journal:
         assert not list(Rerun(journal).differences())
-        assert restore(journal).standing == harvester.standing
-        assert recover(journal, SETTINGS).standing == harvester.standing  # followed, not decided anew
+        assert restore(journal).snapshot == harvester.snapshot
+        assert recover(journal, SETTINGS).snapshot == harvester.snapshot  # followed, not decided again
 
 
 def test_a_harvester_that_takes_up_goes_on_as_the_other_would(tmp_path: Path) -> None:
     storm = moments(2)
     one = recorded(tmp_path / "j.db", storm[:60])
-    kept = wire.decode(wire.encode(one.standing), type(one.standing))
+    kept = wire.decode(wire.encode(one.snapshot), type(one.snapshot))
     assert kept.admission is not None
     two = build_harvester(SETTINGS)
-    two.take_up(kept)
+    two.restore(kept)
     for moment in storm[60:]:
         assert one.absorb(*moment) == two.absorb(*moment)
         assert one.decide(one.time_s).same_as(two.decide(two.time_s))
-    assert one.standing == two.standing
+    assert one.snapshot == two.snapshot
 
 
 def test_other_settings_after_a_restart_are_rerun_too(tmp_path: Path) -> None:
@@ -386,7 +393,7 @@ def test_who_takes_over_from_first_come_hears_of_all_who_are_there(tmp_path: Pat
             journal.append(moment, harvester.decide(harvester.time_s))
     with Journal.open(path) as journal:
         taken = recover(journal, SETTINGS)
-        books = taken.standing.admission
+        books = taken.snapshot.admission
         assert books is not None
         assert set(books.books["tasks"]) == set(taken.unfinished)
         for moment in storm[60:]:
@@ -405,7 +412,7 @@ def test_a_task_of_the_same_name_in_one_moment_is_another_one() -> None:
         submitted(10, task("a", "eve", 9)),  # noted, and nothing else
         TaskMeasured(time_s=10, task="a", work_left_samples=3.5),
     )
-    books = harvester.standing.admission
+    books = harvester.snapshot.admission
     assert books is not None
     assert [(one["user"], len(one["tasks"])) for one in books.books["campaigns"].values()] == [("bob", 1)]
     assert books.books["tasks"]["a"]["left"] == 0.5
@@ -413,11 +420,11 @@ def test_a_task_of_the_same_name_in_one_moment_is_another_one() -> None:
 
 def test_books_that_cannot_be_read_name_the_admission(monkeypatch: pytest.MonkeyPatch) -> None:
     harvester = build_harvester(SETTINGS)
-    standing = harvester.standing
-    assert standing.admission is not None
-    odd = msgspec.structs.replace(standing, admission=msgspec.structs.replace(standing.admission, books={"x": 1}))
+    snapshot = harvester.snapshot
+    assert snapshot.admission is not None
+    odd = msgspec.structs.replace(snapshot, admission=msgspec.structs.replace(snapshot.admission, books={"x": 1}))
     with pytest.raises(BrokenPlugin, match="admission 'campaigns': raised ValidationError"):
-        build_harvester(SETTINGS).take_up(odd)
+        build_harvester(SETTINGS).restore(odd)
     register(monkeypatch, ("admission", "deaf", f"{__name__}:Deaf"))
     deaf = build_harvester(msgspec.structs.replace(SETTINGS, admission="deaf"))
     with pytest.raises(BrokenPlugin, match="admission 'deaf': raised KeyError"):
@@ -425,7 +432,7 @@ def test_books_that_cannot_be_read_name_the_admission(monkeypatch: pytest.Monkey
 
 
 class Deaf(CampaignAdmission):
-    """One that fails whenever it is told something."""
+    """One that fails at every update."""
 
     def __init__(self, max_tasks: int) -> None:
         super().__init__(max_tasks)
@@ -443,7 +450,7 @@ def test_a_journal_whose_admission_is_gone_can_still_be_followed(
     plain = msgspec.structs.replace(SETTINGS, admission="first-come")
     monkeypatch.setattr("bftrain.registry.BUILT_IN", {**_built_in_without_campaigns()})
     with Journal.open(path) as journal:
-        assert recover(journal, plain).standing.admission is None
+        assert recover(journal, plain).snapshot.admission is None
 
 
 def _built_in_without_campaigns() -> dict[str, Mapping[str, str]]:

@@ -8,13 +8,13 @@ from typing import Literal
 import pytest
 
 from bftrain import registry
-from bftrain.rerun import RememberingSolver
-from bftrain.values.capabilities import (
+from bftrain.ports import (
     ObjectiveCapabilities,
     SolverCapabilities,
     objective_capabilities,
     solver_capabilities,
 )
+from bftrain.rerun import RememberingSolver
 
 
 def test_a_declared_value_is_taken_as_it_is() -> None:

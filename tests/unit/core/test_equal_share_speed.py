@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.deciding.equal_share_speed import isolated_speed
+from bftrain.deciding.objectives import isolated_speed
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.policy_cases import plain
 

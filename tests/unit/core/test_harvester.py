@@ -10,9 +10,8 @@ import pytest
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import FunctionObjective, throughput
 from bftrain.errors import BadInput, BadValue, BrokenPlugin
-from bftrain.values.actions import Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.events import TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
-from bftrain.values.plan import Plan
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
 from tests.unit.core import parts
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def sizes(**wanted: int) -> parts.Answer:
-    """Decide these sizes for whoever competes, and 0 for all others."""
+    """Decide these sizes for the tasks that compete, and 0 for all others."""
 
     def answer(table: ValueTable) -> Solution:
         return parts.say(table, {task.name: wanted.get(task.name, 0) for task in table.problem.tasks})
@@ -33,7 +32,7 @@ def sizes(**wanted: int) -> parts.Answer:
     return answer
 
 
-def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - whatever a Harvester takes
+def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as a Harvester takes
     return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=throughput, **more)
 
 
@@ -241,7 +240,7 @@ def test_a_waiting_task_is_cancelled_without_an_action() -> None:
     assert core.unfinished == ()
 
 
-def test_a_failed_task_stops_and_may_start_anew_until_it_failed_too_often() -> None:
+def test_a_failed_task_stops_and_may_start_again_until_it_failed_too_often() -> None:
     core = running(sizes(a=4), max_failures=2)
     crash = TaskFailed(time_s=1, task="a", reason="out of memory")
     stop = Stop(task="a", nodes=nodes(1, 4), cause=Cause.FAILED)
@@ -311,7 +310,7 @@ def test_the_record_of_a_decision_is_complete() -> None:
     assert core.owed == ()
 
 
-def test_with_nobody_competing_nothing_is_solved() -> None:
+def test_without_competing_tasks_nothing_is_solved() -> None:
     solver = parts.Scripted(parts.raises)
     decision = Harvester(solver=solver, objective=throughput).decide(0)
     assert (decision.sizes, decision.solver_words, decision.quality) == ({}, "nobody competes", Quality.PROVEN)
@@ -340,14 +339,14 @@ def test_an_admission_may_name_a_task_twice_or_one_that_does_not_exist() -> None
     core = running(sizes(a=4), admission=parts.Fickle(seed=3))
     decision = core.decide(1)
     assert decision.sizes in ({"a": 4}, {})
-    assert decision.notes == ("task 'nobody' is unknown or over",)
+    assert decision.notes == ("task 'unknown' is unknown or over",)
 
 
 # -- what others may do wrong
 
 
 class Placing:
-    """A placement that answers what it was told to."""
+    """A placement with prescribed answers."""
 
     name = "mine"
 

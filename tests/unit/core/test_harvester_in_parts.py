@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.errors import BadInput
 from bftrain.values import wire
-from bftrain.values.actions import Cause, Start, Stop
+from bftrain.values.actions import Cause, Plan, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import TaskPaused, TaskResumed
-from bftrain.values.plan import Plan
-from bftrain.values.solution import Quality, Termination
-from bftrain_solvers.greedy import solver as greedy
+from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers.allocators import greedy
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted
 
 
-def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - whatever a Harvester takes
+def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as a Harvester takes
     return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=throughput, **more)
 
 
@@ -39,9 +39,9 @@ def test_a_question_and_its_answer_are_the_decision() -> None:
     asked, at_one_go = ready(), ready()
     question = asked.ask(3)
     assert asked.plan == Plan(holdings={}), "asking changes nothing"
-    decision = asked.settle(question, asked.answer(question))
+    decision = asked.finish_decision(question, asked.answer(question))
     assert decision.same_as(at_one_go.decide(3))
-    assert asked.standing == at_one_go.standing
+    assert asked.snapshot == at_one_go.snapshot
 
 
 def test_an_answer_to_an_outdated_question_is_refused_and_changes_nothing() -> None:
@@ -51,23 +51,42 @@ def test_an_answer_to_an_outdated_question_is_refused_and_changes_nothing() -> N
     assert not core.outdated(question)
     core.absorb(left(4, "n1"))
     assert core.outdated(question)
-    before = core.standing
+    before = core.snapshot
     with pytest.raises(BadInput, match="events were taken in since this was asked"):
-        core.settle(question, choice)
-    assert core.standing == before
+        core.finish_decision(question, choice)
+    assert core.snapshot == before
     assert core.decide(4).pool == 5
 
 
 def test_who_is_in_a_hurry_gets_the_fallback_and_a_reason() -> None:
     core = ready(fallback=greedy)
     question = core.ask(1)
-    decision = core.settle(question, core.answer(question, hurry="events came faster"))
+    decision = core.finish_decision(question, core.answer(question, hurry="events came faster"))
     assert decision.fallback == "scripted: events came faster; sizes of greedy taken"
     assert (decision.termination, decision.quality) == (Termination.FAILED, Quality.FEASIBLE)
     assert sum(core.plan.sizes.values()) == 6
     alone = ready()
     question = alone.ask(1)
-    assert alone.settle(question, alone.answer(question, hurry="late")).fallback.endswith("sizes stay as they were")
+    assert alone.finish_decision(question, alone.answer(question, hurry="late")).fallback.endswith(
+        "sizes stay as they were"
+    )
+
+
+def test_building_the_table_counts_to_the_deadline_of_the_solver() -> None:
+    given: list[float] = []
+
+    class Noting(parts.Scripted):
+        def solve(self, table: ValueTable, limits: Limits) -> Solution:
+            given.append(limits.deadline_s)
+            return super().solve(table, limits)
+
+    clock = iter([0.0, 3.0, 3.0, 20.0])
+    core = Harvester(
+        solver=Noting(parts.best), objective=throughput, limits=Limits(deadline_s=10.0), clock=lambda: next(clock)
+    )
+    core.handle(joined(0, *nodes(1, 3)), submitted(0, spec("a", 2, 4)))
+    core.handle(joined(1, "n4"))
+    assert given == [7.0, 1e-6]
 
 
 def test_an_unknown_name_is_noted_once_however_often_it_was_asked() -> None:
@@ -106,7 +125,7 @@ def test_a_resumed_task_has_its_old_place_in_the_queue() -> None:
 
 
 @pytest.mark.parametrize("kind", [TaskPaused, TaskResumed])
-def test_nobody_can_be_paused_or_resumed_who_is_not_there(kind: type) -> None:
+def test_an_unknown_task_cannot_be_paused_or_resumed(kind: type) -> None:
     core = ready()
     assert core.absorb(kind(time_s=1, task="x")) == ()
     assert "task 'x' is unknown or over" in core.decide(1).notes
@@ -119,10 +138,10 @@ def test_where_it_stands_has_a_json_form_and_another_goes_on_from_there() -> Non
     core = ready()
     core.decide(0)
     core.absorb(left(5, "n1", "n9"), TaskPaused(time_s=5, task="b"))
-    text = wire.encode(core.standing)
+    text = wire.encode(core.snapshot)
     other = harvester()
-    other.take_up(wire.decode(text, HarvesterSnapshot))
-    assert other.standing == core.standing
+    other.restore(wire.decode(text, HarvesterSnapshot))
+    assert other.snapshot == core.snapshot
     assert (other.plan, other.pool, other.time_s, other.owed) == (core.plan, core.pool, core.time_s, core.owed)
     core.absorb(joined(6, "n1", "n7"))
     other.absorb(joined(6, "n1", "n7"))
@@ -131,9 +150,9 @@ def test_where_it_stands_has_a_json_form_and_another_goes_on_from_there() -> Non
 
 def test_a_harvester_to_which_nothing_happened_stands_nowhere() -> None:
     core = harvester()
-    assert core.standing.time_s is None
+    assert core.snapshot.time_s is None
     other = harvester()
-    other.take_up(wire.decode(wire.encode(core.standing), HarvesterSnapshot))
+    other.restore(wire.decode(wire.encode(core.snapshot), HarvesterSnapshot))
     other.absorb(joined(-5, "n1"))
     assert other.pool == {"n1"}
 
@@ -146,7 +165,7 @@ def test_what_was_decided_can_be_followed_without_a_solver() -> None:
     decision = core.decide(2)
     other = ready(parts.raises)
     other.follow(decision)
-    assert other.standing == core.standing
+    assert other.snapshot == core.snapshot
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The journal: a private file that is only added to, whole steps or none, whatever happens to its writer."""
+"""The journal: a private file that is only added to, whole steps or none, even if its writer is killed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bftrain import __version__
 from bftrain import journal as journal_module
 from bftrain.config import Settings
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.journal import FORMAT, Journal, JournalStep
+from bftrain.journal import FORMAT, Journal, JournalStalled, JournalStep
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, TaskFinished
-from tests.unit.core.samples import joined, left, make, spec, submitted
+from tests.unit.core.samples import joined, left, make, nodes, spec, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def decision(number: int) -> Decision:
 
 
 def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None:
-    before = os.umask(0o000)  # so that nobody else makes it private
+    before = os.umask(0o000)  # so that the umask does not make it private
     try:
         made = Journal.create(path, SETTINGS)
     finally:
@@ -196,7 +196,7 @@ def test_steps_are_read_one_after_the_other(journal: Journal) -> None:
         journal.append([joined(number, "n1")], None)
     steps = journal.steps()
     assert next(steps).number == 1
-    journal.append([joined(4, "n1")], None)  # may go on while somebody reads
+    journal.append([joined(4, "n1")], None)  # may go on while another process reads
     assert [step.number for step in steps] == [2, 3, 4]
 
 
@@ -225,6 +225,20 @@ def test_only_one_process_may_add(path: Path, journal: Journal) -> None:
         other.append([joined(2, "n2")], None)
 
 
+def test_a_step_that_a_full_disk_kept_can_be_written_later(journal: Journal) -> None:
+    before = len(journal)
+    (pages,) = journal.rows("PRAGMA page_count")[0]
+    journal.rows(f"PRAGMA max_page_count = {pages}")  # a full disk has the same error
+    large = tuple(joined(0, *nodes(1, 4000)) for _ in range(8))
+    for _ in range(2):
+        with pytest.raises(JournalStalled, match="cannot be written: database or disk is full"):
+            journal.append_events(large)
+        assert len(journal) == before
+    journal.rows("PRAGMA max_page_count = 100000")
+    journal.append_events(large)
+    assert len(journal) == before + 1
+
+
 def test_a_locked_journal_says_so(path: Path, journal: Journal) -> None:
     journal._connection.execute("PRAGMA busy_timeout = 10")  # noqa: SLF001 - or the test would wait for seconds
     holder = sqlite3.connect(path)
@@ -236,7 +250,7 @@ def test_a_locked_journal_says_so(path: Path, journal: Journal) -> None:
 
 
 @contextmanager
-def nobody_special() -> Iterator[None]:
+def unprivileged() -> Iterator[None]:
     """Drop root's right to write anywhere, if we have it."""
     ours = os.getresuid()
     os.setresuid(-1 if ours[0] else 65534, -1 if ours[0] else 65534, -1)
@@ -253,7 +267,7 @@ def test_a_journal_can_be_read_where_nothing_can_be_written() -> None:
             journal.append_events(FIRST)
         journal_path.chmod(0o644)
         archive.chmod(0o555)
-        with nobody_special(), Journal.open(journal_path) as journal:
+        with unprivileged(), Journal.open(journal_path) as journal:
             assert [step.events for step in journal.steps()] == [FIRST]
             with pytest.raises(NotAvailable, match="cannot be written: attempt to write a readonly database"):
                 journal.append_events([left(1, "n1")])

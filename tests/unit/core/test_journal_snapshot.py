@@ -36,7 +36,7 @@ def go_on(journal: Journal, core: Harvester, moments: list[tuple[Event, ...]], k
         journal.append_events(moment, sync=False)
         journal.append_decision(core.decide(moment[-1].time_s), sync=False)
         if keep_every and len(journal) % keep_every == 0:
-            journal.keep(journal.settings_now, core.standing)
+            journal.keep(journal.settings_now, core.snapshot)
 
 
 @pytest.mark.parametrize("keep_every", [0, 1, 2, 4])
@@ -47,10 +47,10 @@ def test_a_recovered_harvester_stands_where_the_recorded_one_did(tmp_path: Path,
         go_on(journal, straight, MOMENTS[:cut], keep_every)
     with Journal.open(tmp_path / "j") as journal:
         recovered = recover(journal, SETTINGS)
-        assert recovered.standing == straight.standing
+        assert recovered.snapshot == straight.snapshot
         go_on(journal, recovered, MOMENTS[cut:])
         assert list(Rerun(journal).differences()) == []
-        assert recovered.standing == restore(journal).standing
+        assert recovered.snapshot == restore(journal).snapshot
 
 
 def test_events_without_a_decision_are_owed_what_they_demand(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_events_without_a_decision_are_owed_what_they_demand(tmp_path: Path) -> 
         assert recover(journal, SETTINGS).owed == demanded
 
 
-def test_nothing_is_decided_anew_to_recover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_decided_again_to_recover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Journal.create(tmp_path / "j", SETTINGS) as journal:
         go_on(journal, build_harvester(SETTINGS), MOMENTS)
         asked: list[object] = []
@@ -75,7 +75,7 @@ def test_of_those_with_the_same_settings_the_last_two_are_kept(tmp_path: Path) -
     with Journal.create(tmp_path / "j", SETTINGS) as journal:
         core = build_harvester(SETTINGS)
         go_on(journal, core, MOMENTS[:2], keep_every=1)
-        journal.keep(Settings(horizon_s=5.0), core.standing)
+        journal.keep(Settings(horizon_s=5.0), core.snapshot)
         core = recover(journal, Settings(horizon_s=5.0))
         go_on(journal, core, MOMENTS[2:], keep_every=1)
         kept = journal.rows("SELECT step, changed FROM standing ORDER BY step")
@@ -98,7 +98,7 @@ def test_other_settings_hold_from_where_they_were_changed(tmp_path: Path) -> Non
         journal.insist_on(others)
         with pytest.raises(BadInput, match="was begun with solver = 'greedy'"):
             journal.insist_on(SETTINGS)
-        assert recover(journal, others).standing == restore(journal).standing
+        assert recover(journal, others).snapshot == restore(journal).snapshot
 
 
 def test_settings_can_change_before_anything_happened_and_back(tmp_path: Path) -> None:

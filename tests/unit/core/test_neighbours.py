@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.conformance import check_placement
-from bftrain.deciding.neighbours import neighbours, position
+from bftrain.deciding.placement import neighbours, position
 from bftrain.deciding.pool import NodePool
 from bftrain.ports import OrderedPlacement
 from bftrain.values.ordered_nodes import OrderedNodes
@@ -50,6 +50,33 @@ def test_a_start_takes_those_that_lie_closest_together() -> None:
     assert taken("", "n1 n4 n7 n8 n9 n20 n21", 3) == ["n7", "n8", "n9"]
     assert taken("", "n1 n4 n7 n20 n21", 2) == ["n20", "n21"]
     assert taken("", "n3 n1 n2", 3) == ["n1", "n2", "n3"]
+
+
+def gpus(**free: str) -> str:
+    """Name the free GPUs of nodes by the letters of their numbers."""
+    return " ".join(f"{node}/gpu{number}" for node, numbers in free.items() for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("count", "found"),
+    [
+        (1, gpus(n4="5")),
+        (2, gpus(n3="07")),  # however far apart on it
+        (3, gpus(n2="345")),
+        (5, gpus(n1="01234")),
+        (9, gpus(n1="01234567", n2="3")),
+    ],
+)
+def test_a_start_on_gpus_takes_the_node_with_the_fewest_that_suffice(count: int, found: str) -> None:
+    free_gpus = gpus(n1="01234567", n2="3456", n3="07", n4="5")
+    assert taken("", free_gpus, count) == found.split()
+
+
+def test_growth_on_gpus_stays_on_the_node_and_shrinking_goes_back_to_it() -> None:
+    assert taken(gpus(n2="12"), gpus(n1="01", n2="07", n3="0"), 2) == gpus(n2="07").split()
+    assert taken(gpus(n2="12"), gpus(n1="0", n2="7", n9="012345"), 2) == gpus(n1="0", n2="7").split()
+    held = dict.fromkeys(gpus(n1="7", n2="0123", n3="0").split(), 0)
+    assert set(neighbours.give_up(held, 2)) == {"n1/gpu7", "n3/gpu0"}
 
 
 def test_growth_takes_those_nearest_to_the_middle_of_what_is_held() -> None:

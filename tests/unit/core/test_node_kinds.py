@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.fairness import max_min_now
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throughput
+from bftrain.deciding.objectives import FunctionObjective, max_min_now, speed, speedup, throughput
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.snapshot import HarvesterSnapshot
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadValue
 from bftrain.values import wire
@@ -24,7 +23,8 @@ from bftrain.values.events import NodesJoined, TaskFinished, TaskMeasured, TaskP
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
 from bftrain.values.table import ValueTable
-from bftrain_solvers import equal_share, exact, greedy, highs
+from bftrain_solvers import exact, highs
+from bftrain_solvers.allocators import equal_share, greedy
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import curve, joined, left, make, spec, submitted
 
@@ -52,7 +52,7 @@ def held(harvester: Harvester) -> dict[str, set[str]]:
 def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
     pool = NodePool()
     pool.join(["n1", "n2"])
-    assert (pool.counts, pool.any_kind_known) == ({}, False)
+    assert pool.counts == {}
     pool.join(["v1", "v2", "v3"], "v100")
     pool.join(["k1"], "k80")
     assert pool.counts == {"": 2, "k80": 1, "v100": 3}
@@ -65,7 +65,7 @@ def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
     pool.give_back(["v2"])
     assert pool.counts == {"": 1, "v100": 2}
     pool.leave(["v1", "v3"])
-    assert (pool.counts, pool.any_kind_known) == ({}, False)
+    assert pool.counts == {}
 
 
 def test_a_node_that_comes_back_may_be_of_another_kind_but_not_while_it_is_there() -> None:
@@ -98,7 +98,7 @@ def test_each_task_gets_nodes_of_one_kind_and_the_decision_says_of_which() -> No
     assert decision.value == 100 * (19 + 8)
 
 
-def test_where_no_kind_is_told_a_decision_says_none_and_curves_by_kind_are_not_looked_at() -> None:
+def test_without_kinds_a_decision_names_none_and_curves_by_kind_are_ignored() -> None:
     harvester = core()
     harvester.absorb(joined(0, "n1", "n2"), submitted(0, spec("a", curve=SLOW, curves={"v100": FAST})))
     decision = harvester.decide(0)
@@ -145,7 +145,7 @@ def test_a_task_moves_to_a_better_kind_by_stopping_and_starting_if_that_is_worth
             assert (decision.value, dict(decision.kinds)) == (800.0, {"a": "k80"})
 
 
-def test_all_give_up_before_any_takes_and_nobody_does_both_on_one_kind() -> None:
+def test_all_tasks_give_up_before_any_takes_and_none_does_both_on_one_kind() -> None:
     # a goes to the nodes that b has, and b to those of a
     swapping = Scripted(
         lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "v100", "b": "k80"}),
@@ -191,7 +191,7 @@ def test_what_runs_on_no_kind_that_is_there_waits_and_a_note_says_so_once() -> N
     assert held(harvester) == {"a": {"v1"}}
 
 
-def test_what_was_not_measured_is_told_for_every_kind() -> None:
+def test_sizes_that_were_not_measured_are_noted_for_every_kind() -> None:
     harvester = core()
     harvester.absorb(submitted(0, spec("a", largest=5, curves={"v100": FAST, "k80": curve(1.0)})))
     assert harvester.decide(0).notes == (
@@ -213,7 +213,7 @@ def test_a_measurement_that_takes_a_kind_away_ends_the_run_there() -> None:
 
 def test_a_solver_that_knows_no_kinds_is_not_asked_and_the_fallback_helps() -> None:
     lone = Scripted(lambda table: say(table, {}))
-    harvester = core(lone, fallback=greedy.solver)
+    harvester = core(lone, fallback=greedy)
     harvester.absorb(
         joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", curves={"v100": FAST}))
     )
@@ -224,7 +224,7 @@ def test_a_solver_that_knows_no_kinds_is_not_asked_and_the_fallback_helps() -> N
     assert (dict(decision.sizes), dict(decision.kinds)) == ({"a": 1}, {"a": "v100"})
 
 
-def test_without_any_answer_everybody_stays_on_its_kind() -> None:
+def test_without_any_answer_every_task_stays_on_its_kind() -> None:
     leaving = Scripted(lambda table: replace(exact.solver.solve(table, Limits()), solver="scripted"))
     leaving.kinds = True  # type: ignore[attr-defined]  # what its port may say
     harvester = core(leaving)
@@ -255,12 +255,12 @@ def busy() -> Harvester:
 
 def test_another_harvester_goes_on_from_where_one_stood_with_kinds() -> None:
     one, other = busy(), core()
-    other.take_up(wire.decode(wire.encode(one.standing), HarvesterSnapshot))
-    assert other.standing == one.standing
+    other.restore(wire.decode(wire.encode(one.snapshot), HarvesterSnapshot))
+    assert other.snapshot == one.snapshot
     assert (other.pools, other.held, other.kind_of("v2")) == (one.pools, one.held, "v100")
     for event in (joined_as("v100", 9, "v4", "v5"), left(9.5, "k1"), TaskFinished(time_s=10, task="a")):
         assert one.handle(event) == other.handle(event)
-    assert other.standing == one.standing
+    assert other.snapshot == one.snapshot
 
 
 def test_following_decisions_leads_to_where_deciding_led() -> None:
@@ -273,17 +273,17 @@ def test_following_decisions_leads_to_where_deciding_led() -> None:
         one.absorb(*events)
         follower.absorb(*events)
         follower.follow(one.decide(one.time_s))
-        assert follower.standing == one.standing
+        assert follower.snapshot == one.snapshot
 
 
-def test_a_standing_of_an_earlier_version_is_taken_up() -> None:
-    told = wire.plain(busy().standing)
-    for task in told["tasks"]:
+def test_a_snapshot_of_an_earlier_version_is_restored() -> None:
+    snapshot = wire.plain(busy().snapshot)
+    for task in snapshot["tasks"]:
         del task["past"]
     harvester = core()
-    harvester.take_up(wire.convert(told, HarvesterSnapshot))
+    harvester.restore(wire.convert(snapshot, HarvesterSnapshot))
     assert harvester.held == busy().held
-    assert [task.past.since_s for task in harvester.standing.tasks if task.past] == [7.0] * 3
+    assert [task.past.since_s for task in harvester.snapshot.tasks if task.past] == [7.0] * 3
 
 
 # -- what tasks had so far
@@ -305,7 +305,7 @@ def seen(harvester: Harvester, time_s: float) -> dict[str, tuple[float, float, f
     return {task.name: (task.age_s, task.held_node_s, task.done_samples) for task in problem.tasks}
 
 
-def test_what_a_task_had_is_told_to_those_who_ask_for_it() -> None:
+def test_objectives_and_solvers_that_use_history_receive_it() -> None:
     harvester = core(objective=Looking())
     harvester.handle(
         joined_as("v100", 10, "v1", "v2"), submitted(10, spec("a", largest=2, curves={"v100": FAST, "k80": SLOW}))
@@ -320,7 +320,7 @@ def test_what_a_task_had_is_told_to_those_who_ask_for_it() -> None:
     assert seen(harvester, 30) == {"a": (20.0, 14.0, 94.0)}
 
 
-def test_others_are_not_told_so_that_tables_stay_as_they_are() -> None:
+def test_others_receive_no_history_so_that_tables_stay_as_they_are() -> None:
     harvester = core()
     harvester.handle(joined(0, "n1"), submitted(0, spec("a")))
     first, second = harvester.ask(5).problem, harvester.ask(9).problem
@@ -339,18 +339,18 @@ def test_a_solver_or_a_fallback_may_ask_for_it_too() -> None:
         assert seen(harvester, 5) == {"a": (2.0, 0.0, 0.0)}
 
 
-def test_what_a_task_had_is_the_same_however_often_the_run_began_anew() -> None:
+def test_what_a_task_had_is_the_same_however_often_the_run_was_restarted() -> None:
     through, broken = core(objective=Looking()), core(objective=Looking())
     rng = np.random.default_rng(3)
     for harvester in (through, broken):
         harvester.handle(joined_as("v100", 0, "v1", "v2", "v3"), submitted(0, spec("a", largest=3)))
     for time_s in np.cumsum(rng.uniform(0.0, 10.0, 20)).tolist():
         again = core(objective=Looking())
-        again.take_up(wire.decode(wire.encode(broken.standing), HarvesterSnapshot))
+        again.restore(wire.decode(wire.encode(broken.snapshot), HarvesterSnapshot))
         broken = again
         event = (left if "v2" in through.pool else joined)(time_s, "v2")
         assert through.handle(event) == broken.handle(event)
-    assert broken.standing == through.standing
+    assert broken.snapshot == through.snapshot
     assert seen(through, 500.0) == seen(broken, 500.0)
 
 
@@ -486,7 +486,7 @@ def test_solvers_find_the_best_of_all_choices_and_rules_find_an_allowed_one(seed
         assert found.termination is Termination.OPTIMAL
         assert found.value == pytest.approx(best, rel=1e-9)
         assert table.allowed(found.sizes, found.kinds)
-    for rule in (greedy.solver, equal_share.solver):
+    for rule in (greedy, equal_share):
         found = rule.solve(table, Limits())
         assert table.allowed(found.sizes, found.kinds)
         assert found.value == table.value_of(found.sizes, found.kinds)
@@ -507,7 +507,7 @@ def test_equal_share_sends_tasks_where_most_nodes_are_and_they_do_not_wander() -
     table = ValueTableBuilder(throughput).table(
         AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(tasks))
     )
-    found = equal_share.solver.solve(table, Limits())
+    found = equal_share.solve(table, Limits())
     assert (dict(found.sizes), dict(found.kinds)) == (
         {"a": 2, "b": 2, "c": 2},
         {"a": "v100", "b": "v100", "c": "k80"},
@@ -516,7 +516,7 @@ def test_equal_share_sends_tasks_where_most_nodes_are_and_they_do_not_wander() -
     table = ValueTableBuilder(throughput).table(
         AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(moved))
     )
-    assert dict(equal_share.solver.solve(table, Limits()).kinds) == {"a": "k80", "b": "v100", "c": "v100"}
+    assert dict(equal_share.solve(table, Limits()).kinds) == {"a": "k80", "b": "v100", "c": "v100"}
 
 
 def test_the_settings_of_a_site_make_a_core_that_tells_kinds_apart() -> None:

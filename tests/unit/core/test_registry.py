@@ -116,7 +116,7 @@ def test_a_plug_in_cannot_take_a_name_that_only_looks_different(monkeypatch: pyt
 
 
 def test_what_is_built_in_loads_without_a_look_at_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", None)  # whoever calls it fails
+    monkeypatch.setattr(registry, "entry_points", None)  # any call of it fails
     assert registry.load("solver", "exact") is exact
 
 
@@ -214,7 +214,8 @@ def test_a_harvester_is_built_as_the_settings_say(monkeypatch: pytest.MonkeyPatc
     problem = plugins.dice.asked[-1].problem
     assert (problem.objective, problem.horizon_s, len(problem.tasks)) == ("speedup", 30.0, 1)
     limits = plugins.dice.limits[-1]
-    assert (limits.deadline_s, limits.relative_gap, limits.threads) == (4.0, 0.1, 2)
+    assert 3.0 < limits.deadline_s <= 4.0  # to build the table takes some
+    assert (limits.relative_gap, limits.threads) == (0.1, 2)
 
 
 def test_parts_that_are_handed_in_replace_those_named() -> None:

@@ -1,4 +1,4 @@
-"""Going through a journal again: the same decisions, whatever struck the solver then; and what was changed is found."""
+"""Going through a journal again: the same decisions, even where the solver failed; and changes are found."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bftrain.ports import Queue
-    from bftrain.values.admission_update import AdmissionUpdate
+    from bftrain.values.events import AdmissionUpdate
 
 PAGE = (Path(__file__).parents[3] / "docs/adding/admission.md").read_text(encoding="utf-8")
 
@@ -55,7 +55,7 @@ class Nameless(Base):
 
 class Inventive(Base):
     def choose(self, queue: Queue) -> Sequence[str]:
-        return [*list(queue), "nobody"]
+        return [*list(queue), "unknown"]
 
 
 class Stingy(Base):
@@ -101,15 +101,15 @@ class Stumbles(CampaignAdmission):
     [
         (Nameless, "is called '', which is no name"),
         (lambda _most: object(), "has no name, or neither choose(queue) nor admit"),
-        (Inventive, "names 'nobody', which is no unfinished task"),
+        (Inventive, "names 'unknown', which is no unfinished task"),
         (Stingy, "lets task '"),
         (Dice, "answers otherwise"),
         (Learns, "answers otherwise when it is asked again"),
-        (Forgets, "does not take up what it kept as it was"),
+        (Forgets, "does not restore what it kept as it was"),
         (Stumbles, "admission 'campaigns': raised KeyError"),
     ],
 )
-def test_whoever_breaks_the_contract_is_found_out(factory: Callable[..., object], words: str) -> None:
+def test_a_part_that_breaks_the_contract_is_found_out(factory: Callable[..., object], words: str) -> None:
     with pytest.raises(Nonconformance) as found:
         conformance.check_admission(factory)
     assert words in str(found.value)

@@ -11,7 +11,7 @@ import pytest
 from bftrain import load_tasks
 from bftrain.errors import BadInput
 from bftrain.live.commands.submit import command as submit
-from bftrain.live.commands.task_file import records_of, submission_of
+from bftrain.live.commands.submit import records_of, submission_of
 from bftrain.live.model.schemas import Submission, TaskView, spec_fields, view_fields
 from bftrain.taskfiles import records
 from bftrain.values.curve import SpeedCurve

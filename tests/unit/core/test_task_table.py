@@ -1,4 +1,4 @@
-"""The pool of idle nodes, and the roster of unfinished tasks."""
+"""The pool of idle nodes, and the task table of unfinished tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_who_is_in_the_pool_already_stays_in_its_group() -> None:
     assert pool.join("") == []
     assert pool.join("a") == ["a"]
     assert pool.join("d") == []
-    assert free(pool) == {0: "ab", 1: "c", 2: "d"}  # a join that adds nobody uses no number
+    assert free(pool) == {0: "ab", 1: "c", 2: "d"}  # a join that adds no node uses no number
 
 
 def test_who_leaves_is_gone_whether_held_or_free() -> None:
@@ -64,9 +64,9 @@ def test_a_free_node_is_free_as_its_own_kind_only() -> None:
     pool = NodePool()
     pool.join(["a", "b"], "v100")
     pool.take(["a"])
-    assert [pool.is_free_as(node, "v100") for node in "abx"] == [False, True, False]
-    assert not pool.is_free_as("b", "k80")
-    assert not pool.is_free_as("b", "")
+    assert [pool.is_free(node, "v100") for node in "abx"] == [False, True, False]
+    assert not pool.is_free("b", "k80")
+    assert not pool.is_free("b", "")
 
 
 def test_nodes_given_back_return_to_their_group_unless_they_left() -> None:
@@ -79,71 +79,73 @@ def test_nodes_given_back_return_to_their_group_unless_they_left() -> None:
 
 
 def test_the_roster_keeps_the_order_of_submission() -> None:
-    roster = TaskTable()
+    task_table = TaskTable()
     for name in "cab":
-        roster.add(spec(name))
-    roster.remove("a")
-    roster.add(spec("a"))
-    assert list(roster) == ["c", "b", "a"]
-    assert roster.get("x") is None
+        task_table.add(spec(name))
+    task_table.remove("a")
+    task_table.add(spec("a"))
+    assert list(task_table) == ["c", "b", "a"]
+    assert task_table.get("x") is None
 
 
-def test_losses_are_told_by_task_and_free_nodes_are_passed_over() -> None:
-    roster = TaskTable()
-    roster.add(spec("a"))
-    roster.add(spec("b"))
-    roster.assign("a", {"n1": 0, "n2": 0})
-    roster.assign("b", {"n3": 1})
-    assert roster.lose(["n3", "n9", "n2"]) == {"b": ["n3"], "a": ["n2"]}
-    assert (roster["a"].held, roster["b"].held) == ({"n1": 0}, {})
-    assert roster.lose(["n3"]) == {}
+def test_losses_are_listed_by_task_and_free_nodes_are_skipped() -> None:
+    task_table = TaskTable()
+    task_table.add(spec("a"))
+    task_table.add(spec("b"))
+    task_table.assign("a", {"n1": 0, "n2": 0})
+    task_table.assign("b", {"n3": 1})
+    assert task_table.lose(["n3", "n9", "n2"]) == {"b": ["n3"], "a": ["n2"]}
+    assert (task_table["a"].held, task_table["b"].held) == ({"n1": 0}, {})
+    assert task_table.lose(["n3"]) == {}
 
 
 def test_nodes_taken_from_a_task_have_no_owner_any_more() -> None:
-    roster = TaskTable()
-    roster.add(spec("a"))
-    roster.assign("a", {"n1": 0, "n2": 0, "n3": 0})
-    roster.withdraw("a", ["n2"])
-    assert roster.lose(["n2"]) == {}
-    assert roster.vacate("a") == ("n1", "n3")
-    assert roster.lose(["n1", "n3"]) == {}
-    assert roster["a"].size == 0
-    roster.assign("a", {"n4": 0})
-    assert roster.remove("a") == ("n4",)
-    assert roster.lose(["n4"]) == {}
+    task_table = TaskTable()
+    task_table.add(spec("a"))
+    task_table.assign("a", {"n1": 0, "n2": 0, "n3": 0})
+    task_table.withdraw("a", ["n2"])
+    assert task_table.lose(["n2"]) == {}
+    assert task_table.vacate("a") == ("n1", "n3")
+    assert task_table.lose(["n1", "n3"]) == {}
+    assert task_table["a"].size == 0
+    task_table.assign("a", {"n4": 0})
+    assert task_table.remove("a") == ("n4",)
+    assert task_table.lose(["n4"]) == {}
 
 
 def test_a_member_competes_with_what_is_known_of_it() -> None:
-    roster = TaskTable()
-    roster.add(spec("a", 2, 5, work_samples=100.0, weight=3.0, grow_cost_s=1.0, shrink_cost_s=2.0, start_cost_s=4.0))
-    roster.assign("a", {"n1": 0, "n2": 0})
-    seen = roster["a"].competing(7.0)
+    task_table = TaskTable()
+    task_table.add(
+        spec("a", 2, 5, work_samples=100.0, weight=3.0, grow_cost_s=1.0, shrink_cost_s=2.0, start_cost_s=4.0)
+    )
+    task_table.assign("a", {"n1": 0, "n2": 0})
+    seen = task_table["a"].competing(7.0)
     assert (seen.name, seen.size, seen.min_nodes, seen.max_nodes) == ("a", 2, 2, 5)
     assert (seen.grow_cost_s, seen.shrink_cost_s, seen.start_cost_s, seen.weight) == (1.0, 2.0, 4.0, 3.0)
     assert (seen.work_left_samples, seen.deadline_in_s) == (100.0, None)
-    assert roster["a"].competing(8.0) is seen  # unchanged, so not built anew
-    roster.withdraw("a", ["n1"])
-    assert roster["a"].competing(8.0).size == 1
+    assert task_table["a"].competing(8.0) is seen  # unchanged, so not built again
+    task_table.withdraw("a", ["n1"])
+    assert task_table["a"].competing(8.0).size == 1
 
 
 def test_a_deadline_comes_nearer() -> None:
-    roster = TaskTable()
-    roster.add(spec("a", deadline_s=100.0))
-    assert roster["a"].competing(30.0).deadline_in_s == 70.0
-    assert roster["a"].competing(130.0).deadline_in_s == -30.0
+    task_table = TaskTable()
+    task_table.add(spec("a", deadline_s=100.0))
+    assert task_table["a"].competing(30.0).deadline_in_s == 70.0
+    assert task_table["a"].competing(130.0).deadline_in_s == -30.0
 
 
 def test_measurements_change_what_is_known_and_leave_the_rest() -> None:
-    roster = TaskTable()
-    roster.add(spec("a", grow_cost_s=1.0, shrink_cost_s=2.0))
-    before = roster["a"].competing(0.0)
-    roster["a"].measured(TaskMeasured(time_s=0.0, task="a"))
-    assert roster["a"].competing(0.0) == before
+    task_table = TaskTable()
+    task_table.add(spec("a", grow_cost_s=1.0, shrink_cost_s=2.0))
+    before = task_table["a"].competing(0.0)
+    task_table["a"].measured(TaskMeasured(time_s=0.0, task="a"))
+    assert task_table["a"].competing(0.0) == before
     measured = TaskMeasured(
         time_s=0.0, task="a", curve=curve(5.0), grow_cost_s=0.0, start_cost_s=9.0, work_left_samples=0.0
     )
-    roster["a"].measured(measured)
-    after = roster["a"].competing(0.0)
+    task_table["a"].measured(measured)
+    after = task_table["a"].competing(0.0)
     assert after.curve == curve(5.0)
     assert (after.grow_cost_s, after.shrink_cost_s, after.start_cost_s) == (0.0, 2.0, 9.0)
     assert after.work_left_samples == 0.0

@@ -10,7 +10,7 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain.journal import JournalStep
 from bftrain.values import wire
-from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -25,7 +25,6 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
-from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination

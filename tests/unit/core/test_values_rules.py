@@ -14,7 +14,7 @@ import pytest
 from bftrain.config import Settings
 from bftrain.errors import BadInput, BadValue
 from bftrain.values import wire
-from bftrain.values.actions import Cause, Grow, Release, Shrink, Start, Stop
+from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -28,7 +28,6 @@ from bftrain.values.events import (
     TaskResumed,
     TaskSubmitted,
 )
-from bftrain.values.plan import Plan
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -339,7 +338,7 @@ def test_a_curve_is_linear_between_points_proportional_below_and_flat_beyond() -
     assert curve.speeds(0).tolist() == [0]
 
 
-def test_decisions_are_the_same_whatever_the_solver_took_and_said() -> None:
+def test_decisions_are_equal_regardless_of_solver_time_and_message() -> None:
     base = make(Decision)
     assert base.same_as(make(Decision, solve_s=3.0, solver_words="after 3 s"))
     for change in (

@@ -12,12 +12,12 @@ from bftrain.cli.main import main
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks
 from bftrain.values import wire
-from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log, sample_log
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
 from bftrain_datasets.workloads.task_generators import TaskArrivals, TaskShape, generate_mix, generate_trials
+from tests.helpers.transitions import log_from_transitions
 
 
 def run(*arguments: object) -> Result:
@@ -39,9 +39,9 @@ def test_generate_log_writes_what_the_library_generates(tmp_path: Path) -> None:
 def test_generate_log_tells_json(tmp_path: Path) -> None:
     result = run("generate", "log", "-o", tmp_path / "log.npz", "--nodes", 32, "--days", 1, "--start", 1e9, "--json")
     log = load_log(tmp_path / "log.npz")
-    told = json.loads(result.stdout)
-    assert told["sha256"] == log.sha256
-    assert told["events"] == len(log)
+    output = json.loads(result.stdout)
+    assert output["sha256"] == log.sha256
+    assert output["events"] == len(log)
     assert log.start_s == 1e9
 
 
@@ -91,12 +91,12 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     assert f"{100 * log.idle_share:.2f} % of the node-time" in words
     assert log.sha256 in words
     assert "2.5 days, from 1970-01-01 00:00:00 UTC to 1970-01-03 12:00:00 UTC" in words
-    told = json.loads(run("inspect", path, "--json").stdout)
-    assert told["nodes"] == 256
-    assert told["events"] == len(log)
-    assert told["pool"]["percentiles"]["50"] >= 1
-    assert told["provenance"] == json.loads(wire.encode(log.provenance))
-    assert told["down_share"] == 0
+    output = json.loads(run("inspect", path, "--json").stdout)
+    assert output["nodes"] == 256
+    assert output["events"] == len(log)
+    assert output["pool"]["percentiles"]["50"] >= 1
+    assert output["provenance"] == json.loads(wire.encode(log.provenance))
+    assert output["down_share"] == 0
     assert "generator summit-like" in words
     assert "seed = 54" in words
     assert "idle nodes (█ mean, ░ largest)" in words
@@ -125,7 +125,8 @@ def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -
     assert "from jobs-4, 1,234 bytes, sha256 ab" in lines
     assert "and 2 more files" in lines
     assert "then kept 2 nodes" in lines
-    assert "found over_capacity, 1,200 times: cut to the machine; change it with --nodes N" in lines
+    option = "--sharing cores, where jobs share nodes, or --nodes N"
+    assert f"found over_capacity, 1,200 times: cut to the machine; change it with {option}" in lines
 
 
 def test_inspect_of_a_log_without_idle_time_or_calendar(tmp_path: Path) -> None:
@@ -134,3 +135,90 @@ def test_inspect_of_a_log_without_idle_time_or_calendar(tmp_path: Path) -> None:
     result = run("inspect", path)
     assert result.exit_code == 0
     assert "1e+300 s" in result.stdout
+
+
+def test_a_quiet_import_prints_no_findings(tmp_path: Path) -> None:
+    records = tmp_path / "jobs"
+    records.write_text("JobID|Start|End|NodeList\n1|1700000000|1700003600|n1\n")
+    loud, quiet = (run("import", records, "-o", tmp_path / "log.npz", *flag) for flag in ((), ("-q",)))
+    assert "nodes_inferred" in loud.stdout
+    assert "nodes_inferred" not in quiet.stdout
+    assert "1 rows read" in quiet.stdout
+
+
+def test_import_takes_downtime_of_nodes(tmp_path: Path) -> None:
+    records = tmp_path / "jobs"
+    records.write_text("JobID|Start|End|NodeList\n1|1700000000|1700003600|n1\n2|1700007200|1700010800|n1\n")
+    down = "n1@1700003600..1700007200"
+    figures = json.loads(run("import", records, "-o", tmp_path / "log.npz", "--down", down, "--json").stdout)
+    assert figures["idle_node_hours"] == 0
+
+
+@pytest.mark.parametrize("down", ["@1..2", "n[1@1..2", "n1@x..y", "n9@1700000000.."])
+def test_downtime_that_is_none_is_refused_by_its_option(tmp_path: Path, down: str) -> None:
+    records = tmp_path / "jobs"
+    records.write_text("JobID|Start|End|NodeList\n1|1700000000|1700003600|n1\n")
+    with pytest.raises(BadInput, match="--down"):
+        run("import", records, "-o", tmp_path / "log.npz", "--down", down)
+
+
+GPU_DUMP = (
+    "JobID|Start|End|NNodes|NodeList|State|AllocTRES\n"
+    f"1|{1_700_000_000}|{1_700_007_200}|1|n1|COMPLETED|cpu=8,gres/gpu=2,node=1\n"
+    f"2|{1_700_001_800}|{1_700_007_200}|2|n[1-2]|COMPLETED|cpu=8,gres/gpu:a100=2,gres/gpu=2,node=2\n"
+)
+
+
+@pytest.mark.parametrize("form", ["npz", "csv", "parquet"])
+def test_a_log_of_gpus_says_so_in_every_command_and_file(tmp_path: Path, form: str) -> None:
+    records, log = tmp_path / "gpus.txt", tmp_path / f"log.{form}"
+    records.write_text(GPU_DUMP)
+    (tmp_path / "gpus.csv").write_text("nodes,gpus\nn[1-2],4\n")
+    made = run("import", records, "--unit", "gpu", "--node-gpus", tmp_path / "gpus.csv", "-o", log)
+    assert f"{log}: 8 GPUs, 2 events, 56.25 % of the GPU-time idle (9 GPU-hours)" in made.output
+    assert load_log(log).unit == "gpu"
+    shown = run("inspect", log).output
+    assert "GPU-hours" in shown
+    assert "node-hours" not in shown
+    assert json.loads(run("inspect", log, "--json").output)["provenance"]["unit"] == "gpu"
+    assert "4 of 8 GPUs" in run("slice", log, "--nodes", "n2", "-o", tmp_path / "part.npz").output
+    part = load_log(tmp_path / "part.npz")
+    assert (part.unit, part.node_names) == ("gpu", tuple(f"n2/gpu{slot}" for slot in range(4)))
+    assert "2 of 8 GPUs" in run("slice", log, "--nodes", "n1/gpu[0-1]", "-o", tmp_path / "part.npz").output
+    assert "8 GPUs with new names" in run("anonymise", log, "-o", tmp_path / "hidden.npz").output
+    hidden = load_log(tmp_path / "hidden.npz")
+    assert hidden.unit == "gpu"
+    assert [name.partition("/")[2] for name in hidden.node_names] == [f"gpu{slot}" for slot in range(4)] * 2
+    assert len({name.partition("/")[0] for name in hidden.node_names}) == 2
+    assert "GPU-hours" in run("check", log).output
+
+
+def test_a_log_of_whole_nodes_does_not_name_its_unit(tmp_path: Path) -> None:
+    save_log(sample_log(), tmp_path / "log.csv")
+    assert '"unit"' not in (tmp_path / "log.csv").read_text()
+    assert load_log(tmp_path / "log.csv").unit == "node"
+
+
+def test_nodes_go_down_with_their_gpus(tmp_path: Path) -> None:
+    records, log = tmp_path / "gpus.txt", tmp_path / "log.npz"
+    records.write_text(GPU_DUMP)
+    down = ("--down", f"n2@{1_700_000_000}..{1_700_003_600}")
+    run("import", records, "--unit", "gpu", "--node-gpus", "4", *down, "-o", log)
+    states = load_log(log).states_at(1_700_000_900).tolist()
+    assert states == [NodeState.BUSY] * 2 + [NodeState.IDLE] * 2 + [NodeState.DOWN] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--node-gpus", "8"), "--node-gpus goes with --unit gpu"),
+        (("--unit", "core", "--node-gpus", "8"), "--node-gpus goes with --unit gpu"),
+        (("--unit", "gpu", "--node-gpus", "0"), "neither a number from 1 on nor a file"),
+        (("--unit", "gpu", "--node-gpus", "x.csv"), "neither a number from 1 on nor a file"),
+    ],
+)
+def test_numbers_of_gpus_that_make_no_sense_are_refused(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
+    (tmp_path / "gpus.txt").write_text(GPU_DUMP)
+    refused = run("import", tmp_path / "gpus.txt", *options, "-o", tmp_path / "log.npz")
+    assert refused.exit_code == 2
+    assert says in " ".join(refused.output.split())

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadValue
-from bftrain.ports import EventSource
 from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.provenance import LogProvenance
+from tests.helpers.transitions import log_from_transitions
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 
@@ -59,7 +58,6 @@ def test_events_leave_before_they_join_and_name_the_nodes() -> None:
         NodesLeft(time_s=2.0, nodes=("a",)),
         NodesJoined(time_s=2.0, nodes=("b", "c")),
     ]
-    assert isinstance(log, EventSource)
 
 
 def test_going_down_leaves_the_pool_and_busy_to_down_is_no_event() -> None:
@@ -124,7 +122,7 @@ def test_columns_are_copies_and_read_only() -> None:
 
 def test_equal_means_same_content_and_same_story() -> None:
     log = small_log()
-    retold = replace(log, provenance=LogProvenance(made_by="somebody"))
+    retold = replace(log, provenance=LogProvenance(made_by="another program"))
     assert log == small_log()
     assert hash(log) == hash(small_log())
     assert log != retold

@@ -13,8 +13,7 @@ from msgspec.structs import fields
 
 from bftrain.config import Settings
 from bftrain.taskfiles.files import load_tasks
-from bftrain.taskfiles.profiles import profiles
-from bftrain.taskfiles.records import COLUMNS, KEYS
+from bftrain.taskfiles.records import COLUMNS, KEYS, profiles
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec

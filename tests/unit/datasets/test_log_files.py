@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from importlib.util import find_spec
@@ -13,12 +14,12 @@ import pytest
 
 from bftrain.errors import BadInput, BadValue
 from bftrain.files import whole_file
-from bftrain_datasets.log.builder import log_from_transitions
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.eventlog import FORMAT, EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import ALWAYS_IDLE
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance, ProvenanceSource
+from tests.helpers.transitions import log_from_transitions
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 _HAS_PARQUET = pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")
@@ -127,7 +128,7 @@ def test_the_npz_file_opens_with_plain_numpy(tmp_path: Path) -> None:
         assert columns["times"].tolist() == log.times.tolist()
 
 
-def test_a_csv_of_somebody_else_is_read_and_its_source_is_told(tmp_path: Path) -> None:
+def test_a_csv_of_another_program_is_read_and_its_source_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "theirs.csv"
     path.write_bytes("\ufefftime, node, state\r\n20,a,busy\r\n\r\n10,a,idle\r\n10,b,busy\r\n25,b,idle\r\n".encode())
     log = load_log(path)
@@ -232,13 +233,19 @@ def rewritten(path: Path, **members: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("member", "value", "says"),
     [
-        ("times", np.array([1.0, 0.0]), r"\(times\).*rise strictly"),
+        ("times", np.array([1.0, 0.0, 2.0]), r"\(times\).*rise strictly"),
         ("nodes", np.array([9, 9, 9], dtype=np.int32), r"\(nodes\).*between 0 and 3"),
-        ("states", np.array([object()] * 3), r"\(states\).*Object arrays"),
+        ("states", np.array([object()] * 3), r"\(states\).*must hold numbers, not \|O"),
         ("end_s", np.array([1.0, 2.0]), r"\(end_s\).*one number"),
         ("format", np.frombuffer(b"bftrain event log 9", dtype=np.uint8), r"\(format\).*later version"),
         ("provenance", np.frombuffer(b"{", dtype=np.uint8), r"\(provenance\).*JSON"),
         ("node_names", np.frombuffer(b"\xff", dtype=np.uint8), r"\(node_names\).*UTF-8"),
+        ("times", np.arange(9.0), r"\(times\): has 9 values for 3 changes"),
+        ("offsets", np.arange(9), r"\(offsets\): has 9 values for 3 times; it needs one more"),
+        ("states", np.zeros(9, np.int8), r"\(states\): has 9 values for 3 nodes"),
+        ("end_s", np.array([1 + 1j]), r"\(end_s\).*must hold numbers, not <c16"),
+        ("times", np.zeros((1, 3)), r"\(times\).*one row of numbers, not 2 dimensions"),
+        ("node_names", np.full(3_000_001, ord("\n"), np.uint8), r"\(node_names\): has more than 1,000,000 names"),
     ],
 )
 def test_a_wrong_part_of_an_npz_is_named(tmp_path: Path, member: str, value: np.ndarray, says: str) -> None:
@@ -247,6 +254,47 @@ def test_a_wrong_part_of_an_npz_is_named(tmp_path: Path, member: str, value: np.
     rewritten(path, **{member: value})
     with pytest.raises(BadInput, match=says):
         load_log(path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "says"),
+    [
+        ("(2**40,)", "<f8", "its header cannot be read"),
+        (f"({1 << 40},)", "<f8", "should hold 1,099,511,627,776 numbers of 64 bits, but has 24 bytes"),
+        (f"({1 << 100},)", "<f8", r"should hold [\d,]+ numbers of 64 bits, but has 24 bytes"),
+        (f"({1 << 33},)", "|V0", r"must hold numbers, not \|V0"),
+        (f"({1 << 20},)", f"({1 << 20},)<f8", "must hold numbers, not"),
+        (f"(0, {1 << 62})", "<f8", "one row of numbers, not 2 dimensions"),
+        ("(-3,)", "<f8", r"its shape is \(-3,\)"),
+        ("(True,)", "<f8", r"its shape is \(True,\)"),
+        ("3", "<f8", "its shape is 3"),
+        ("()", "<f8", "not 0 dimensions"),
+        ("(2,)", "<f8", "should hold 2 numbers of 64 bits, but has 24 bytes"),
+        (f"({'9' * 3000},)", "<f8", "should hold"),
+        ("(" * 900 + ")" * 900, "<f8", "its header"),
+        ("(" * 9000, "<f8", r"its header has [\d,]+ bytes, and 4,096 are allowed"),
+        ("(3,), 'more': 1", "<f8", "not that of a NumPy array"),
+    ],
+)
+def test_a_header_that_does_not_fit_its_part_of_an_npz_is_refused_at_once(
+    tmp_path: Path, shape: str, kind: str, says: str
+) -> None:
+    path = tmp_path / "log.npz"
+    save_log(awkward_log(), path)
+    header = f"{{'descr': '{kind}', 'fortran_order': True, 'shape': {shape}}}".encode()
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["times.npy"] = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(24)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match=rf"\(times\).*{says}"):
+            load_log(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_npz_of_something_else_is_no_log(tmp_path: Path) -> None:
@@ -303,15 +351,60 @@ def test_counts_are_numbers_and_steps_are_texts() -> None:
         LogProvenance(steps=(3,))  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_a_source_with_an_odd_name_is_told_readably(tmp_path: Path) -> None:
+def test_a_source_with_an_odd_name_is_shown_readably(tmp_path: Path) -> None:
     path = tmp_path / "a\nb.csv"
     path.write_text("time,node,state\n0,a,idle\n")
     assert load_log(path).provenance.sources[0].name == "'a\\nb.csv'"
 
 
-def test_records_that_are_no_log_yet_are_told_the_way(tmp_path: Path) -> None:
+def test_records_that_are_no_log_yet_get_a_hint(tmp_path: Path) -> None:
     (tmp_path / "jobs.sacct").write_text("JobID|Start|End|NodeList\n")
     with pytest.raises(
         BadInput, match=r"its name ends in '\.sacct' .bftrain import makes one of what a scheduler wrote"
     ):
         load_log(tmp_path / "jobs.sacct")
+
+
+@pytest.mark.parametrize("depth", [70, 900, 5000])
+def test_a_provenance_nested_deeper_than_options_are_is_refused(tmp_path: Path, depth: int) -> None:
+    options = f'{{"a":{"[" * depth}{"]" * depth}}}'
+    path = tmp_path / "log.csv"
+    path.write_text(f'# provenance: {{"options":{options}}}\ntime,node,state\n0,n1,idle\n1,n1,busy\n')
+    with pytest.raises(BadInput, match=r"log\.csv:1: .*deep"):
+        load_log(path)
+
+
+def write_archive(path: Path, count: int, packing: int = zipfile.ZIP_DEFLATED) -> None:
+    """Write an ``.npz`` log with so many changes, all of them zeros."""
+    columns = {
+        **{name: np.frombuffer(text, np.uint8) for name, text in (("format", FORMAT.encode()), ("provenance", b"{}"))},
+        "node_names": np.frombuffer(b"n1", np.uint8),
+        "end_s": np.array([1.0]),
+        "times": np.array([0.0]),
+        "offsets": np.array([0, count]),
+        "nodes": np.zeros(count, np.int32),
+        "states": np.zeros(count, np.int8),
+    }
+    with zipfile.ZipFile(path, "w", packing, compresslevel=1) as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, column)
+
+
+def test_an_archive_that_unpacks_to_far_more_than_logs_do_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    write_archive(path, 40_000_000)
+    assert path.stat().st_size < 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match=r"log\.npz: unpacks to more than [\d,]+ bytes, .*pack it with zip -0"):
+            load_log(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_archive_packed_as_no_log_is_refused(tmp_path: Path) -> None:
+    write_archive(tmp_path / "log.npz", 100, zipfile.ZIP_BZIP2)
+    with pytest.raises(BadInput, match="is not packed as logs are"):
+        load_log(tmp_path / "log.npz")

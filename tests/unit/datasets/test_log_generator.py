@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,15 @@ def test_wrong_arguments_are_named(changed: dict[str, float], where: str) -> Non
     with pytest.raises(BadValue) as caught:
         generate_log(**({"nodes": 8, "days": 1, "seed": 0} | changed))  # type: ignore[arg-type]
     assert caught.value.where == f"generate_log.{where}"
+
+
+def test_the_smallest_idle_share_is_a_log_too() -> None:
+    assert generate_log(4, 0.1, 0, idle_share=5e-324).idle_share < 0.01
+
+
+def test_memory_does_not_grow_with_groups_times_nodes() -> None:
+    tracemalloc.start()
+    log = generate_log(20_000, 0.25, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500 * log.nodes.size, "bytes a change: columns, sorted copies, names"

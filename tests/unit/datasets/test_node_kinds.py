@@ -60,7 +60,7 @@ def test_a_log_without_kinds_is_what_it_was() -> None:
     assert plain.sha256 != mixed_log().sha256
 
 
-def test_the_hash_is_of_who_is_of_which_kind_and_not_of_how_it_is_told() -> None:
+def test_the_hash_depends_on_the_kind_of_each_node_and_not_on_how_it_is_written() -> None:
     log = mixed_log()
     other = replace(log, kind_names=("unused", "slow one", "fast"), node_kinds=np.array([2, 1, 2, 1]))
     assert other.sha256 == log.sha256
@@ -175,16 +175,16 @@ def kinds_file(tmp_path: Path, name: str, text: str) -> Path:
     ],
 )
 def test_kinds_out_of_a_file(tmp_path: Path, name: str, text: str) -> None:
-    told = with_kinds(mixed_log({}), kinds_file(tmp_path, name, text))
-    assert told.kind_of == KINDS
-    assert told.sha256 == mixed_log().sha256
-    assert told.provenance.steps[-1] == f"kinds of nodes from {name}: fast 2, slow one 2"
+    named_log = with_kinds(mixed_log({}), kinds_file(tmp_path, name, text))
+    assert named_log.kind_of == KINDS
+    assert named_log.sha256 == mixed_log().sha256
+    assert named_log.provenance.steps[-1] == f"kinds of nodes from {name}: fast 2, slow one 2"
 
 
 def test_kinds_by_the_places_of_nodes(tmp_path: Path) -> None:
     log = sample_log()
-    told = with_kinds(log, kinds_file(tmp_path, "kinds.toml", 'v = "0:10"\nk = "10:"\n'))
-    assert [told.kind_of[name] for name in (log.node_names[9], log.node_names[10])] == ["v", "k"]
+    named_log = with_kinds(log, kinds_file(tmp_path, "kinds.toml", 'v = "0:10"\nk = "10:"\n'))
+    assert [named_log.kind_of[name] for name in (log.node_names[9], log.node_names[10])] == ["v", "k"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The Parquet log: what others write is read, what is damaged is refused, and what is lacking is told."""
+"""The Parquet log: what others write is read, what is damaged is refused, and what is missing is reported."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain_datasets.log.builder import log_from_transitions
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.provenance import ProvenanceSource
+from tests.helpers.transitions import log_from_transitions
 
 pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -28,7 +28,7 @@ def small_log() -> EventLog:
 
 
 def other(path: Path, time: object, node: object, state: object) -> Path:
-    """Write a table of somebody else's."""
+    """Write a table as another program does."""
     parquet.write_table(pa.table({"time": time, "node": node, "state": state}), path)
     return path
 
@@ -51,14 +51,14 @@ def test_the_metadata_are_those_of_the_csv_comments(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     log = small_log()
     save_log(log, path)
-    told = parquet.read_schema(path).metadata
-    assert told[b"bftrain.format"] == b"bftrain event log 1"
-    assert told[b"bftrain.end_s"] == b"9.0"
-    assert told[b"bftrain.sha256"] == log.sha256.encode()
-    assert told[b"bftrain.provenance"].startswith(b'{"made_by":"hand"')
+    metadata = parquet.read_schema(path).metadata
+    assert metadata[b"bftrain.format"] == b"bftrain event log 1"
+    assert metadata[b"bftrain.end_s"] == b"9.0"
+    assert metadata[b"bftrain.sha256"] == log.sha256.encode()
+    assert metadata[b"bftrain.provenance"].startswith(b'{"made_by":"hand"')
 
 
-def test_a_table_of_somebody_else_is_read_and_its_source_is_told(tmp_path: Path) -> None:
+def test_a_table_of_another_program_is_read_and_its_source_is_reported(tmp_path: Path) -> None:
     path = other(tmp_path / "theirs.parquet", [20, 10, 10, 25], ["a", "a", "b", "b"], ["busy", "idle", "busy", "idle"])
     log = load_log(path)
     assert log.node_names == ("a", "b")
@@ -76,7 +76,7 @@ def test_times_may_be_timestamps(tmp_path: Path, unit: str, zone: str | None) ->
     assert log.times.tolist() == [1612951200.0, 1612951260.0]
 
 
-def test_what_pandas_writes_is_read_whatever_the_order_of_columns_and_names(tmp_path: Path) -> None:
+def test_what_pandas_writes_is_read_for_any_order_of_columns_and_names(tmp_path: Path) -> None:
     count = 70_000  # more than are read at once
     rng = np.random.default_rng(1)
     names = np.array([f"n{number}" for number in range(50)])
@@ -147,8 +147,8 @@ def test_an_edited_table_without_its_checksum_is_read_and_says_so(tmp_path: Path
     path = tmp_path / "log.parquet"
     save_log(small_log(), path)
     table = parquet.read_table(path)
-    told = {key: value for key, value in table.schema.metadata.items() if key != b"bftrain.sha256"}
-    parquet.write_table(table.slice(0, 4).replace_schema_metadata(told), path)
+    metadata = {key: value for key, value in table.schema.metadata.items() if key != b"bftrain.sha256"}
+    parquet.write_table(table.slice(0, 4).replace_schema_metadata(metadata), path)
     assert load_log(path).provenance.steps == ("read from a Parquet file without a checksum",)
     parquet.write_table(table.slice(0, 4), path)
     with pytest.raises(BadInput, match="not those that were saved"):
@@ -192,15 +192,16 @@ def test_a_flipped_byte_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None
         )
 
 
-def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_unpacks_to_far_more_than_logs_do_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
-    save_log(small_log(), path)
-    monkeypatch.setattr("bftrain_datasets.log.parquet_log.MOST_ROWS", 4)
-    with pytest.raises(BadInput, match="5 rows are too many"):
+    rows = 20_000_000
+    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array(["idle"]))
+    parquet.write_table(pa.table({"time": pa.array(np.zeros(rows)), "node": same, "state": same}), path)
+    with pytest.raises(BadInput, match=r"log\.parquet: unpacks to more than 67,108,864 bytes, .*save it as \.csv"):
         load_log(path)
 
 
-def test_without_pyarrow_one_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.parquet"
     save_log(small_log(), path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)

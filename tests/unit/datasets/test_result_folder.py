@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -13,14 +14,17 @@ from typing import NoReturn
 import pytest
 
 from bftrain import result_folder
-from bftrain.errors import BadInput, UsageError
-from bftrain.folder_lock import NAME, FolderLock, LockHolder
+from bftrain.errors import BadInput, ResultWarning, UsageError
+from bftrain.files import write_text
 from bftrain.result_folder import (
     DRAFT,
+    NAME,
     PAGE_MARK,
     READY,
     REPORT_FILE,
     SUMS,
+    FolderLock,
+    LockHolder,
     ResultFolder,
     ResultKind,
     settle,
@@ -76,8 +80,8 @@ def test_a_finished_result_is_refused_unless_it_may_be_overwritten(tmp_path: Pat
 
 @pytest.mark.parametrize("ended", ["interrupted", "overload"])
 def test_a_part_may_be_replaced_and_a_run_that_ended_by_itself_is_no_part(tmp_path: Path, ended: str) -> None:
-    told = {"format": "bftrain replay 1", "complete": False, "ended": ended}
-    replace(tmp_path, {"summary.json": json.dumps(told)})
+    summary = {"format": "bftrain replay 1", "complete": False, "ended": ended}
+    replace(tmp_path, {"summary.json": json.dumps(summary)})
     if ended == "interrupted":
         replace(tmp_path, files(2), overwrite=False)
         assert content_of(tmp_path) == files(2)
@@ -235,6 +239,50 @@ def test_a_full_disk_names_the_file_and_not_the_draft(tmp_path: Path) -> None:
     assert refused.value.filename == str(tmp_path / "tasks.csv")
 
 
+@pytest.mark.parametrize("call", ["mkdir", "rename", "replace"])
+def test_a_folder_that_became_read_only_is_named_and_not_what_is_hidden_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with ResultFolder(tmp_path, KIND) as result, monkeypatch.context() as read_only:
+        read_only.setattr(Path, call, refuse)
+        with pytest.raises(PermissionError) as refused:
+            result.replace(lambda draft: put(draft, files(1)))
+    assert "/." not in str(refused.value.filename)
+    assert str(refused.value.filename).startswith(str(tmp_path))
+
+
+def test_a_lock_that_cannot_be_made_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / NAME).mkdir()  # which cannot be opened as a file, by root neither
+    with pytest.raises(OSError, match="directory") as refused:
+        FolderLock(tmp_path).__enter__()
+    assert refused.value.filename == str(tmp_path)
+    (tmp_path / NAME).rmdir()
+
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as read_only, FolderLock(tmp_path):
+        read_only.setattr(Path, "unlink", refuse)
+    with FolderLock(tmp_path):
+        assert (tmp_path / NAME).exists()
+
+
+def test_a_file_in_a_folder_that_cannot_be_entered_is_named_and_not_its_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError) as refused:
+        write_text(tmp_path / "log.csv", "")
+    assert refused.value.filename == str(tmp_path / "log.csv")
+
+
 def test_a_folder_that_cannot_be_written_to_is_named() -> None:
     with pytest.raises(BadInput, match=r"^/proc/self: cannot be written to: "):
         ResultFolder(Path("/proc/self"), KIND).__enter__()
@@ -320,10 +368,32 @@ def test_a_lock_on_a_full_disk_is_named_and_released(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(OSError, match="No space left on device") as ended:
         FolderLock(tmp_path).__enter__()
-    assert ended.value.filename == str(tmp_path / NAME)
+    assert ended.value.filename == str(tmp_path)
     monkeypatch.undo()
     with FolderLock(tmp_path):
         assert (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_without_locks_on_the_file_system_a_result_is_written_with_a_remark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: fail_with(code))
+    with pytest.warns(ResultWarning, match="^.*: its file system has no locks: start no second command") as caught:
+        replace(tmp_path, files(1))
+    assert len(caught) == 1
+    assert content_of(tmp_path) == files(1)
+
+
+def test_a_disk_that_fails_when_it_is_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: fail_with(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error") as ended:
+        FolderLock(tmp_path).__enter__()
+    assert ended.value.filename == str(tmp_path)
+
+
+def fail_with(code: int) -> NoReturn:
+    raise OSError(code, os.strerror(code))
 
 
 def test_the_holder_is_named_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,3 +410,17 @@ def test_pages_replace_pages_only(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"page\.html: is there already, was not written by bftrain, and is left"):
         write_page(page, PAGE)
     assert page.read_text(encoding="utf-8") == "<html>mine</html>"
+
+
+def test_an_error_before_the_first_file_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:
+    def fail(folder: Path, name: str = "") -> None:
+        with ResultFolder(folder, KIND):
+            if name:
+                (folder / name).touch()
+            raise UsageError("no cluster can be made")
+
+    (tmp_path / "there").mkdir()
+    for folder, name, stays in (("new", "", False), ("there", "", True), ("full", "workers.log", True)):
+        with pytest.raises(UsageError):
+            fail(tmp_path / folder, name)
+        assert (tmp_path / folder).exists() is stays

@@ -8,7 +8,7 @@ import pytest
 
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain.taskfiles.profiles import PROFILE_NAMES, profile, profiles
+from bftrain.taskfiles.records import PROFILE_NAMES, profile, profiles
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import sample_log
@@ -113,7 +113,7 @@ def test_a_kind_that_a_cell_cannot_hold_is_refused(tmp_path: Path) -> None:
     [
         ("", "tasks.toml: holds no task"),
         ("task = 3", "task: must be a list of tables"),
-        ("[[task]\n", r"tasks.toml: not valid TOML: .*line 1"),
+        ("[[task]\n", r"tasks.toml:1: is not valid TOML: .*line 1"),
         ('[[tasks]]\nname = "t"\n', "no table of a task file is called 'tasks' .did you mean 'task'"),
         ("[[task]]\n", "tasks.toml: task 1: name: is missing"),
         ('[[task]]\nname = "t"\n', "task 1 't': neither profile nor curve nor curves"),

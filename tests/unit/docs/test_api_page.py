@@ -27,18 +27,20 @@ async def test_every_metric_is_on_the_page_in_its_own_words(tmp_path: Path, monk
     async with live_inside(tmp_path) as inside:
         monkeypatch.setattr(inside.world, "pilots", {"waiting": 1.0}, raising=False)
         await decided(inside.daemon)  # at the begin there is one
-        told = dict(re.findall(r"^# HELP (\S+) (.+)$", inside.office.metrics.text(), re.MULTILINE))
+        documented = dict(re.findall(r"^# HELP (\S+) (.+)$", inside.service.metrics.text(), re.MULTILINE))
     rows = dict(re.findall(r"^\| `((?:bftrain|process)_\w+)` \| (.+) \|$", PAGE, re.MULTILINE))
-    assert list(rows) == list(told)
-    for name, about in told.items():
+    assert list(rows) == list(documented)
+    for name, about in documented.items():
         assert rows[name].startswith(about), name
 
 
 def test_every_status_is_on_the_page() -> None:
     section = PAGE.partition("| status | when |")[2].partition("\n\n")[0]
-    told = {int(status) for row in section.splitlines() for status in re.findall(r"\b\d{3}\b", row.partition(" | ")[0])}
+    listed = {
+        int(status) for row in section.splitlines() for status in re.findall(r"\b\d{3}\b", row.partition(" | ")[0])
+    }
     described_ones = {int(name.removeprefix("Refused")) for name in description()["components"]["responses"]}
-    assert told == described_ones | {405}
+    assert listed == described_ones | {405}
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
@@ -48,6 +50,6 @@ def test_the_bounds_are_those_of_the_code() -> None:
         assert words in PAGE
 
 
-def test_metrics_in_the_advice_are_told() -> None:
+def test_metrics_in_the_advice_are_documented() -> None:
     rows = set(re.findall(r"^\| `((?:bftrain|process)_\w+)` \|", PAGE, re.MULTILINE))
     assert {name for name in re.findall(r"bftrain_\w+", PAGE) if not name.startswith("bftrain_elastic")} <= rows

@@ -33,7 +33,7 @@ def page_of(path: tuple[str, ...]) -> str:
 def rows(page: str) -> dict[str, tuple[str, str]]:
     """Give option -> what it does and its default, as a reader sees them."""
     found = re.findall(r"^\| `(-[^`]*)` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-    assert len({names for names, _, _ in found}) == len(found), "an option is told twice"
+    assert len({names for names, _, _ in found}) == len(found), "an option is listed twice"
     return {names: (plain(words), plain(default)) for names, words, default in found}
 
 
@@ -57,20 +57,20 @@ def test_every_command_has_its_page() -> None:
 
 
 @every
-def test_every_option_is_told_with_its_help_and_default(path: tuple[str, ...]) -> None:
+def test_every_option_is_documented_with_its_help_and_default(path: tuple[str, ...]) -> None:
     sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", help_of(path), re.MULTILINE))
-    headings = [title for title in sections if title not in {"Commands", "Example"}]
+    headings = [title for title in sections if title not in {"Commands", "Example", "Examples"}]
     options = "".join(sections[title] for title in headings)
     lines = re.sub(r"\n {3,}", "   ", options).splitlines()  # a long name has a line of its own
     said = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines)
-    told = rows(page_of(path))
+    documented = rows(page_of(path))
     if isinstance(TREE[path], click.Group):
         assert set(said) == {"-h, --help"}
         said, headings = {}, []
-    assert set(told) == set(said)
+    assert set(documented) == set(said)
     assert re.findall(r"^##+ (.*)$", page_of(path), re.MULTILINE) == headings
     for names, words in said.items():
-        text, default = told[names]
+        text, default = documented[names]
         brackets = " ".join(re.findall(r" +\[([^][]*)\]\.?(?=$|  \[)", words))
         assert words.startswith(text.rstrip(".")), names
         assert re.findall(r"[^\s,;]+", default) == [
@@ -79,7 +79,7 @@ def test_every_option_is_told_with_its_help_and_default(path: tuple[str, ...]) -
 
 
 @every
-def test_usage_help_and_epilog_are_told_whole(path: tuple[str, ...]) -> None:
+def test_usage_help_and_epilog_are_documented_whole(path: tuple[str, ...]) -> None:
     command, page = TREE[path], plain(page_of(path))
     usage = help_of(path).partition("\n")[0].removeprefix("Usage: ")
     assert f"```text\n{usage}\n```".replace("`", "") in page
@@ -91,7 +91,7 @@ def test_usage_help_and_epilog_are_told_whole(path: tuple[str, ...]) -> None:
 
 
 def test_an_option_with_a_default_of_its_own_shows_it() -> None:
-    assert rows(page_of(("replay",)))["--horizon SECONDS|AUTO"] == (
+    assert rows(page_of(("replay",)))["--horizon DURATION|AUTO"] == (
         "Seconds ahead for which speed counts; auto: as costs and nodes ask for.",
         "auto",
     )
@@ -99,14 +99,14 @@ def test_an_option_with_a_default_of_its_own_shows_it() -> None:
     assert rows(page_of(("schedule",)))["-o, --output DIR"][1] == "required"
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_documented() -> None:
     def kinds(of: type[BftrainError]) -> Iterator[type[BftrainError]]:
         yield of
         for kind in of.__subclasses__():
             yield from kinds(kind)
 
-    told = set(map(int, re.findall(r"^\| (\d+) \|", PAGES["index.md"], re.MULTILINE)))
-    assert told == {0, *(kind.exit_code for kind in kinds(BftrainError))}
+    documented = set(map(int, re.findall(r"^\| (\d+) \|", PAGES["index.md"], re.MULTILINE)))
+    assert documented == {0, *(kind.exit_code for kind in kinds(BftrainError))}
 
 
 def test_their_folder_is_in_the_navigation() -> None:

@@ -67,14 +67,14 @@ def test_every_file_that_the_architecture_names_exists() -> None:
     assert [name for name in named if not any((room / name).is_file() for room in (ROOT, *rooms))] == []
 
 
-def test_whoever_cites_it_names_this_version() -> None:
+def test_the_citation_names_this_version() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize("page", ["docs/objectives.md", "CHANGELOG.md"])
-def test_every_solver_and_objective_is_told_by_its_name(page: str) -> None:
-    told = set(re.findall(r"`([\w-]+)`", (ROOT / page).read_text()))
-    assert {*BUILT_IN["solver"], *BUILT_IN["objective"]} <= told
+def test_every_solver_and_objective_is_listed_by_its_name(page: str) -> None:
+    documented = set(re.findall(r"`([\w-]+)`", (ROOT / page).read_text()))
+    assert {*BUILT_IN["solver"], *BUILT_IN["objective"]} <= documented
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -39,7 +39,7 @@ def call(name: str, function: object) -> str:
         (TaskContext, "its task context offers"),
     ],
 )
-def test_every_call_is_told_as_it_is(port: type, first_words: str) -> None:
+def test_every_call_is_documented_as_it_is(port: type, first_words: str) -> None:
     expected = [call(name, found) for name, found in vars(port).items() if inspect.isfunction(found) and name[0] != "_"]
     assert expected
     assert (

@@ -16,7 +16,7 @@ PICTURES = ROOT / "docs" / "pictures"
 
 def test_the_picture_on_the_home_page_is_what_its_script_draws() -> None:
     drawn = runpy.run_path(str(ROOT / "docs" / "scripts" / "home_picture.py"))["picture"]()
-    assert drawn == (PICTURES / "harvest.svg").read_text(), "draw it anew: python docs/scripts/home_picture.py"
+    assert drawn == (PICTURES / "harvest.svg").read_text(), "draw it again: python docs/scripts/home_picture.py"
 
 
 def test_every_picture_is_shown_somewhere() -> None:

@@ -24,9 +24,9 @@ def rows(section: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_every_objective_has_its_formula_and_its_use() -> None:
-    told = rows("Objectives")
-    assert set(told) == set(BUILT_IN["objective"])
-    assert all(len(row) == 3 and all(row) for row in told.values())
+    table = rows("Objectives")
+    assert set(table) == set(BUILT_IN["objective"])
+    assert all(len(row) == 3 and all(row) for row in table.values())
 
 
 def test_every_rule_is_explained() -> None:
@@ -34,19 +34,31 @@ def test_every_rule_is_explained() -> None:
     assert set(rows("Allocators")) == set(BUILT_IN["solver"]) - milp - {"equal-share-published"}
 
 
+def test_every_policy_of_rounds_has_its_rule_and_its_use() -> None:
+    table = rows("Policies of rounds")
+    assert set(table) == set(BUILT_IN["rounds"])
+    assert all(len(row) == 4 and row[1] and row[3] for row in table.values())
+
+
+def test_every_sharing_policy_has_its_formula_and_its_use() -> None:
+    table = rows("Sharing time")
+    assert {name for cell in table for name in re.findall(r"[\w-]+", cell)} == set(BUILT_IN["sharing"])
+    assert all(len(row) == 3 and all(row) for row in table.values())
+
+
 def test_every_policy_was_measured() -> None:
-    told = rows("What each costs")
-    assert set(told) == {*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"]}
+    table = rows("What each costs")
+    assert set(table) == {*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"]}
     assert {*SCRIPT["OBJECTIVES"]} == set(BUILT_IN["objective"]) - {"max-min-now"}
-    assert tuple(told) == (*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"])
+    assert tuple(table) == (*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"])
 
 
 def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
-    told = rows("What each costs")
+    table = rows("What each costs")
     result = SCRIPT["replayed"]("throughput")
     most = result.harvested_samples
-    assert SCRIPT["row"]("throughput", result, most) == told["throughput"]
-    assert SCRIPT["row"]("equal-share", SCRIPT["replayed"]("equal-share"), most) == told["equal-share"]
+    assert SCRIPT["row"]("throughput", result, most) == table["throughput"]
+    assert SCRIPT["row"]("equal-share", SCRIPT["replayed"]("equal-share"), most) == table["equal-share"]
 
 
 @pytest.mark.parametrize("name", ["late", "users"])

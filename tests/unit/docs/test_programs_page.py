@@ -21,15 +21,15 @@ ROWS = {
     name: (kind, names)
     for name, kind, names in re.findall(r"^\| `([a-z ]+)` \| ([^|]+) \| (.+) \|$", PAGE, re.MULTILINE)
 }
-ELSEWHERE = ("replay", "schedule", "sweep", "decide")  # their names are told on other pages, or in their files
+ELSEWHERE = ("replay", "schedule", "sweep", "decide")  # their names are on other pages, or in their files
 
 
 def promised(name: str) -> set[str]:
     """Names that the row of a command tells, and those of the rows that it refers to."""
-    told = ROWS[name][1]
-    others = [other for other in re.findall(r"those of `([a-z ]+)`", told) if other in ROWS]
-    others += [other for other in re.findall(r"and of `([a-z ]+)`", told) if other in ROWS]
-    return set(re.findall(r"`(\w+)`", told)).union(*map(promised, others))
+    text = ROWS[name][1]
+    others = [other for other in re.findall(r"those of `([a-z ]+)`", text) if other in ROWS]
+    others += [other for other in re.findall(r"and of `([a-z ]+)`", text) if other in ROWS]
+    return set(re.findall(r"`(\w+)`", text)).union(*map(promised, others))
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,14 @@ def test_every_name_that_is_printed_is_promised(name: str, bftrain: CommandLine,
     assert printed - promised(name) == set()
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_documented() -> None:
     def codes(kind: type[errors.BftrainError]) -> Iterator[int]:
         yield kind.exit_code
         for each in kind.__subclasses__():
             yield from codes(each)
 
-    told = {
+    codes_listed = {
         int(code)
         for code in re.findall(r"^\| (\d+) \|", PAGE.split("## Exit codes")[1].split("\n## ")[0], re.MULTILINE)
     }
-    assert told == {0, *codes(errors.BftrainError)}
+    assert codes_listed == {0, *codes(errors.BftrainError)}

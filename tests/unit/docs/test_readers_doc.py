@@ -1,4 +1,4 @@
-"""The pages on readers: every format and every kind of doubt is told, and the example of a reader is one."""
+"""The pages on readers: every format and every kind of doubt is listed, and the example of a reader is one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.doctor import examine
+from bftrain.cli.doctor import examine
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.importing.findings import HAZARDS
 from tests.helpers.records import imported
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
-    from bftrain_datasets.importing.hazard_kinds import RecordHazard
+    from bftrain_datasets.importing.findings import RecordHazard
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "readers.md").read_text()
@@ -30,10 +30,10 @@ def anchor(section: str) -> str:
 
 
 def test_every_format_is_in_the_table_and_has_its_section() -> None:
-    told = dict(re.findall(r"^\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", PAGE, re.MULTILINE))
-    assert set(told) == set(BUILT_IN["reader"])
+    documented = dict(re.findall(r"^\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", PAGE, re.MULTILINE))
+    assert set(documented) == set(BUILT_IN["reader"])
     sections = {anchor(section): section for section in PAGE.split("\n## ")}
-    assert [name for name, place in told.items() if f"`{name}` reads" not in sections[place]] == []
+    assert [name for name, place in documented.items() if f"`{name}` reads" not in sections[place]] == []
 
 
 def row(name: str, hazard: RecordHazard) -> str:
@@ -42,7 +42,7 @@ def row(name: str, hazard: RecordHazard) -> str:
     return f"| `{name}` | {hazard.says} | {hazard.done} | {option} | {'doubt' if hazard.doubt else ''} |"
 
 
-def test_every_kind_of_doubt_is_told_as_it_is() -> None:
+def test_every_kind_of_doubt_is_documented_as_it_is() -> None:
     table = PAGE.split("## Every kind of doubt")[1].split("\n\n`bftrain check`")[0]
     assert re.findall(r"^\| `.*$", table, re.MULTILINE) == [row(name, hazard) for name, hazard in HAZARDS.items()]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain import registry
-from bftrain.doctor import examine
+from bftrain.cli.doctor import examine
 from bftrain.live.schedulers.hook_spool import read_line
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotBackend, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
@@ -80,9 +80,9 @@ def test_the_example_is_a_small_plugin_that_is_found(lsf: Any) -> None:  # noqa:
     wanted = {name for name in vars(PilotBackend) if not name.startswith("_")} | set(PilotBackend.__annotations__)
     assert [name for name in wanted if not hasattr(lsf.Lsf, name)] == []
     assert "| `name`, `avoids` |" in PAGE
-    told = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
+    listed = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
     methods = {name for port in (PilotBackend, Scheduler) for name in vars(port) if not name.startswith("_")}
-    assert {name for name in methods if callable(getattr(PilotBackend, name, getattr(Scheduler, name, None)))} <= told
+    assert {name for name in methods if callable(getattr(PilotBackend, name, getattr(Scheduler, name, None)))} <= listed
 
 
 def test_the_line_of_a_hook_is_one() -> None:

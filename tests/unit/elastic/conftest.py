@@ -11,18 +11,18 @@ import pytest
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.wire.messages import Message
-from tests.helpers.scripted_agents import SECRET, Agent, Simple, Told
+from tests.helpers.scripted_agents import SECRET, Agent, MessageInbox, Simple
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def inbox() -> MessageInbox:
+    return MessageInbox()
 
 
 @pytest.fixture
-def hub(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentHub]:
-    monkeypatch.setattr("bftrain_elastic.manager.agent_listener._SILENCE_S", 600.0)  # these agents have no heartbeat
-    running = AgentHub(told, SECRET)
+def hub(inbox: MessageInbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentHub]:
+    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs._SILENCE_S", 600.0)  # these agents have no heartbeat
+    running = AgentHub(inbox, SECRET)
     yield running
     running.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.wire.shared_secret import make_secret
+from bftrain_elastic.wire.authenticated_stream import make_secret
 
 
 def words(folder: Path, manager: str) -> list[str]:
@@ -17,12 +17,12 @@ def words(folder: Path, manager: str) -> list[str]:
 
 
 def test_a_command_line_is_read(tmp_path: Path) -> None:
-    found = AgentSettings.of(command_line("").parse_args(words(tmp_path, "10.0.0.1:7070")))
+    found = AgentSettings.read(command_line(""), words(tmp_path, "10.0.0.1:7070"))
     assert (found.manager, found.node, found.preload, found.grace_s) == (("10.0.0.1", 7070), "n1", ("a", "b"), 0.0)
 
 
 @pytest.mark.parametrize("manager", ["10.0.0.1", "10.0.0.1:", ":7070", "10.0.0.1:http"])
 def test_a_manager_without_address_or_port_is_named(tmp_path: Path, manager: str) -> None:
-    given = command_line("").parse_args(words(tmp_path, manager))
+    given = words(tmp_path, manager)
     with pytest.raises(ElasticError, match=f"--manager: '{manager}' is not ADDRESS:PORT"):
-        AgentSettings.of(given)
+        AgentSettings.read(command_line(""), given)

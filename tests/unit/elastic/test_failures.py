@@ -41,7 +41,7 @@ def test_three_deaths_of_its_own_without_a_step_between_are_a_failure() -> None:
         assert failed == ("w ended with 1\nValueError: odd" if number == ALLOWED - 1 else "")
 
 
-def test_a_step_between_begins_the_count_anew() -> None:
+def test_a_step_between_restarts_the_count() -> None:
     policy = FailurePolicy(SETTLE_S)
     for number in range(10 * ALLOWED):
         now = 100.0 + 10 * number
@@ -62,7 +62,7 @@ def test_a_node_of_the_group_that_leaves_before_or_after_forgives_all(when_s: fl
         assert policy.judge(now + SETTLE_S + 0.1).notes == ()
 
 
-def test_deaths_that_follow_from_another_do_not_count_but_are_told() -> None:
+def test_deaths_that_follow_from_another_do_not_count_but_are_reported() -> None:
     policy = FailurePolicy(SETTLE_S)
     for number in range(4):
         policy.died(death(1, f"ValueError: {number}", at=50.0), 100.0 + number, 0)
@@ -113,5 +113,5 @@ def test_another_try_waits_while_it_is_open_whether_it_would_be_one_too_many() -
         ("The size of tensor a (3) must match the size of tensor b (4)", False),
     ],
 )
-def test_lost_connections_are_told_from_mistakes(reason: str, *, trouble: bool) -> None:
+def test_lost_connections_are_distinguished_from_mistakes(reason: str, *, trouble: bool) -> None:
     assert is_connection_trouble(reason) is trouble

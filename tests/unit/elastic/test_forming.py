@@ -1,75 +1,77 @@
-"""Groups that take long to form: a large state has its time, and what never forms is told and given up."""
+"""Groups that take long to form: a large state has its time, and one that never forms is reported and given up."""
 
 from __future__ import annotations
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.forming import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
 from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, NativeLifecycle
-from tests.unit.elastic.floor import PaperFloor
-from tests.unit.elastic.plays import NativePlay as Play
+from bftrain_elastic.manager.task_lifecycles.stalls import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
+from tests.unit.elastic.lifecycle_cases import NativeCase as Play
+from tests.unit.elastic.recorded_context import RecordedContext
 
 
-def joined(play: Play, worker: str, generation: int) -> None:
-    play.course.said(worker, {"type": "joined", "generation": generation})
+def joined(case: Play, worker: str, generation: int) -> None:
+    case.lifecycle.on_worker_message(worker, {"type": "joined", "generation": generation})
 
 
 def test_a_state_may_take_longer_to_load_than_members_to_meet() -> None:
-    play = Play("a", "b")
-    play.want("a", "b")
-    play.all_new_ready()
-    first = next(worker for worker, order in play.floor.said if order.get("rank") == 0)
-    play.tick(MEETING_S - 1)
-    joined(play, first, 1)
-    play.tick(LOADING_S - 1)
-    play.tick(1.0)
-    assert play.floor.heard("abort") == []
-    assert play.go(500)[0] == first
-    assert play.floor.stopped == []
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    case.all_new_ready()
+    first = next(worker for worker, order in case.context.sent if order.get("rank") == 0)
+    case.tick(MEETING_S - 1)
+    joined(case, first, 1)
+    case.tick(LOADING_S - 1)
+    case.tick(1.0)
+    assert case.context.take_sent("abort") == []
+    assert case.go(500)[0] == first
+    assert case.context.stopped == []
 
 
 def test_a_group_whose_state_never_comes_is_cut_a_little_later_each_time_and_given_up() -> None:
-    play = Play("a", "b")
-    play.course = NativeLifecycle("t", LauncherJob(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), play.floor)
-    play.want("a", "b")
-    play.all_new_ready()
+    case = Play("a", "b")
+    case.lifecycle = NativeLifecycle(
+        "t", LauncherJob(argv=("s.py",), folder="f", stall_limit_s=4 * LOADING_S), case.context
+    )
+    case.set_nodes("a", "b")
+    case.all_new_ready()
     tries = []
-    while "failed" not in play.floor.kinds() and len(tries) < 9:
-        orders = play.floor.heard("go")
+    while "failed" not in case.context.kinds() and len(tries) < 9:
+        orders = case.context.take_sent("go")
         members, generation = [worker for worker, _ in orders], orders[0][1]["generation"]
-        joined(play, members[0], generation)
-        begun = play.floor.time
-        while not (cut := play.floor.heard("abort")) and not play.floor.stopped:
-            play.tick(1.0)
-        tries.append(round(play.floor.time - begun))
-        if play.floor.stopped:
+        joined(case, members[0], generation)
+        begun = case.context.time
+        while not (cut := case.context.take_sent("abort")) and not case.context.stopped:
+            case.tick(1.0)
+        tries.append(round(case.context.time - begun))
+        if case.context.stopped:
             for worker in members:
-                play.course.exited(worker, WorkerExit(-9))
+                case.lifecycle.exited(worker, WorkerExit(-9))
             break
         assert {worker for worker, _ in cut} == set(members)
         for worker in members:
-            play.ready(worker, generation=generation, reason="Connection closed by peer")
-        play.floor.heard("abort")
-        play.tick(LONGEST_RETRY_S)
+            case.ready(worker, generation=generation, reason="Connection closed by peer")
+        case.context.take_sent("abort")
+        case.tick(LONGEST_RETRY_S)
     assert tries[1] > 1.9 * tries[0]
-    (failed,) = [one["reason"] for one in play.floor.messages if one["type"] == "failed"]
+    (failed,) = [one["reason"] for one in case.context.messages if one["type"] == "failed"]
     assert "its state was not loaded and spread within" in failed
     assert sum(tries) >= 4 * LOADING_S - 3 * LONGEST_RETRY_S
-    assert any("2 groups of its workers in a row did not get to train" in note for note in play.floor.notes())
+    assert any("2 groups of its workers in a row did not get to train" in note for note in case.context.notes())
 
 
 def test_one_that_is_alone_and_never_gets_its_state_is_ended_and_started_again() -> None:
-    play = Play("a")
-    play.want("a")
-    (only,) = play.floor.spawned
-    play.all_new_ready()
-    joined(play, only, 1)
-    play.tick(LOADING_S + 1)
-    assert play.floor.stopped == [(only, 0.0)]
-    play.course.exited(only, WorkerExit(-9))
-    play.tick(play.floor.settle_s + 1)
-    assert len(play.floor.spawned) == 1
-    assert play.floor.notes() == []
+    case = Play("a")
+    case.set_nodes("a")
+    (only,) = case.context.spawned
+    case.all_new_ready()
+    joined(case, only, 1)
+    case.tick(LOADING_S + 1)
+    assert case.context.stopped == [(only, 0.0)]
+    case.lifecycle.exited(only, WorkerExit(-9))
+    case.tick(case.context.settle_s + 1)
+    assert len(case.context.spawned) == 1
+    assert case.context.notes() == []
 
 
 def test_how_long_a_state_takes_is_learned() -> None:
@@ -88,7 +90,7 @@ def test_how_long_a_state_takes_is_learned() -> None:
 
 
 def test_groups_that_nodes_leave_do_not_count() -> None:
-    floor_s, watch = PaperFloor().settle_s, FormationWatch(120.0)
+    floor_s, watch = RecordedContext().settle_s, FormationWatch(120.0)
     for second in range(0, 1000, 10):
         assert watch.began(float(second)) == ""
         assert watch.given_up(second + floor_s) == ""

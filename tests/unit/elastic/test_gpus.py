@@ -1,6 +1,6 @@
 """What is done where there are GPUs, shown with stand-ins: there is none here.
 
-What is looked at is what torch is told, and that nothing starts CUDA where it must not be started.
+The tests look at the settings that torch receives, and that nothing starts CUDA where it must not be started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain_elastic import State
-from bftrain_elastic.agent import gpus
+from bftrain_elastic.agent.agent_settings import visible_gpus
 from bftrain_elastic.worker import process_groups, state_tree, state_values
 from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
 
@@ -43,7 +43,7 @@ def test_gpus_are_counted_without_cuda(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus.visible_gpus(tmp_path) == expected
+    assert visible_gpus(tmp_path) == expected
 
 
 def test_what_the_nursery_imports_does_not_ask_cuda_anything() -> None:
@@ -172,7 +172,7 @@ def test_nccl_does_not_end_a_process_whose_neighbour_died_unless_asked_to(monkey
         ("could not restore the data set", False),
     ],
 )
-def test_the_death_of_another_is_told_from_a_mistake(error: str, *, others: bool) -> None:
+def test_the_death_of_another_is_distinguished_from_a_mistake(error: str, *, others: bool) -> None:
     assert process_groups.lost(RuntimeError(error)) is others
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from bftrain_elastic import report
-from bftrain_elastic.tryout.leftovers import listening
+from bftrain_elastic.tryout.local_agents import listening
 from bftrain_elastic.worker import checkpoint_file, horovod_group, horovod_worker, progress_report, run_loop
 from bftrain_elastic.worker.agent_channel import AgentChannel
-from bftrain_elastic.worker.horovod_rendezvous import NotAllCame
+from bftrain_elastic.worker.horovod_group import NotAllCame
+from bftrain_elastic.worker.process_groups import GroupRank
 from tests.helpers.horovod_stand_in import Agent, InternalError, Kept, StandIn, UpdatedError
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
@@ -83,7 +84,7 @@ def begin(script: Callable[[Kept], Any], state: Kept) -> tuple[threading.Thread,
     def work() -> None:
         try:
             ended.append(sys.modules["horovod.torch.elastic"].run(script)(state))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test looks at it
+        except BaseException as error:  # noqa: BLE001 - the test looks at any error
             ended.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
@@ -224,8 +225,35 @@ def test_a_group_that_does_not_form_is_no_end(horovod: StandIn, agent: Agent) ->
     assert ended == ["trained"]
 
 
+@pytest.mark.usefixtures("horovod")
+def test_a_worker_that_horovod_keeps_waiting_for_dead_members_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+    done: list[object] = []
+
+    def init() -> None:
+        asked.set()
+        assert goes_on.wait(30)
+
+    monkeypatch.setattr(sys.modules["horovod.torch"], "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(os, "_exit", done.append)
+    monkeypatch.setattr(horovod_group, "_STUCK_S", 0.1)
+    group = horovod_group.HorovodGroup("127.0.0.1")
+    place, store = GroupRank(1, 0, 2, 2), (group.meeting.host, group.meeting.port)
+    thread = threading.Thread(target=group.form, args=(place, store, lambda: done.append("saved")))
+    thread.start()
+    assert asked.wait(30)
+    group.abort()
+    assert done == ["saved", os.EX_TEMPFAIL]
+    goes_on.set()
+    thread.join(10)
+    group.abort()
+    assert len(done) == 2, "it is in the group now, and sees by itself that connections were cut"
+    group.close()
+
+
 @pytest.mark.parametrize("save", [True, False])
-def test_it_leaves_when_told_and_writes_first_if_asked(
+def test_it_leaves_when_asked_and_writes_first_if_asked(
     horovod: StandIn, agent: Agent, tmp_path: Path, *, save: bool
 ) -> None:
     thread, ended = begin(steps(1), Kept())
@@ -306,7 +334,7 @@ def test_two_nodes_have_it_in_memory(agent: Agent) -> None:
 
 
 @pytest.mark.usefixtures("horovod")
-def test_alone_it_is_told_only_what_is_on_disk(agent: Agent) -> None:
+def test_alone_it_receives_only_what_is_on_disk(agent: Agent) -> None:
     thread, _ = begin(steps(3), Kept())
     agent.hear("ready")
     agent.go(1)

@@ -7,65 +7,88 @@ import pytest
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from tests.helpers.scripted_agents import SECRET, Agent, Comes, Simple, Told, exit_, left, start, started
+from tests.helpers.scripted_agents import SECRET, Agent, Comes, MessageInbox, Simple, exit_, left, start, started
 
 # -- epochs
 
 
-def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(told: Told) -> None:
-    hub = AgentHub(told, SECRET, epoch=7, settle_s=2.5)
+def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(inbox: MessageInbox) -> None:
+    hub = AgentHub(inbox, SECRET, epoch=7, settle_s=2.5)
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-1"
     assert hub.settle_s == 2.5
     agent = Agent(hub, "n1", left("t/n1/0/6-99"))
-    assert agent.hear("welcome") == {"type": "welcome", "epoch": 7}
-    told.until("registered")
+    assert agent.hear("welcome") == {"type": "welcome", "epoch": 7, "keep_s": None, "silence_s": None}
+    inbox.until("registered")
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-2", "numbers of other epochs do not count"
     agent.close()
     hub.close()
 
 
-def test_an_agent_that_obeys_a_newer_manager_is_not_registered(comes: Comes, hub: AgentHub, told: Told) -> None:
+def test_an_agent_that_obeys_a_newer_manager_is_not_registered(
+    comes: Comes, hub: AgentHub, inbox: MessageInbox
+) -> None:
     agent = comes("n1", epoch=2)
     assert agent.hear("welcome")["epoch"] == 1, "so it knows why"
     assert agent.is_sent_away()
     assert hub.nodes() == {}
-    assert told.all == []
+    assert inbox.all == []
 
 
-def test_an_abandoned_hub_says_nothing_to_anybody(
-    hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher
+def test_two_agents_on_one_node_do_not_push_each_other_out(
+    comes: Comes, inbox: MessageInbox, hub: AgentHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = comes("n1", instance="first")
+    inbox.until("registered")
+    for count in (1, 2):
+        second = comes("n1", instance="second")
+        assert "another agent is on node 'n1'" in second.hear("refused")["reason"]
+        assert second.is_sent_away()
+        assert inbox.until("refused", count)["node"] == "n1"
+    assert [one["type"] for one in inbox.all if one["type"] in {"registered", "gone"}] == ["registered"]
+    first.send(type="alive")
+    comes("n1", instance="first")
+    assert inbox.until("registered", 2), "one that connects again is no second one"
+    assert first.is_sent_away()
+    monkeypatch.setattr("bftrain_elastic.manager.agent_hub._LIVES_S", 0.0)
+    comes("n1", instance="second")
+    assert inbox.until("registered", 3), "one that has been silent has left its node to the next one"
+    assert hub.nodes() == {"n1": 2}
+
+
+def test_an_abandoned_hub_sends_nothing(
+    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher
 ) -> None:
     start(launcher, "n1")
     agent = comes("n1")
     agent.hear("spawn")
-    before = len(told.all)
+    before = len(inbox.all)
     hub.abandon()
     assert agent.is_sent_away()
-    assert len(told.all) == before
+    assert len(inbox.all) == before
 
 
 # -- ends
 
 
-def test_how_a_worker_ended_is_handed_on(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_how_a_worker_ended_is_handed_on(comes: Comes, inbox: MessageInbox, launcher: AgentLauncher) -> None:
     start(launcher, "n1")
     agent = comes("n1")
     order = agent.hear("spawn")
     assert order["place"] == {"generation": 3, "rank": 0, "workers": 1}
     assert (order["finish_code"], order["finish_file"]) == (7, "/f/over")
-    agent.say(type="exited", worker=order["worker"], **exit_(code=7, finished=True))
-    assert told.until("note")["text"] == f"{order['worker']} finished with 7"
+    agent.send(type="exited", worker=order["worker"], **exit_(code=7, finished=True))
+    assert inbox.until("note")["text"] == f"{order['worker']} finished with 7"
 
 
-def test_an_end_that_no_manager_saw_is_told_once_and_kept_for_the_next_manager(
+def test_an_end_that_no_manager_saw_is_reported_once_and_kept_for_the_next_manager(
     comes: Comes, launcher: AgentLauncher
 ) -> None:
     start(launcher, "n1")
     ended = left("t/n1/0/0-5", go={"generation": 3, "rank": 1, "workers": 2}, exit=exit_(finished=True, ago_s=4.5))
-    report_ = {"type": "report", "t": 1.0, "step": 7, "size": 1, "samples": 1, "loss": None, "total": 7}
-    first = comes("n1", ended=(ended | {"report": report_},))
+    heard_before = {"type": "report", "t": 1.0, "step": 7, "size": 1, "samples": 1, "loss": None, "total": 7}
+    first = comes("n1", ended=(ended | {"report": heard_before},))
     first.hear("welcome")
-    assert first.hear("spawn"), "the course starts another one"
+    assert first.hear("spawn"), "the lifecycle starts another one"
     offered = Simple.made[-1].offered
     assert [(one.worker, one.generation, one.rank, one.exit, one.step) for one in offered] == [
         ("t/n1/0/0-5", 3, 1, WorkerExit(0, finished=True, ago_s=4.5), 7)
@@ -75,90 +98,90 @@ def test_an_end_that_no_manager_saw_is_told_once_and_kept_for_the_next_manager(
     first.close()
     again = comes("n1", ended=(ended,))
     again.hear("spawn")
-    assert again.hears_nothing(), "it is not told twice, and not forgotten either"
+    assert again.hears_nothing(), "it is not inbox twice, and not forgotten either"
     assert len(offered) == 1
 
 
-@pytest.mark.parametrize("why", ["the course refuses it", "no such task"])
-def test_an_end_that_is_no_news_to_anybody_is_forgotten(
+@pytest.mark.parametrize("why", ["the lifecycle refuses it", "no such task"])
+def test_an_end_that_every_manager_knows_is_forgotten(
     comes: Comes, launcher: AgentLauncher, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(Simple, "adopts", why != "the course refuses it")
+    monkeypatch.setattr(Simple, "adopts", why != "the lifecycle refuses it")
     start(launcher, "n2")
     task = "u" if why == "no such task" else "t"
     agent = comes("n1", ended=(left("w/n1/0/0-5", task=task, exit=exit_()),))
     assert agent.hear("forget") == {"type": "forget", "task": task, "worker": "w/n1/0/0-5"}
 
 
-def test_the_end_of_a_worker_whose_connection_broke_is_told_when_it_is_known(
-    comes: Comes, told: Told, launcher: AgentLauncher
+def test_the_end_of_a_worker_whose_connection_broke_is_reported_when_it_is_known(
+    comes: Comes, inbox: MessageInbox, launcher: AgentLauncher
 ) -> None:
     agent, worker = started(comes, launcher)
     agent.close()
-    assert told.until("note")["text"] == f"{worker} exited with -9", "as far as the manager knows"
+    assert inbox.until("note")["text"] == f"{worker} exited with -9", "as far as the manager knows"
     comes("n1", ended=(left(worker, exit=exit_(finished=True)),)).hear("welcome")
-    told.until("registered", 2)
+    inbox.until("registered", 2)
     assert [one.exit for one in Simple.made[-1].offered] == [WorkerExit(0, finished=True)]
 
 
-def test_an_end_that_was_said_and_is_listed_again_is_told_once(
-    comes: Comes, told: Told, launcher: AgentLauncher
+def test_an_end_that_was_said_and_is_listed_again_is_reported_once(
+    comes: Comes, inbox: MessageInbox, launcher: AgentLauncher
 ) -> None:
     agent, worker = started(comes, launcher)
     for _ in range(2):
-        agent.say(type="exited", worker=worker, **exit_())
-    told.until("note")
+        agent.send(type="exited", worker=worker, **exit_())
+    inbox.until("note")
     agent.close()
     comes("n1", ended=(left(worker, exit=exit_()),)).hear("welcome")
-    told.until("registered", 2)
+    inbox.until("registered", 2)
     assert Simple.made[-1].offered == []
-    assert len([one for one in told.all if one["type"] == "note"]) == 1
+    assert len([one for one in inbox.all if one["type"] == "note"]) == 1
 
 
-def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, inbox: MessageInbox, launcher: AgentLauncher) -> None:
     agent = comes("n1")
-    told.until("registered")
+    inbox.until("registered")
     launcher.drop("t")
-    assert agent.hear("forget") == {"type": "forget", "task": "t"}
+    assert agent.hear("forget") == {"type": "forget", "task": "t", "worker": ""}
 
 
 # -- notices and inspection
 
 
-def test_a_notice_is_told_and_nothing_starts_on_that_node_any_more(
-    hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher
+def test_a_notice_is_reported_and_nothing_starts_on_that_node_any_more(
+    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher
 ) -> None:
     start(launcher, "n1", "n2")
     agent = comes("n1")
     worker = agent.hear("spawn")["worker"]
-    agent.say(type="notice", grace_s=4.5)
-    notice = told.until("notice")
+    agent.send(type="notice", grace_s=4.5)
+    notice = inbox.until("notice")
     assert (notice["node"], notice["grace_s"]) == ("n1", 4.5)
-    assert told.until("note")["text"] == "n1 goes in 4.5 s"
-    agent.say(type="exited", worker=worker, **exit_(stopped=True))
-    assert told.until("note", 2)["text"] == f"{worker} stopped with 0"
+    assert inbox.until("note")["text"] == "n1 goes in 4.5 s"
+    agent.send(type="exited", worker=worker, **exit_(stopped=True))
+    assert inbox.until("note", 2)["text"] == f"{worker} stopped with 0"
     hub.ask(lambda: Simple.made[-1].spawn("n1"))
     assert agent.hears_nothing()
     agent.close()
-    assert told.until("note", 3)["text"] == "t/n1/0/1-2 exited with -9", "it never started"
+    assert inbox.until("note", 3)["text"] == "t/n1/0/1-2 exited with -9", "it never started"
 
 
-def test_a_notice_of_a_node_that_no_task_wants_is_told_to_the_manager_alone(
-    comes: Comes, told: Told, launcher: AgentLauncher
+def test_a_notice_of_a_node_that_no_task_wants_is_reported_to_the_manager_alone(
+    comes: Comes, inbox: MessageInbox, launcher: AgentLauncher
 ) -> None:
     start(launcher, "n2")
-    comes("n1").say(type="notice", grace_s=1)
-    told.until("notice")
+    comes("n1").send(type="notice", grace_s=1)
+    inbox.until("notice")
     comes("n2").hear("spawn")
-    assert not [one for one in told.all if one["type"] == "note"]
+    assert not [one for one in inbox.all if one["type"] == "note"]
 
 
-def test_a_worker_is_inspected(hub: AgentHub, comes: Comes, told: Told, launcher: AgentLauncher) -> None:
+def test_a_worker_is_inspected(hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher) -> None:
     agent, worker = started(comes, launcher)
-    hub.ask(lambda: Simple.made[-1].floor.inspect(worker))
+    hub.ask(lambda: Simple.made[-1].context.inspect(worker))
     assert agent.hear("inspect") == {"type": "inspect", "worker": worker}
-    agent.say(type="inspected", worker=worker, state="T")
-    assert told.until("note")["text"] == f"{worker} is T"
+    agent.send(type="inspected", worker=worker, state="T")
+    assert inbox.until("note")["text"] == f"{worker} is T"
 
 
 def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
@@ -167,7 +190,7 @@ def test_a_worker_waits_until_the_one_before_it_on_its_slot_has_ended(
     agent, worker = started(comes, launcher)
     hub.ask(lambda: Simple.made[-1].spawn("n1"))
     assert agent.hears_nothing()
-    agent.say(type="exited", worker=worker, **exit_(code=-9))
+    agent.send(type="exited", worker=worker, **exit_(code=-9))
     assert agent.hear("spawn")["worker"] == "t/n1/0/1-2"
 
 

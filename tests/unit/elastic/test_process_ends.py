@@ -1,198 +1,198 @@
-"""The process course on paper: when the end of a program is believed, and when it is started again."""
+"""The process lifecycle on paper: when the end of a program is believed, and when it is started again."""
 
 from __future__ import annotations
 
 import pytest
 
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from tests.unit.elastic.plays import ProcessPlay as Play
+from tests.unit.elastic.lifecycle_cases import ProcessCase as Play
 
 
 def test_it_is_done_when_all_ended_well_and_the_nodes_stay() -> None:
-    play = Play("a", "b")
-    play.want("a", "b")
-    first, second = play.started()
-    play.course.exited(second, WorkerExit(0))
-    play.settle()
-    assert "done" not in play.floor.kinds()
-    play.course.exited(first, WorkerExit(0))
-    assert "done" not in play.floor.kinds(), "it may have been preempted"
-    play.settle()
-    assert play.floor.messages[-1] == {"type": "done", "step": 0, "finished": False}
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
+    case.lifecycle.exited(second, WorkerExit(0))
+    case.settle()
+    assert "done" not in case.context.kinds()
+    case.lifecycle.exited(first, WorkerExit(0))
+    assert "done" not in case.context.kinds(), "it may have been preempted"
+    case.settle()
+    assert case.context.messages[-1] == {"type": "done", "step": 0, "finished": False}
 
 
 @pytest.mark.parametrize("taken", ["the agent is gone", "the manager says so", "a notice"])
 def test_an_exit_of_0_on_a_node_that_leaves_is_a_preemption(taken: str) -> None:
-    play = Play("a", "b")
-    play.want("a", "b")
-    for worker in play.started():
-        play.course.exited(worker, WorkerExit(0))
-    play.tick(play.floor.settle_s / 2)
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    for worker in case.started():
+        case.lifecycle.exited(worker, WorkerExit(0))
+    case.tick(case.context.settle_s / 2)
     if taken == "the agent is gone":
-        play.lose("b")
+        case.lose("b")
     elif taken == "a notice":
-        play.course.notice("b", 4.0)
+        case.lifecycle.notice("b", 4.0)
     else:
-        play.want("a", at_once=("b",))
-    play.tick(10 * play.floor.settle_s)
-    assert "done" not in play.floor.kinds()
-    assert len(play.started()) == 1, "it goes on where there are nodes"
+        case.set_nodes("a", at_once=("b",))
+    case.tick(10 * case.context.settle_s)
+    assert "done" not in case.context.kinds()
+    assert len(case.started()) == 1, "it goes on where there are nodes"
 
 
 def test_an_exit_of_0_before_its_agent_says_goodbye_is_a_preemption_too() -> None:
-    play = Play("a")
-    play.want("a")
-    (only,) = play.started()
-    play.lose("a")
-    play.course.exited(only, WorkerExit(0))
-    play.settle()
-    play.find("a")
-    assert "done" not in play.floor.kinds()
-    assert len(play.started()) == 1
+    case = Play("a")
+    case.set_nodes("a")
+    (only,) = case.started()
+    case.lose("a")
+    case.lifecycle.exited(only, WorkerExit(0))
+    case.settle()
+    case.find("a")
+    assert "done" not in case.context.kinds()
+    assert len(case.started()) == 1
 
 
 @pytest.mark.parametrize("how", ["finish()", "by its exit code", "train() returned"])
 def test_a_program_that_says_that_it_is_finished_is_believed_at_once(how: str) -> None:
-    play = Play("a", "b")
-    play.want("a", "b")
-    first, second = play.started()
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
     if how == "finish()":
-        play.course.said(first, {"type": "finished"})
+        case.lifecycle.on_worker_message(first, {"type": "finished"})
     if how == "train() returned":
-        play.course.said(first, {"type": "done", "step": 60})
-    play.course.exited(first, WorkerExit(0, finished=how == "by its exit code"))
-    play.course.exited(second, WorkerExit(0))
-    assert play.floor.messages[-1]["type"] == "done"
-    assert play.floor.messages[-1]["finished"] is True
+        case.lifecycle.on_worker_message(first, {"type": "done", "step": 60})
+    case.lifecycle.exited(first, WorkerExit(0, finished=how == "by its exit code"))
+    case.lifecycle.exited(second, WorkerExit(0))
+    assert case.context.messages[-1]["type"] == "done"
+    assert case.context.messages[-1]["finished"] is True
 
 
 def test_finish_is_believed_even_if_the_node_is_taken_then() -> None:
-    play = Play("a")
-    play.want("a")
-    (only,) = play.started()
-    play.course.said(only, {"type": "finished"})
-    play.lose("a")
-    play.course.exited(only, WorkerExit(-9))
-    assert play.floor.kinds()[-1] == "done"
+    case = Play("a")
+    case.set_nodes("a")
+    (only,) = case.started()
+    case.lifecycle.on_worker_message(only, {"type": "finished"})
+    case.lose("a")
+    case.lifecycle.exited(only, WorkerExit(-9))
+    assert case.context.kinds()[-1] == "done"
 
 
 def test_those_who_do_not_end_after_the_first_is_finished_are_ended() -> None:
-    play = Play("a", "b")
-    play.want("a", "b")
-    first, second = play.started()
-    play.course.said(first, {"type": "finished"})
-    play.course.exited(first, WorkerExit(0))
-    play.tick(60.0)
-    assert play.floor.stopped == [(second, 10.0)]
-    play.course.exited(second, WorkerExit(-9))
-    assert play.floor.kinds()[-1] == "done"
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
+    case.lifecycle.on_worker_message(first, {"type": "finished"})
+    case.lifecycle.exited(first, WorkerExit(0))
+    case.tick(60.0)
+    assert case.context.stopped == [(second, 10.0)]
+    case.lifecycle.exited(second, WorkerExit(-9))
+    assert case.context.kinds()[-1] == "done"
 
 
-def test_a_program_that_stopped_because_it_was_told_to_is_started_again() -> None:
-    play = Play("a")
-    play.want("a")
-    (only,) = play.started()
-    play.course.exited(only, WorkerExit(0, stopped=True))
-    play.settle()
-    assert len(play.started()) == 1
-    assert "done" not in play.floor.kinds()
+def test_a_program_that_stopped_because_it_was_asked_to_is_started_again() -> None:
+    case = Play("a")
+    case.set_nodes("a")
+    (only,) = case.started()
+    case.lifecycle.exited(only, WorkerExit(0, stopped=True))
+    case.settle()
+    assert len(case.started()) == 1
+    assert "done" not in case.context.kinds()
 
 
 def test_an_end_far_from_done_is_tried_again_and_the_third_is_a_failure() -> None:
-    play = Play("a", work_samples=1000.0)
-    play.want("a")
+    case = Play("a", work_samples=1000.0)
+    case.set_nodes("a")
     for number in range(3):
-        (only,) = play.started()
-        play.report(only, 100)
-        play.course.exited(only, WorkerExit(0))
-        play.settle()
-        assert len(play.floor.notes()) == min(number + 1, 2)
-    assert "after 100 of 1,000 samples, before its work was done" in play.floor.notes()[0]
-    assert "3 times without a step between" in play.floor.messages[-1]["reason"]
+        (only,) = case.started()
+        case.report(only, 100)
+        case.lifecycle.exited(only, WorkerExit(0))
+        case.settle()
+        assert len(case.context.notes()) == min(number + 1, 2)
+    assert "after 100 of 1,000 samples, before its work was done" in case.context.notes()[0]
+    assert "3 times without a step between" in case.context.messages[-1]["reason"]
 
 
 def test_an_end_near_the_end_of_its_work_is_believed() -> None:
-    play = Play("a", work_samples=100.0)
-    play.want("a")
-    (only,) = play.started()
-    play.report(only, 95)
-    play.course.exited(only, WorkerExit(0))
-    play.settle()
-    assert play.floor.kinds()[-1] == "done"
+    case = Play("a", work_samples=100.0)
+    case.set_nodes("a")
+    (only,) = case.started()
+    case.report(only, 95)
+    case.lifecycle.exited(only, WorkerExit(0))
+    case.settle()
+    assert case.context.kinds()[-1] == "done"
 
 
 def test_where_an_exit_code_says_that_it_is_finished_0_does_not() -> None:
-    play = Play("a", finish_code=42)
-    play.want("a")
-    (only,) = play.started()
-    assert play.floor.how[only]["finish_code"] == 42
-    play.course.exited(only, WorkerExit(0))
-    play.settle()
-    (only,) = play.started()
-    assert "without saying that it is finished" in play.floor.notes()[0]
-    play.course.exited(only, WorkerExit(42, finished=True))
-    assert play.floor.kinds()[-1] == "done"
+    case = Play("a", finish_code=42)
+    case.set_nodes("a")
+    (only,) = case.started()
+    assert case.context.how[only]["finish_code"] == 42
+    case.lifecycle.exited(only, WorkerExit(0))
+    case.settle()
+    (only,) = case.started()
+    assert "without saying that it is finished" in case.context.notes()[0]
+    case.lifecycle.exited(only, WorkerExit(42, finished=True))
+    assert case.context.kinds()[-1] == "done"
 
 
 def test_ranks_that_said_that_they_are_done_may_take_their_time() -> None:
-    play = Play("a", "b")
-    play.want("a", "b")
-    first, second = play.started()
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
     for worker in (first, second):
-        play.report(worker, 10)
-        play.course.said(worker, {"type": "done", "step": 10})
-    play.course.exited(first, WorkerExit(0, "", finished=True))
+        case.report(worker, 10)
+        case.lifecycle.on_worker_message(worker, {"type": "done", "step": 10})
+    case.lifecycle.exited(first, WorkerExit(0, "", finished=True))
     for _ in range(20):
-        play.tick(2.0)
-    assert play.floor.stopped == [], "it evaluates"
-    play.course.exited(second, WorkerExit(0, "", finished=True))
-    assert play.floor.messages[-1] == {"type": "done", "step": 10, "finished": True}
+        case.tick(2.0)
+    assert case.context.stopped == [], "it evaluates"
+    case.lifecycle.exited(second, WorkerExit(0, "", finished=True))
+    assert case.context.messages[-1] == {"type": "done", "step": 10, "finished": True}
 
 
 def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended() -> None:
-    play = Play("a")
-    play.want("a")
-    (worker,) = play.started()
-    play.report(worker, 1)
-    play.tick(0.5)
-    play.report(worker, 2)
-    play.course.said(worker, {"type": "finished"})
-    while not play.floor.stopped:
-        play.tick(10.0)
-        assert play.floor.time < 1000.0
-    assert play.floor.stopped == [(worker, 10.0)]
-    assert [note.partition(" did not end")[0] for note in play.floor.notes()] == [worker], (
+    case = Play("a")
+    case.set_nodes("a")
+    (worker,) = case.started()
+    case.report(worker, 1)
+    case.tick(0.5)
+    case.report(worker, 2)
+    case.lifecycle.on_worker_message(worker, {"type": "finished"})
+    while not case.context.stopped:
+        case.tick(10.0)
+        assert case.context.time < 1000.0
+    assert case.context.stopped == [(worker, 10.0)]
+    assert [note.partition(" did not end")[0] for note in case.context.notes()] == [worker], (
         "and no remark says that it stalls"
     )
-    play.course.exited(worker, WorkerExit(-9, ""))
-    assert play.floor.messages[-1]["type"] == "done"
+    case.lifecycle.exited(worker, WorkerExit(-9, ""))
+    assert case.context.messages[-1]["type"] == "done"
 
 
 def test_a_program_that_counts_from_0_at_each_start_is_believed_when_it_ends() -> None:
-    play = Play("a", work_samples=200.0)
-    play.want("a")
-    (worker,) = play.started()
-    play.report(worker, 100)
-    play.lose("a")
-    play.course.exited(worker, WorkerExit(0, ""))
-    play.find("a")
-    play.tick(1.0)
-    (worker,) = play.started()
-    play.report(worker, 1)
-    play.tick(10.0)
-    play.report(worker, 99)
-    play.course.exited(worker, WorkerExit(0, ""))
-    play.settle()
-    assert play.floor.messages[-1]["type"] == "done", "199 samples were done in two lives, as far as is known"
+    case = Play("a", work_samples=200.0)
+    case.set_nodes("a")
+    (worker,) = case.started()
+    case.report(worker, 100)
+    case.lose("a")
+    case.lifecycle.exited(worker, WorkerExit(0, ""))
+    case.find("a")
+    case.tick(1.0)
+    (worker,) = case.started()
+    case.report(worker, 1)
+    case.tick(10.0)
+    case.report(worker, 99)
+    case.lifecycle.exited(worker, WorkerExit(0, ""))
+    case.settle()
+    assert case.context.messages[-1]["type"] == "done", "199 samples were done in two lives, as far as is known"
 
 
 def test_an_end_while_the_order_to_stop_was_on_its_way_is_an_end_by_itself() -> None:
-    play = Play("a", "b")
-    play.want("a")
-    (only,) = play.started()
-    play.report(only, 1)
-    play.want("a", "b")
-    assert play.floor.stopped == [(only, 10.0)]
-    play.course.exited(only, WorkerExit(0))
-    play.settle()
-    assert play.floor.kinds()[-1] == "done"
+    case = Play("a", "b")
+    case.set_nodes("a")
+    (only,) = case.started()
+    case.report(only, 1)
+    case.set_nodes("a", "b")
+    assert case.context.stopped == [(only, 10.0)]
+    case.lifecycle.exited(only, WorkerExit(0))
+    case.settle()
+    assert case.context.kinds()[-1] == "done"

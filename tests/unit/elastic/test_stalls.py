@@ -10,7 +10,7 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import stalls
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
 from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
-from tests.unit.elastic.floor import PaperFloor
+from tests.unit.elastic.recorded_context import RecordedContext
 
 RANKS = {"w0": (0, "a"), "w1": (1, "b")}
 
@@ -40,7 +40,7 @@ def test_long_steps_are_given_ten_paces() -> None:
     assert found.check(last + 201.0) is StallAction.LOOK
 
 
-def test_a_step_begins_it_anew_and_rests_do_not_count() -> None:
+def test_a_step_restarts_it_and_rests_do_not_count() -> None:
     found, last = watch(1000.0)
     assert found.check(last + 40.0) is StallAction.LOOK
     found.step(last + 41.0, 6)
@@ -71,7 +71,7 @@ def test_a_step_further_ends_it_but_not_for_ever() -> None:
     assert [found.check(now + at) for at in (251.0, 501.0)] == [StallAction.LOOK, StallAction.GIVE_UP]
 
 
-def test_without_a_limit_it_is_only_told() -> None:
+def test_without_a_limit_it_is_only_reported() -> None:
     found, last = watch(0.0)
     assert found.check(last + 31.0) is StallAction.LOOK
     assert found.check(last + 1e6) is None
@@ -105,55 +105,55 @@ def test_a_deadlock_says_where_all_are() -> None:
 
 
 class Play:
-    """A supervised task, and its floor."""
+    """A supervised task, and its context."""
 
     def __init__(self, **job: Any) -> None:  # noqa: ANN401 - a job's own fields
-        self.floor = PaperFloor("a", "b")
-        self.found = TaskSupervision(LauncherJob(argv=("s.py",), folder="f", **job), self.floor)
-        self.found.stalls.trains(self.floor.time)
+        self.context = RecordedContext("a", "b")
+        self.found = TaskSupervision(LauncherJob(argv=("s.py",), folder="f", **job), self.context)
+        self.found.stalls.trains(self.context.time)
 
     def report(self, step: int, **more: Any) -> None:  # noqa: ANN401 - as a worker says it
         self.found.reported({"type": "report", "t": 1.0, "step": step, "size": 2, "samples": 4, "loss": 1.0, **more})
 
     def tick(self, seconds: float) -> str:
-        self.floor.time += seconds
+        self.context.time += seconds
         return self.found.tick(RANKS).failure
 
 
-def test_where_the_ranks_are_is_asked_and_told() -> None:
-    play = Play()
-    play.report(1)
-    play.tick(stalls.LEAST_S + 1)
-    assert play.floor.inspected == ["w0", "w1"]
-    assert [worker for worker, _ in play.floor.heard("position")] == ["w0", "w1"]
-    play.found.heard("w0", {"type": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
-    play.tick(0.1)
-    assert play.floor.notes() == []
-    play.found.inspected("w1", "T")
-    play.tick(0.1)
-    (note,) = play.floor.notes()
+def test_where_the_ranks_are_is_asked_and_reported() -> None:
+    case = Play()
+    case.report(1)
+    case.tick(stalls.LEAST_S + 1)
+    assert case.context.inspected == ["w0", "w1"]
+    assert [worker for worker, _ in case.context.take_sent("position")] == ["w0", "w1"]
+    case.found.on_worker_message("w0", {"type": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
+    case.tick(0.1)
+    assert case.context.notes() == []
+    case.found.inspected("w1", "T")
+    case.tick(0.1)
+    (note,) = case.context.notes()
     assert note.startswith("no step for 31 s: rank 1 on b is stopped (SIGSTOP)")
 
 
 def test_nodes_are_given_back_at_the_limit_with_the_reason() -> None:
-    play = Play(stall_limit_s=100.0)
-    play.report(1)
-    assert play.tick(26.0) == ""
-    assert play.tick(stalls.ANSWER_S + 1.0) == ""
-    assert play.tick(80.0) == ""  # first its workers are started again
-    assert "no step for 110 s" in play.tick(0.0)
+    case = Play(stall_limit_s=100.0)
+    case.report(1)
+    assert case.tick(26.0) == ""
+    assert case.tick(stalls.ANSWER_S + 1.0) == ""
+    assert case.tick(80.0) == ""  # first its workers are started again
+    assert "no step for 110 s" in case.tick(0.0)
 
 
-def test_a_loss_that_is_no_number_is_told_and_given_up_after_the_limit() -> None:
-    play = Play(stall_limit_s=100.0)
-    play.report(1)
+def test_a_loss_that_is_no_number_is_reported_and_given_up_after_the_limit() -> None:
+    case = Play(stall_limit_s=100.0)
+    case.report(1)
     for step in range(2, 6):
-        play.report(step, loss=None, nan=True)
-        assert play.tick(1.0) == ""
-    assert play.floor.notes() == ["its loss is not a number (NaN or infinite) since step 2"]
+        case.report(step, loss=None, nan=True)
+        assert case.tick(1.0) == ""
+    assert case.context.notes() == ["its loss is not a number (NaN or infinite) since step 2"]
     for step in range(6, 120):
-        play.report(step, loss=None, nan=True)
-        failure = play.tick(1.0)
+        case.report(step, loss=None, nan=True)
+        failure = case.tick(1.0)
         if failure:
             break
     assert "since step 2" in failure
@@ -161,34 +161,34 @@ def test_a_loss_that_is_no_number_is_told_and_given_up_after_the_limit() -> None
 
 
 def test_a_task_that_never_had_a_loss_may_go_on() -> None:
-    play = Play(stall_limit_s=10.0)
+    case = Play(stall_limit_s=10.0)
     for step in range(1, 100):
-        play.report(step, loss=None, nan=True)
-        assert play.tick(1.0) == ""
+        case.report(step, loss=None, nan=True)
+        assert case.tick(1.0) == ""
 
 
 def test_workers_that_never_get_ready_are_given_up() -> None:
-    play = Play(stall_limit_s=100.0)
-    play.found.stalls.rests(play.floor.time)
-    began = play.floor.time
-    play.floor.time += 121.0
-    assert "none is ready" in play.found.tick({}, began).failure
+    case = Play(stall_limit_s=100.0)
+    case.found.stalls.rests(case.context.time)
+    began = case.context.time
+    case.context.time += 121.0
+    assert "none is ready" in case.found.tick({}, began).failure
 
 
 def test_workers_that_usually_take_long_to_start_have_that_time() -> None:
-    play = Play(stall_limit_s=100.0)
-    play.found.stalls.rests(play.floor.time)
-    play.found.failures.started(60.0)
-    began = play.floor.time
-    play.floor.time += 590.0
-    assert play.found.tick({}, began).failure == ""
-    play.floor.time += 20.0
-    assert "none is ready" in play.found.tick({}, began).failure
+    case = Play(stall_limit_s=100.0)
+    case.found.stalls.rests(case.context.time)
+    case.found.failures.started(60.0)
+    began = case.context.time
+    case.context.time += 590.0
+    assert case.found.tick({}, began).failure == ""
+    case.context.time += 20.0
+    assert "none is ready" in case.found.tick({}, began).failure
 
 
 def test_samples_of_a_program_that_goes_on_from_a_checkpoint_are_estimated_by_its_steps() -> None:
-    play = Play(work_samples=1000.0)
-    play.report(60, total=100.0, since=50)  # ten steps of ten samples, after fifty that another life did
-    assert play.found.far_from_done
-    play.report(99, total=490.0, since=50)
-    assert not play.found.far_from_done, "990 of 1,000 are done"
+    case = Play(work_samples=1000.0)
+    case.report(60, total=100.0, since=50)  # ten steps of ten samples, after fifty that another life did
+    assert case.found.is_early
+    case.report(99, total=490.0, since=50)
+    assert not case.found.is_early, "990 of 1,000 are done"

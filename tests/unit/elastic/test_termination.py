@@ -1,4 +1,4 @@
-"""SIGTERM while a worker trains: it is told, and processes that the worker forked end of it, however young."""
+"""SIGTERM while a worker trains: it is notified, and processes that the worker forked end of it, however young."""
 
 import multiprocessing
 import os

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic.agent import tracebacks
+from bftrain_elastic.agent.prefork_server import traceback_of_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def shown(script: Path) -> str:
     try:
         runpy.run_path(str(script), run_name="__main__")
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what is looked at
+    except BaseException as error:  # noqa: BLE001 - the test looks at any error
         # The frame of this function stands for those that ran the script
-        return tracebacks.of_script(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+        return traceback_of_script(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
     pytest.fail("it was to break")
 
 

@@ -12,7 +12,7 @@ from tests.helpers.pilots import Keeper
 
 
 class Slow:
-    """A scheduler that still has a command to end when it is told to end."""
+    """A scheduler that still has a command to end when it is asked to end."""
 
     ended = False
 
@@ -42,7 +42,7 @@ def test_a_scheduler_is_left_when_it_has_ended(tmp_path: Path) -> None:
     assert scheduler.ended
 
 
-def test_what_ended_a_scheduler_is_told_and_hinders_nothing(tmp_path: Path) -> None:
+def test_what_ended_a_scheduler_is_reported_and_hinders_nothing(tmp_path: Path) -> None:
     with kept(Broken(), tmp_path / "site") as keeper:
         keeper.ask(asyncio.sleep(0.0))
         assert isinstance(keeper.problem(), ValueError)

@@ -50,8 +50,8 @@ def test_agents_have_longer_than_their_patience_to_come_back() -> None:
 @in_a_loop
 async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path, hub_calls: list[str]) -> None:
     world = World(agents=True, agents_suffice=True)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         world.come("n1", "n2")
         await decided(daemon)
     hub_calls.clear()
@@ -61,7 +61,7 @@ async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path, h
         await until(lambda: daemon.state == "reuniting")
         assert hub_calls == ["hold_workers", "open"]
         world.come("n1")
-        await until(lambda: daemon.yard.ground.expected == {"n2"})
+        await until(lambda: daemon.node_manager.node_tracker.expected == {"n2"})
         await decided(daemon)
         assert not beginning.done()
         assert "start_workers" not in hub_calls
@@ -73,15 +73,15 @@ async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path, h
 @in_a_loop
 async def test_a_node_whose_pilot_is_over_is_not_waited_for(tmp_path: Path) -> None:
     world = World(agents=True, agents_suffice=True)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         world.come("n1", "n2", "n3")
         await decided(daemon)
-    world.allowed.update(("n1", "n2"))  # n3 was taken while nobody looked
+    world.allowed.update(("n1", "n2"))  # n3 was taken while no daemon ran
     async with live_inside(tmp_path, world, begin=False, times=LONG) as (daemon, _, _, _):
         beginning = asyncio.create_task(daemon.begin())
         await until(lambda: daemon.state == "reuniting")
-        assert daemon.yard.ground.expected == {"n1", "n2"}
+        assert daemon.node_manager.node_tracker.expected == {"n1", "n2"}
         world.come("n1")
         world.take("n2")
         await beginning
@@ -93,17 +93,17 @@ async def test_a_node_whose_pilot_is_over_is_not_waited_for(tmp_path: Path) -> N
 async def test_where_agents_outlive_the_word_of_the_scheduler_they_are_waited_for(tmp_path: Path) -> None:
     world = World(agents=True)
     world.allowed = {"n1", "n2"}
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         world.come("n1", "n2")
         await decided(daemon)
     world.allowed = {"n1"}
     async with live_inside(tmp_path, world, begin=False, times=LONG) as (daemon, _, _, _):
         beginning = asyncio.create_task(daemon.begin())
         await until(lambda: daemon.state == "reuniting")
-        assert (daemon.harvester.pool, daemon.yard.ground.expected) == ({"n1"}, {"n1", "n2"})
+        assert (daemon.harvester.pool, daemon.node_manager.node_tracker.expected) == ({"n1"}, {"n1", "n2"})
         world.come("n1")
-        await until(lambda: daemon.yard.ground.expected == {"n2"})
+        await until(lambda: daemon.node_manager.node_tracker.expected == {"n2"})
         await decided(daemon)
         assert not beginning.done(), "on n2 workers may still live, though it is not ours any more"
         world.come("n2")
@@ -113,8 +113,8 @@ async def test_where_agents_outlive_the_word_of_the_scheduler_they_are_waited_fo
 @in_a_loop
 async def test_a_pilot_whose_agent_does_not_come_back_is_given_back(tmp_path: Path) -> None:
     world = World(agents=True, agents_suffice=True)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         world.come("n1", "n2")
         await decided(daemon)
     world.allowed.update(("n1", "n2"))
@@ -133,9 +133,9 @@ async def test_a_pilot_whose_agent_does_not_come_back_is_given_back(tmp_path: Pa
 @in_a_loop
 async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp_path: Path) -> None:
     world = World()
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         world.lend("n1")
-        await submit(office, "a", 1, 1, work_samples=10_000.0)
+        await submit(service, "a", 1, 1, work_samples=10_000.0)
         await decided(daemon)
         world.tell("a", "confirmed", size=1, step=0)
         for step in range(1, 81):
@@ -143,30 +143,32 @@ async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp
         world.tell("a", "in_memory", step=79)
         world.tell("a", "on_disk", step=70)
         world.tell("a", "vacated", nodes=["n1"])
-        for step in range(81, 101):  # of another process, and nobody writes it down
+        for step in range(81, 101):  # of another process, and it is not written down
             world.tell("a", "report", step=step, size=1, samples=10, loss=None, total=10 * (step - 80), since=80)
         await decided(daemon)
-        view = office.task(ourselves(), "a")
+        view = service.task(ourselves(), "a")
         assert (view.samples, view.step, view.in_memory_step, view.committed_step) == (1000.0, 100, 79, 70)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        assert office.task(ourselves(), "a").samples >= 800.0
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert service.task(ourselves(), "a").samples >= 800.0
         world.tell("a", "report", step=130, size=1, samples=10, loss=None, total=500, since=80)
         await decided(daemon)
-        view = office.task(ourselves(), "a")
+        view = service.task(ourselves(), "a")
         assert (view.samples, view.step, view.committed_step) == (1300.0, 130, 70)
-        assert sum(day.samples for day in daemon.books.harvest.days) <= 1300.0
+        assert sum(day.samples for day in daemon.task_manager.harvest.days) <= 1300.0
         world.tell("a", "done", step=130)
         await decided(daemon)
-        assert sum(day.samples for day in daemon.books.harvest.days) == 1300.0
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        assert sum(day.samples for day in daemon.books.harvest.days) == 1300.0, "written with the end of the task"
+        assert sum(day.samples for day in daemon.task_manager.harvest.days) == 1300.0
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert sum(day.samples for day in daemon.task_manager.harvest.days) == 1300.0, (
+            "written with the end of the task"
+        )
 
 
 # -- epochs
 
 
 @in_a_loop
-async def test_the_epoch_rises_with_every_start_whatever_the_clock_says(tmp_path: Path) -> None:
+async def test_the_epoch_rises_with_every_start_regardless_of_the_clock(tmp_path: Path) -> None:
     epochs = []
     for clock in (1000.0, 1000.2, 5000.0, 400.0):
         with mock.patch.object(startup, "time", mock.Mock(time=lambda clock=clock: clock)):
@@ -192,7 +194,7 @@ async def test_a_state_that_is_new_is_younger_than_all_that_were_begun_before(tm
 
 
 @in_a_loop
-async def test_agents_are_told_how_long_they_may_use_a_node_that_is_wanted_back(tmp_path: Path) -> None:
+async def test_agents_learn_how_long_they_may_use_a_node_that_is_wanted_back(tmp_path: Path) -> None:
     async with live_inside(tmp_path, World(agents=True), begin=False) as (daemon, _, _, _):
         assert "--grace" not in daemon.opened.agent_order.argv
         hub = daemon.opened.hub

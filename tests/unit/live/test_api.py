@@ -11,14 +11,14 @@ import pytest
 from bftrain.errors import Fault
 from bftrain.live.api import server as api_module
 from bftrain.live.api.http_connection import Response
-from bftrain.live.api.route import Parameter, Route
+from bftrain.live.api.openapi import Parameter, Route
 from bftrain.live.api.routes import ROUTES
 from bftrain.live.api.server import ApiServer
 from bftrain.live.model import callers
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.site_config import Api as ApiSettings
 from tests.helpers.asking import Answered, ask, connect
-from tests.helpers.live_callers import ANN, BOB, everywhere, token_of
+from tests.helpers.live_callers import ANN, BOB, CHIEF, everywhere, token_of
 from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
 @in_a_loop
 async def test_every_address_answers_as_it_says_on_the_socket_and_over_tcp(tmp_path: Path) -> None:
     async with live_inside(tmp_path, api=TCP) as inside:
-        await submit(inside.office, "a")
+        await submit(inside.service, "a")
         inside.world.lend("n1")
         await decided(inside.daemon)
         for address in everywhere(inside):
@@ -96,13 +96,13 @@ async def test_what_is_wrong_is_said(
     request_: str, body: object, more: dict[str, str], status: int, words: str, tmp_path: Path
 ) -> None:
     async with live_inside(tmp_path) as inside:
-        await submit(inside.office, "a")
+        await submit(inside.service, "a")
         answered = await ask(inside.api.addresses[0], request_, body, **more)
         assert answered.status == status, answered
         if words:
             assert words in answered.what, answered.json
             assert set(answered.json["error"]) == {"what", "where", "fix"}
-        assert [task.name for task in inside.office.tasks(callers.ourselves(), over=True)] == ["a"]
+        assert [task.name for task in inside.service.tasks(callers.ourselves(), over=True)] == ["a"]
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"\xff", b'{"nodes": "n1"}', b"[" * 100_000])
@@ -142,7 +142,7 @@ async def test_the_socket_knows_who_asks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @in_a_loop
-async def test_whoever_is_gone_before_it_is_known_who_they_were_is_no_trouble(
+async def test_a_caller_that_leaves_before_it_is_identified_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object) -> Caller:
@@ -224,7 +224,7 @@ def broken(error: Exception) -> Route:
 
 
 async def _asked_of(route: Route, site: SiteSettings, inside: Inside, request: str) -> Answered:
-    api = ApiServer(inside.office, site, (route,))
+    api = ApiServer(inside.service, site, (route,))
     await api.open()
     try:
         return await ask(api.addresses[0], request)
@@ -275,7 +275,7 @@ async def test_a_stream_that_breaks_ends_one_talk_and_no_other(tmp_path: Path) -
     async with live_inside(tmp_path, said=said) as inside:
         site = site_of(tmp_path, inside.world, api=ApiSettings(socket=str(tmp_path / "other.sock")))
         answered = await _asked_of(route, site, inside, "GET /s")
-        assert answered.body == b"1\r\na\r\n"  # and no end: whoever reads it knows that it was cut off
+        assert answered.body == b"1\r\na\r\n"  # and no end: a reader knows that it was cut off
         assert any("in a stream" in words for words in said)
 
 
@@ -307,6 +307,51 @@ async def _held(path: Path) -> asyncio.StreamWriter:
     writer.write(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
     assert b" 200 " in await reader.readline()
     return writer
+
+
+@in_a_loop
+async def test_silent_connections_over_tcp_keep_out_neither_the_socket_nor_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "_OF_ONE", 8)
+    monkeypatch.setattr(api_module, "_CONNECTIONS", 10)
+    async with live_inside(tmp_path, api=TCP) as inside:
+        socket, tcp = everywhere(inside)
+        silent = [await connect(tcp)]
+        for count in range(200):
+            silent.append(await connect(tcp))
+            if count % 20:
+                continue
+            assert (await ask(socket, "GET /v1/status")).status == 200
+            assert (await ask(tcp, "GET /v1/status", authorization=token_of(inside))).status == 200
+            assert (await ask(tcp, "GET /v1/status")).status == 401
+        assert await silent[0][0].read() == b"", "those that said nothing gave their places to others"
+        held = [await _held(inside.daemon.site.socket) for _ in range(8)]
+        assert (await ask(socket, "GET /v1/status")).status == 503, "an operator has as many places as any user"
+        assert (await ask(tcp, "GET /v1/status", authorization=token_of(inside))).status == 200
+        for writer in (*held, *(one for _, one in silent)):
+            writer.close()
+
+
+@in_a_loop
+async def test_operators_have_places_when_all_others_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    who = [ANN]
+    monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
+    monkeypatch.setattr(api_module, "_CONNECTIONS", 4)
+    monkeypatch.setattr(api_module, "_REFUSED", 3)
+    async with live_inside(tmp_path) as inside:
+        path = inside.daemon.site.socket
+        taken = [await _held(path) for _ in range(4)]
+        refused = [await connect(path) for _ in range(20)]
+        for reader, _ in refused[3:]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b"", "it is cut off"
+        who[0] = CHIEF
+        assert (await ask(path, "GET /v1/status")).status == 200
+        for reader, _ in refused[:3]:
+            assert b" 503 " in await reader.readline()
+        for writer in (*taken, *(one for _, one in refused)):
+            writer.close()
 
 
 @in_a_loop

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_the_kernel_says_who_is_at_the_other_end() -> None:
 def test_operators_are_we_root_and_users_that_the_site_names(
     uid: int, operators: tuple[str, ...], *, operator: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "_peer", lambda _: uid)
+    monkeypatch.setattr(socket.socket, "getsockopt", lambda *_: struct.pack("3i", 1, uid, 1))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert callers.at_socket(ours, operators).operator is operator
@@ -112,7 +113,7 @@ def test_a_link_is_no_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
-def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     ApiToken(path)
     os.chown(path, 65534, 65534)

@@ -1,4 +1,4 @@
-"""Clients: a connection that rested too long is made anew, odd answers are said, nobody is asked twice to change."""
+"""Clients: a connection that rested too long is made again, odd answers are reported, no change is requested twice."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _whole(connection: socket.socket) -> bytes:
     return heard
 
 
-def test_a_connection_that_rested_too_long_is_made_anew(tmp_path: Path) -> None:
+def test_a_connection_that_rested_too_long_is_made_again(tmp_path: Path) -> None:
     with closing(Odd(tmp_path / "s", OK, OK)) as odd, closing(Client(str(odd.path))) as client:
         assert client.tasks() == ()
         assert client.nodes() == ()
@@ -87,7 +87,7 @@ def test_odd_answers_are_said(answer: bytes, kind: type[Exception], words: str, 
 
 def test_refusals_keep_their_kind_and_their_words(tmp_path: Path) -> None:
     with live_thread(tmp_path) as run, closing(Client(run.socket)) as client:
-        run.do(lambda inside: submit(inside.office, "a"))
+        run.do(lambda inside: submit(inside.service, "a"))
         with pytest.raises(NotFound, match="no task is called 'b'") as raised:
             client.task("b")
         assert raised.value.fix == "list yours: bftrain queue --all"

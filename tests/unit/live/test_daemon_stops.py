@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
 
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.journal import Journal
+from bftrain.journal import Journal, JournalStalled
 from bftrain.live import decision_loop as stepper_module
+from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import NotNow
 from bftrain.live.model.site_config import Times
 from bftrain.live.run import daemon as daemon_module
+from bftrain.rerun import Rerun
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -37,26 +40,26 @@ async def test_a_journal_that_cannot_be_written_ends_the_run_and_orders_nothing_
     tmp_path: Path,
 ) -> None:
     world = World()
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         world.lend("n1", "n2")
-        await submit(office, "a", 1, 1)
+        await submit(service, "a", 1, 1)
         await decided(daemon)
         full = NotAvailable("cannot be written: database or disk is full", where="live.db")
         with mock.patch.object(Journal, "_insert", side_effect=full):
             with pytest.raises(NotAvailable, match="the journal cannot be written"):
-                await submit(office, "b", 1, 1)
+                await submit(service, "b", 1, 1)
             assert daemon.state == "broken"
             assert daemon.broken.result() is full
-            assert not daemon.write() or daemon.memory.due() == []
+            assert not daemon.write() or daemon.task_store.due() == []
             for name in ("c", "d"):
                 with pytest.raises(NotNow, match="is ending"):
-                    await submit(office, name, 1, 1)
+                    await submit(service, name, 1, 1)
             orders = len(world.orders())
             world.lend("n3")
             world.take("n1")
             await asyncio.sleep(0.05)
             assert len(world.orders()) == orders
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await decided(daemon)
         assert daemon.harvester.unfinished == ("a",)
         assert world.held["a"] < {"n2", "n3"}
@@ -73,23 +76,120 @@ async def test_a_journal_that_cannot_be_written_at_the_start_is_the_end_of_it(tm
         assert world.asked("apply") == []
 
 
+# -- a full disk
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no journal be written."""
+    with mock.patch.object(Journal, "_insert", side_effect=JournalStalled("cannot be written: disk is full")):
+        yield
+
+
+@pytest.fixture
+def _tries_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepper_module, "_AGAIN_S", 0.01)
+
+
+@pytest.mark.usefixtures("_tries_often")
+@in_a_loop
+async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        world.lend("n1", "n2", "n3")
+        await submit(service, "a", 1, 2)
+        await submit(service, "b", 1, 1)
+        await decided(daemon)
+        with full_disk():
+            (taken,) = world.held["b"]
+            world.take(taken)
+            await until(lambda: not world.held["b"])
+            assert daemon.state == "running"
+            assert daemon.decision_loop.stalled is not None
+            assert len(world.held["a"]) == 2, "the others go on"
+            for change in (submit(service, "c"), service.pause(ourselves(), "a"), service.cancel(ourselves(), "a")):
+                with pytest.raises(NotAvailable, match="nothing can be changed now: cannot be written: disk is full"):
+                    await change
+            world.lend("n4")
+            world.tell("a", "done", step=9)
+            await until(lambda: daemon.harvester.unfinished == ("b",))
+            await asyncio.sleep(0.05)
+            assert world.held["b"] == set(), "no task is started that is not remembered"
+            (said,) = [text for text in remarks(daemon) if "until the journal can be written" in text]
+            assert "no new tasks are taken" in said
+        await until(lambda: bool(world.held["b"]))
+        assert "the journal is written again: new tasks are taken, and nodes are given to tasks" in remarks(daemon)
+        await submit(service, "c", 1, 1)
+        await decided(daemon)
+        plan = daemon.harvester.plan
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert daemon.harvester.plan == plan, "all of it is written, in its order"
+        assert [record.name for record in daemon.task_store.over] == ["a"]
+
+
+@pytest.mark.parametrize("leaves", [0, 1, 2, 3])
+@pytest.mark.usefixtures("_tries_often")
+@in_a_loop
+async def test_a_decision_that_a_full_disk_kept_is_carried_out_as_far_as_its_nodes_are_still_there(
+    leaves: int, tmp_path: Path
+) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        world.lend("n1")
+        await submit(service, "a", 1, 4, curve=CURVE)
+        await decided(daemon)
+        orders = len(world.orders())
+        append = Journal.append_decision
+        with mock.patch.object(Journal, "append_decision", side_effect=JournalStalled("disk is full")):
+            world.lend("n2", "n3")
+            await until(lambda: daemon.decision_loop.stalled is not None)
+            assert world.orders()[orders:] == []
+            gone = ("n1", "n2", "n3")[:leaves]
+            if gone:
+                world.take(*gone)
+            await asyncio.sleep(0.02)
+            assert world.held["a"] == ({"n1"} if not leaves else set())
+        assert Journal.append_decision is append
+        await until(lambda: daemon.decision_loop.stalled is None)
+        await decided(daemon)
+        assert world.held["a"] == {"n1", "n2", "n3"}.difference(gone)
+        taking = [order["action"] for order in world.orders()[orders:] if order["action"] in {"start", "grow"}]
+        assert taking == [["grow"], ["start"], ["start"], []][leaves]
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+
+
+@pytest.mark.usefixtures("_tries_often")
+@in_a_loop
+async def test_an_end_in_order_with_a_full_disk_does_not_say_that_all_is_remembered(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        world.lend("n1")
+        await submit(service, "a", 1, 2)
+        await decided(daemon)
+        with full_disk():
+            await daemon.drain()
+            assert isinstance(daemon.broken.result(), JournalStalled)
+        assert world.asked("leave") == [None], "and all nodes are given back"
+
+
 @in_a_loop
 async def test_decisions_wait_while_they_are_held_back(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, office, _, world):
-        await submit(office, "a", 1, 1)
-        daemon.stepper.hold_back()
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        await submit(service, "a", 1, 1)
+        daemon.decision_loop.hold_back()
         world.lend("n1")
         await decided(daemon)
         assert world.held == {}
-        daemon.stepper.decide()
+        daemon.decision_loop.decide()
         await decided(daemon)
         assert world.held == {"a": {"n1"}}
 
 
 @in_a_loop
 async def test_decisions_settle_for_a_while_where_that_is_asked_for(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, times=Times(settle_s=0.2)) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, times=Times(settle_s=0.2)) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
         world.lend("n1")
         await asyncio.sleep(0)
         assert "n1" in daemon.harvester.pool
@@ -102,8 +202,8 @@ async def test_decisions_settle_for_a_while_where_that_is_asked_for(tmp_path: Pa
 async def test_where_things_stand_is_written_down_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stepper_module, "_KEEP_EVERY", 3)
     world = World()
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         for number in range(8):
             world.lend(f"n{number}")
             await decided(daemon)
@@ -116,24 +216,25 @@ async def test_where_things_stand_is_written_down_now_and_then(tmp_path: Path, m
 
 @in_a_loop
 async def test_a_placement_that_breaks_ends_the_run(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
-        with mock.patch.object(type(daemon.harvester), "settle", side_effect=BadInput("broke", where="placement")):
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
+        broken = BadInput("broke", where="placement")
+        with mock.patch.object(type(daemon.harvester), "finish_decision", side_effect=broken):
             world.lend("n1")
             await until(lambda: daemon.state == "broken")
         assert isinstance(daemon.broken.result(), BadInput)
         daemon.broke(NotAvailable("and again"))
         assert isinstance(daemon.broken.result(), BadInput), "the first trouble is the one that counts"
         with suppress(NotNow):
-            await submit(office, "b", 1, 1)
+            await submit(service, "b", 1, 1)
 
 
 @in_a_loop
 async def test_what_is_decided_is_written_before_it_is_ordered_and_what_left_is_ordered_before_it_is_written(
     tmp_path: Path,
 ) -> None:
-    async with live_inside(tmp_path) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
         await decided(daemon)
         append_decision, append_events = Journal.append_decision, Journal.append_events
 
@@ -158,8 +259,8 @@ async def test_what_is_decided_is_written_before_it_is_ordered_and_what_left_is_
 
 @in_a_loop
 async def test_an_order_that_cannot_be_written_is_not_given(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
         full = NotAvailable("cannot be written: disk is full")
         with mock.patch.object(Journal, "append_decision", side_effect=full):
             world.lend("n1", "n2")
@@ -170,12 +271,12 @@ async def test_an_order_that_cannot_be_written_is_not_given(tmp_path: Path) -> N
 @in_a_loop
 async def test_an_order_that_cannot_be_given_ends_the_run_before_more_is_written(tmp_path: Path) -> None:
     """Else the journal would go on from what it does not know."""
-    async with live_inside(tmp_path) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
         world.lend("n1", "n2")
         await decided(daemon)
         steps = len(daemon.opened.journal)
-        with mock.patch.object(daemon.carriers, "carry_out", side_effect=RuntimeError("odd launcher")):
+        with mock.patch.object(daemon.launcher_pool, "carry_out", side_effect=RuntimeError("odd launcher")):
             world.take("n1")
             await until(lambda: daemon.state == "broken")
         assert "odd launcher" in str(daemon.broken.result())
@@ -186,6 +287,6 @@ async def test_an_order_that_cannot_be_given_ends_the_run_before_more_is_written
 async def test_a_clock_that_stops_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
     async with live_inside(tmp_path) as (daemon, _, _, _):
-        with mock.patch.object(daemon.books, "learned", side_effect=ValueError("odd speed")):
+        with mock.patch.object(daemon.task_manager, "learned", side_effect=ValueError("odd speed")):
             await until(lambda: daemon.state == "broken")
         assert "the clock stopped: ValueError: odd speed" in str(daemon.broken.result())

@@ -41,9 +41,9 @@ class Troubled(World):
 
 
 async def _a_and_b(folder: Path, world: Troubled) -> None:
-    async with live_inside(folder, world) as (daemon, office, _, _):
+    async with live_inside(folder, world) as (daemon, service, _, _):
         for name in ("a", "b"):
-            await submit(office, name, 1, 1)
+            await submit(service, name, 1, 1)
         world.lend("n1", "n2")
         await decided(daemon)
         assert set(daemon.harvester.held) == {"a", "b"}
@@ -55,8 +55,8 @@ async def test_a_task_whose_job_is_refused_has_failed_and_the_others_go_on(tmp_p
     world = Troubled()
     await _a_and_b(tmp_path, world)
     world.trouble = BadJob("has no script")
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        found = office.task(ourselves(), "a")
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        found = service.task(ourselves(), "a")
         assert (found.state, "has no script" in found.reason) == ("failed", True)
         assert daemon.harvester.unfinished == ("b",)
         assert any("cannot go on" in text for text in remarks(daemon))
@@ -75,18 +75,18 @@ async def test_a_task_that_cannot_be_run_for_now_waits_and_goes_on_when_it_can(
     world = Troubled()
     await _a_and_b(tmp_path, world)
     world.trouble = trouble
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await decided(daemon)
-        assert (office.task(ourselves(), "a").state, office.task(ourselves(), "b").state) == ("waiting", "running")
+        assert (service.task(ourselves(), "a").state, service.task(ourselves(), "b").state) == ("waiting", "running")
         assert set(daemon.harvester.held) == {"b"}, "it holds nothing"
-        assert daemon.memory.find("a").state is LiveTaskState.SUBMITTED  # type: ignore[union-attr]  # it is there
+        assert daemon.task_store.find("a").state is LiveTaskState.SUBMITTED  # type: ignore[union-attr]  # it is there
         await asyncio.sleep(0.1)
         assert len([text for text in remarks(daemon) if str(trouble) in text]) == 1, "it is said once"
         world.trouble = None
         await until(lambda: set(daemon.harvester.held) == {"a", "b"})
-        assert office.task(ourselves(), "a").state == "running"
+        assert service.task(ourselves(), "a").state == "running"
         assert any(text == "task 'a' goes on" for text in remarks(daemon))
-        assert daemon.books.held_up == {}
+        assert daemon.task_manager.held_up == {}
         assert list(Rerun(daemon.opened.journal).differences()) == []
 
 
@@ -98,21 +98,21 @@ async def test_a_task_that_is_held_up_is_taken_up_by_the_next_start_and_obeys_it
     await _a_and_b(tmp_path, world)
     world.trouble = OSError("the disk is gone")
     for _ in range(2):
-        async with live_inside(tmp_path, world) as (daemon, office, _, _):
-            await office.pause(ourselves(), "a")
-            assert office.task(ourselves(), "a").state == "paused"
-            await office.resume(ourselves(), "a")
+        async with live_inside(tmp_path, world) as (daemon, service, _, _):
+            await service.pause(ourselves(), "a")
+            assert service.task(ourselves(), "a").state == "paused"
+            await service.resume(ourselves(), "a")
             await decided(daemon)
-            assert (office.task(ourselves(), "a").state, daemon.harvester.paused) == ("waiting", {"a"})
+            assert (service.task(ourselves(), "a").state, daemon.harvester.paused) == ("waiting", {"a"})
     world.trouble = None
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
         await decided(daemon)
         assert set(daemon.harvester.held) == {"a", "b"}
     world.trouble = OSError("the disk is gone")
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await office.cancel(ourselves(), "a")
-        assert daemon.books.held_up == {}
-        assert office.task(ourselves(), "a").state == "cancelled"
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await service.cancel(ourselves(), "a")
+        assert daemon.task_manager.held_up == {}
+        assert service.task(ourselves(), "a").state == "cancelled"
 
 
 @in_a_loop
@@ -124,15 +124,15 @@ async def test_a_task_that_is_refused_when_it_is_tried_again_has_failed(
     world = Troubled()
     await _a_and_b(tmp_path, world)
     world.trouble = OSError("the disk is gone")
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         world.trouble = BadJob("has no script")
         await until(lambda: daemon.harvester.unfinished == ("b",))
-        assert office.task(ourselves(), "a").state == "failed"
+        assert service.task(ourselves(), "a").state == "failed"
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
 @in_a_loop
-async def test_a_folder_that_hangs_keeps_nobody_from_going_on(
+async def test_a_folder_that_hangs_blocks_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cancelled: bool
 ) -> None:
     for name, value in {"_TICK_S": 0.005, "_TRY_AGAIN_S": 0.01, "_TAKE_UP_S": 0.01, "_LEAST_S": 0.01}.items():
@@ -140,23 +140,23 @@ async def test_a_folder_that_hangs_keeps_nobody_from_going_on(
     world = Troubled()
     await _a_and_b(tmp_path, world)
     hanging = world.trouble = threading.Event()
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await decided(daemon)
         assert set(daemon.harvester.held) == {"b"}
-        assert "does not answer" in daemon.books.held_up["a"]
+        assert "does not answer" in daemon.task_manager.held_up["a"]
         threads = threading.active_count()
-        await submit(office, "c", 1, 1)
+        await submit(service, "c", 1, 1)
         await asyncio.sleep(0.1)
         assert threading.active_count() <= threads, "it is asked once"
         if cancelled:
-            await office.cancel(ourselves(), "a")
+            await service.cancel(ourselves(), "a")
         hanging.set()
         if cancelled:
             await until(lambda: "add" in [what for what, task in world.log if task == "a"])
             await until(lambda: [what for what, task in world.log if task == "a"][-1] == "drop")
         else:
             await until(lambda: "a" not in daemon.harvester.paused)
-            assert office.task(ourselves(), "a").state in {"waiting", "running"}
+            assert service.task(ourselves(), "a").state in {"waiting", "running"}
 
 
 @in_a_loop
@@ -164,13 +164,13 @@ async def test_a_folder_that_hangs_is_no_end_to_submitting(tmp_path: Path, monke
     monkeypatch.setattr(office_module, "_PATIENCE_S", 0.05)
     world = Troubled()
     hanging = world.trouble = threading.Event()
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         with pytest.raises(NotAvailable, match="does not come back within"):
-            await submit(office, "a", 1, 1)
-        assert daemon.memory.unfinished == ()
+            await submit(service, "a", 1, 1)
+        assert daemon.task_store.unfinished == ()
         monkeypatch.setattr(office_module, "_PATIENCE_S", 30.0)
-        await submit(office, "b", 1, 1)
+        await submit(service, "b", 1, 1)
         hanging.set()
         await until(lambda: world.asked("drop") == ["a"], "and what came of it later is undone")
-        await submit(office, "a", 1, 1)
+        await submit(service, "a", 1, 1)
         assert daemon.harvester.unfinished == ("b", "a")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain.live.commands.task_file import submission_of
+from bftrain.live.commands.submit import submission_of
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import KindView, Submission
 from bftrain.live.model.task_record import Run
@@ -31,8 +31,8 @@ def remarks(daemon: LiveDaemon) -> list[str]:
 
 @in_a_loop
 async def test_a_task_runs_on_nodes_of_the_kinds_that_it_has_curves_for(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
-        await submit(office, "picky", 1, 2, curves={"v100": FAST})
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
+        await submit(service, "picky", 1, 2, curves={"v100": FAST})
         world.lend("k1", "k2")
         await decided(daemon)
         assert dict(daemon.harvester.pools) == {"k80": 2}
@@ -41,7 +41,7 @@ async def test_a_task_runs_on_nodes_of_the_kinds_that_it_has_curves_for(tmp_path
         await decided(daemon)
         assert dict(daemon.harvester.pools) == {"k80": 2, "v100": 2}
         assert world.held["picky"] == {"v1", "v2"}
-        await submit(office, "any", 1, 2)
+        await submit(service, "any", 1, 2)
         await decided(daemon)
         assert world.held["any"] == {"k1", "k2"}
         assert remarks(daemon) == []
@@ -49,8 +49,8 @@ async def test_a_task_runs_on_nodes_of_the_kinds_that_it_has_curves_for(tmp_path
 
 @in_a_loop
 async def test_a_task_moves_to_a_faster_kind_when_that_is_idle(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
-        await submit(office, "both", 1, 2, curves={"k80": SLOW, "v100": FAST}, work_samples=1e9)
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
+        await submit(service, "both", 1, 2, curves={"k80": SLOW, "v100": FAST}, work_samples=1e9)
         world.lend("k1", "k2")
         await decided(daemon)
         assert world.held["both"] == {"k1", "k2"}
@@ -61,53 +61,57 @@ async def test_a_task_moves_to_a_faster_kind_when_that_is_idle(tmp_path: Path) -
 
 @in_a_loop
 async def test_people_see_of_which_kind_nodes_are(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
-        await submit(office, "a", 1, 1, curves={"v100": FAST})
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
+        await submit(service, "a", 1, 1, curves={"v100": FAST})
         world.lend("v1", "v2", "k1")
         await decided(daemon)
-        assert {view.name: view.kind for view in office.nodes(ourselves())} == {"v1": "v100", "v2": "v100", "k1": "k80"}
-        status = office.status()
+        assert {view.name: view.kind for view in service.nodes(ourselves())} == {
+            "v1": "v100",
+            "v2": "v100",
+            "k1": "k80",
+        }
+        status = service.status()
         assert dict(status.kinds) == {"v100": KindView(pool=2, used=1), "k80": KindView(pool=1, used=0)}
-        (drained,) = await office.drain(ourselves(), ["k2"])
+        (drained,) = await service.drain(ourselves(), ["k2"])
         assert (drained.name, drained.kind) == ("k2", "k80")
 
 
 @in_a_loop
-async def test_a_node_of_which_no_kind_is_told_is_odd_and_not_for_tasks_that_run_on_some_kinds_only(
+async def test_a_node_without_a_kind_gives_a_warning_and_is_not_for_tasks_that_name_kinds(
     tmp_path: Path,
 ) -> None:
-    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, world):
-        await submit(office, "picky", 1, 2, curve=FAST, curves={"v100": SLOW})
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
+        await submit(service, "picky", 1, 2, curve=FAST, curves={"v100": SLOW})
         world.lend("x1", "x2")
         await decided(daemon)
         assert "node 'x1' and 1 others: [kinds] names no kind" in remarks(daemon)
         assert world.held.get("picky", set()) == set()
-        await submit(office, "knows", 1, 1, curves={"other": FAST})
-        await submit(office, "any", 1, 1)
+        await submit(service, "knows", 1, 1, curves={"other": FAST})
+        await submit(service, "any", 1, 1)
         world.lend("v1")
         await decided(daemon)
         assert world.held["picky"] == {"v1"}
         assert world.held["knows"] | world.held["any"] == {"x1", "x2"}
         assert dict(daemon.harvester.pools) == {"other": 2, "v100": 1}
-        assert dict(office.status().kinds)["other"] == KindView(pool=2, used=2)
-        assert {view.name: view.kind for view in office.nodes(ourselves())}["x1"] == "other"
-        told = recorded(daemon.opened.journal)
-        assert told.log.kind_of == {"v1": "v100", "x1": "other", "x2": "other"}
-        assert dict(told.tasks[0].curves) == {"v100": SLOW}
+        assert dict(service.status().kinds)["other"] == KindView(pool=2, used=2)
+        assert {view.name: view.kind for view in service.nodes(ourselves())}["x1"] == "other"
+        recording = recorded(daemon.opened.journal)
+        assert recording.log.kind_of == {"v1": "v100", "x1": "other", "x2": "other"}
+        assert dict(recording.tasks[0].curves) == {"v100": SLOW}
 
 
 @in_a_loop
 async def test_without_kinds_all_nodes_are_alike(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, office, _, world):
+    async with live_inside(tmp_path) as (daemon, service, _, world):
         with pytest.raises(BadInput) as refused:
-            await submit(office, "picky", 1, 2, curves={"v100": FAST})
+            await submit(service, "picky", 1, 2, curves={"v100": FAST})
         assert (refused.value.what, refused.value.where) == ("this site names no kinds of nodes", "curves")
         assert refused.value.fix == "leave curves out, or give curve instead"
-        await submit(office, "a", 1, 2)
+        await submit(service, "a", 1, 2)
         world.lend("n1", "n2")
         await decided(daemon)
         assert world.held["a"] == {"n1", "n2"}
-        assert (dict(daemon.harvester.pools), dict(office.status().kinds), remarks(daemon)) == ({}, {}, [])
+        assert (dict(daemon.harvester.pools), dict(service.status().kinds), remarks(daemon)) == ({}, {}, [])
 
 
 def test_a_kind_has_a_name() -> None:
@@ -118,8 +122,8 @@ def test_a_kind_has_a_name() -> None:
 @in_a_loop
 async def test_kinds_that_changed_while_it_was_down_hold_from_the_start(tmp_path: Path) -> None:
     world = World()
-    async with live_inside(tmp_path, world, kinds=KINDS) as (daemon, office, _, _):
-        await submit(office, "picky", 1, 4, curves={"v100": FAST})
+    async with live_inside(tmp_path, world, kinds=KINDS) as (daemon, service, _, _):
+        await submit(service, "picky", 1, 4, curves={"v100": FAST})
         world.lend("v1", "v2", "k1")
         await decided(daemon)
         assert world.held["picky"] == {"v1", "v2"}
@@ -141,12 +145,12 @@ async def test_kinds_that_changed_while_it_was_down_hold_from_the_start(tmp_path
 async def test_tasks_for_kinds_that_are_gone_since_are_named_at_the_start(
     kinds: dict[str, str], words: str, tmp_path: Path
 ) -> None:
-    async with live_inside(tmp_path, kinds=KINDS) as (_, office, _, world):
-        await submit(office, "picky", 1, 4, curves={"v100": FAST})
-        await submit(office, "any", 1, 4)
-    async with live_inside(tmp_path, world, kinds=kinds) as (_, office, _, _):
-        told = [one.text for one in office.status().remarks]
-        assert told == [f"task 'picky' was submitted for other kinds of nodes: {words}"]
+    async with live_inside(tmp_path, kinds=KINDS) as (_, service, _, world):
+        await submit(service, "picky", 1, 4, curves={"v100": FAST})
+        await submit(service, "any", 1, 4)
+    async with live_inside(tmp_path, world, kinds=kinds) as (_, service, _, _):
+        recording = [one.text for one in service.status().remarks]
+        assert recording == [f"task 'picky' was submitted for other kinds of nodes: {words}"]
 
 
 @in_a_loop
@@ -160,9 +164,9 @@ async def test_tasks_for_kinds_that_are_gone_since_are_named_at_the_start(
 async def test_what_no_kind_of_node_can_ever_hold_is_refused(
     smallest: int, curves: dict[str, SpeedCurve], words: str, tmp_path: Path
 ) -> None:
-    async with live_inside(tmp_path, kinds=KINDS) as (daemon, office, _, _):
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, _):
         with pytest.raises(BadInput) as refused:
-            await submit(office, "a", smallest, 4, curves=curves)
+            await submit(service, "a", smallest, 4, curves=curves)
         assert (refused.value.what, refused.value.where) == (words, "curves")
         assert daemon.harvester.unfinished == ()
 

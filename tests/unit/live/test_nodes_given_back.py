@@ -27,25 +27,25 @@ def remarks(daemon: LiveDaemon) -> str:
 # -- in a planned way
 
 
-async def _two_on_four(daemon: LiveDaemon, office: LiveService, world: World) -> None:
+async def _two_on_four(daemon: LiveDaemon, service: LiveService, world: World) -> None:
     world.lend("n1", "n2", "n3", "n4")
-    await submit(office, "a", 1, 2)
-    await submit(office, "b", 1, 2)
+    await submit(service, "a", 1, 2)
+    await submit(service, "b", 1, 2)
     await decided(daemon)
 
 
 async def _given_back(daemon: LiveDaemon, world: World, node: str) -> None:
     await until(lambda: world.asked("give_back"))
-    assert (world.asked("give_back"), daemon.carriers.lingering) == ([(node,)], set())
+    assert (world.asked("give_back"), daemon.launcher_pool.lingering) == ([(node,)], set())
 
 
 @in_a_loop
 async def test_a_drained_node_is_left_gently_and_then_given_back(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, service, _, world):
+        await _two_on_four(daemon, service, world)
         mine = sorted(world.held["a"])
         world.log.clear()
-        views = await office.drain(ourselves(), [mine[0], "n9"])
+        views = await service.drain(ourselves(), [mine[0], "n9"])
         assert [(view.name, view.state) for view in views] == [(mine[0], "draining"), ("n9", "drained")]
         order = world.orders()[0]
         assert (order["action"], order["nodes"], order["cause"]) == ("shrink", (mine[0],), "decided")
@@ -56,24 +56,24 @@ async def test_a_drained_node_is_left_gently_and_then_given_back(tmp_path: Path)
         await until(lambda: world.asked("give_back"))
         assert world.asked("give_back") == [(mine[0],)]
         await decided(daemon)
-        assert [view.state for view in office.nodes(ourselves()) if view.name == mine[0]] == ["drained"]
-        views = await office.undrain(ourselves(), [mine[0], "n9"])
+        assert [view.state for view in service.nodes(ourselves()) if view.name == mine[0]] == ["drained"]
+        views = await service.drain(ourselves(), [mine[0], "n9"], end=True)
         await decided(daemon)
         assert mine[0] in daemon.harvester.pool
-        assert daemon.memory.drained == set()
+        assert daemon.task_store.drained == set()
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
-        assert daemon.yard.ground.world.drained == set()
+        assert daemon.node_manager.node_tracker.drained == set()
 
 
 @in_a_loop
 async def test_a_drained_node_on_which_nothing_runs_is_given_back_at_once_and_a_restart_remembers(
     tmp_path: Path,
 ) -> None:
-    async with live_inside(tmp_path) as (daemon, office, _, world):
+    async with live_inside(tmp_path) as (daemon, service, _, world):
         world.lend("n1", "n2")
         await decided(daemon)
         world.breaks["give_back"] = RuntimeError("not now")
-        await office.drain(ourselves(), ["n1"])
+        await service.drain(ourselves(), ["n1"])
         await until(lambda: "RuntimeError: not now" in remarks(daemon))
         assert world.asked("give_back") == [("n1",)]
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
@@ -82,26 +82,26 @@ async def test_a_drained_node_on_which_nothing_runs_is_given_back_at_once_and_a_
 
 @in_a_loop
 async def test_a_node_that_is_taken_while_it_drains_is_cleared_at_once(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, service, _, world):
+        await _two_on_four(daemon, service, world)
         node = min(world.held["a"])
-        await office.drain(ourselves(), [node])
-        assert daemon.carriers.lingering == {node}
+        await service.drain(ourselves(), [node])
+        assert daemon.launcher_pool.lingering == {node}
         world.log.clear()
         world.take(node)
         assert world.orders() == [{"action": "release", "nodes": [node]}]
-        assert daemon.carriers.lingering == set()
+        assert daemon.launcher_pool.lingering == set()
 
 
 @in_a_loop
 async def test_a_node_that_is_wanted_again_while_it_drains_is_kept(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, service, _, world):
+        await _two_on_four(daemon, service, world)
         node = min(world.held["a"])
-        await office.drain(ourselves(), [node])
-        await office.undrain(ourselves(), [node])
+        await service.drain(ourselves(), [node])
+        await service.drain(ourselves(), [node], end=True)
         await decided(daemon)
-        assert (daemon.carriers.lingering, daemon.yard.gentle) == (set(), set())
+        assert (daemon.launcher_pool.lingering, daemon.node_manager.gentle) == (set(), set())
         world.tell("a", "vacated", nodes=[node])
         await asyncio.sleep(0.01)
         assert world.asked("give_back") == []
@@ -113,8 +113,8 @@ async def test_nodes_are_given_back_when_there_is_nothing_to_do(
 ) -> None:
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
     world = World(agents=True, agents_suffice=True)
-    async with live_inside(tmp_path, world, times=Times(idle_s=0.02)) as (daemon, office, _, _):
-        await submit(office, "a", 1, 1)
+    async with live_inside(tmp_path, world, times=Times(idle_s=0.02)) as (daemon, service, _, _):
+        await submit(service, "a", 1, 1)
         world.come("n1")
         await decided(daemon)
         await asyncio.sleep(0.05)
@@ -128,10 +128,10 @@ async def test_a_node_that_a_task_does_not_give_up_in_time_is_cleared_and_given_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
-    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=0.1)) as (daemon, office, _, world):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=0.1)) as (daemon, service, _, world):
+        await _two_on_four(daemon, service, world)
         node = min(world.held["a"])
-        await office.drain(ourselves(), [node])
+        await service.drain(ourselves(), [node])
         assert world.asked("give_back") == []
         await _given_back(daemon, world, node)
         assert {"action": "release", "nodes": [node]} in world.orders()
@@ -142,13 +142,13 @@ async def test_nodes_of_a_task_that_is_cancelled_while_it_leaves_are_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
-    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=600.0)) as (daemon, office, _, world):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=600.0)) as (daemon, service, _, world):
+        await _two_on_four(daemon, service, world)
         node = min(world.held["a"])
-        await office.drain(ourselves(), [node])
+        await service.drain(ourselves(), [node])
         await asyncio.sleep(0.03)
-        assert (daemon.carriers.lingering, world.asked("give_back")) == ({node}, [])
-        await office.cancel(ourselves(), "a")
+        assert (daemon.launcher_pool.lingering, world.asked("give_back")) == ({node}, [])
+        await service.cancel(ourselves(), "a")
         await _given_back(daemon, world, node)
 
 
@@ -157,12 +157,12 @@ async def test_an_end_in_order_does_not_wait_for_a_task_that_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
-    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=600.0)) as (daemon, office, _, world):
+    async with live_inside(tmp_path, World(vacates=False), times=Times(drain_s=600.0)) as (daemon, service, _, world):
         world.lend("n1")
-        await submit(office, "a", 1, 1)
+        await submit(service, "a", 1, 1)
         await decided(daemon)
         draining = asyncio.create_task(daemon.drain())
-        await until(lambda: daemon.carriers.lingering)
+        await until(lambda: daemon.launcher_pool.lingering)
         world.tell("a", "done", step=1)
         async with asyncio.timeout(30):
             await draining
@@ -175,11 +175,11 @@ async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
     monkeypatch.setattr(yard_module, "_SWEEP_S", 0.02)
     world = World(agents=True, agents_suffice=True)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         world.come("n1", "n2")
         await decided(daemon)
         world.breaks["give_back"] = RuntimeError("not now")
-        await office.drain(ourselves(), ["n1", "n3"])
+        await service.drain(ourselves(), ["n1", "n3"])
         await until(lambda: len(world.asked("give_back")) >= 3, "and again")
         world.go("n1")
         await decided(daemon)
@@ -205,12 +205,12 @@ async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
 
 @in_a_loop
 async def test_an_end_in_order_lets_tasks_put_themselves_in_order(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(vacates=False)) as (daemon, office, _, world):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, World(vacates=False)) as (daemon, service, _, world):
+        await _two_on_four(daemon, service, world)
         held = {task: sorted(nodes) for task, nodes in world.held.items()}
         world.log.clear()
         draining = asyncio.create_task(daemon.drain())
-        await until(lambda: daemon.carriers.lingering)
+        await until(lambda: daemon.launcher_pool.lingering)
         assert daemon.state == "draining"
         assert {(one["action"], one["task"], one["cause"]) for one in world.orders()} == {
             ("stop", "a", "decided"),
@@ -230,8 +230,8 @@ async def test_an_end_in_order_lets_tasks_put_themselves_in_order(tmp_path: Path
 async def test_an_end_in_order_does_not_wait_for_ever(tmp_path: Path) -> None:
     world = World(vacates=False)
     world.breaks["leave"] = RuntimeError("cannot")
-    async with live_inside(tmp_path, world, times=Times(drain_s=0.02)) as (daemon, office, _, _):
-        await _two_on_four(daemon, office, world)
+    async with live_inside(tmp_path, world, times=Times(drain_s=0.02)) as (daemon, service, _, _):
+        await _two_on_four(daemon, service, world)
         world.log.clear()
         await daemon.drain()
         kinds = [one["action"] for one in world.orders()]
@@ -258,12 +258,12 @@ async def test_an_end_before_anything_began_leaves_the_scheduler_and_asks_no_tas
 @in_a_loop
 async def test_an_agent_that_comes_or_goes_while_it_ends_does_no_harm(tmp_path: Path) -> None:
     world: Any = World(agents=True, agents_suffice=True, vacates=False)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 2, 2)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 2, 2)
         world.come("n1", "n2")
         await decided(daemon)
         draining = asyncio.create_task(daemon.drain())
-        await until(lambda: daemon.carriers.lingering == {"n1", "n2"})
+        await until(lambda: daemon.launcher_pool.lingering == {"n1", "n2"})
         world.go("n1")
         world.come("n3")
         await asyncio.sleep(0.01)

@@ -29,8 +29,8 @@ def remarks(daemon: LiveDaemon) -> str:
 
 @in_a_loop
 async def test_with_agents_a_node_is_ours_when_both_say_so(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(agents=True)) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, World(agents=True)) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
         world.come("n1")
         await decided(daemon)
         assert daemon.harvester.pool == set()
@@ -44,13 +44,13 @@ async def test_with_agents_a_node_is_ours_when_both_say_so(tmp_path: Path) -> No
         world.go("n1")
         await decided(daemon)
         assert daemon.harvester.pool == {"n2"}
-        assert [view.state for view in office.nodes(ourselves())] == ["used"]
+        assert [view.state for view in service.nodes(ourselves())] == ["used"]
 
 
 @in_a_loop
 async def test_a_pilot_is_proof_enough_and_a_node_that_was_taken_is_ours_again_with_a_new_one(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, office, _, world):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
         world.come("n1", "n2")
         await decided(daemon)
         assert daemon.harvester.pool == {"n1", "n2"}
@@ -66,8 +66,8 @@ async def test_a_pilot_is_proof_enough_and_a_node_that_was_taken_is_ours_again_w
 @in_a_loop
 async def test_agents_that_were_known_have_time_to_come_back_after_a_restart(tmp_path: Path) -> None:
     world = World(agents=True, agents_suffice=True)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         world.come("n1", "n2", "n3")
         await decided(daemon)
         assert world.held["a"] == {"n1", "n2", "n3"}
@@ -93,22 +93,22 @@ async def test_a_scheduler_that_cannot_be_asked_at_the_start_leaves_agents_the_t
     tmp_path: Path,
 ) -> None:
     world = World(agents=True)
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
-        await submit(office, "a", 1, 4)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
         world.lend("n1")
         world.come("n1")
         await decided(daemon)
-    world.breaks["look"] = ConnectionError("nobody there")
+    world.breaks["look"] = ConnectionError("not reachable")
     async with live_inside(tmp_path, world, times=Times(reunion_s=0.02)) as (daemon, _, _, _):
-        assert "scheduler 'inside' cannot be asked: ConnectionError: nobody there" in remarks(daemon)
+        assert "scheduler 'inside' cannot be asked: ConnectionError: not reachable" in remarks(daemon)
         assert daemon.harvester.pool == set(), "what is in doubt is not ours"
         world.post(Allowed(nodes=("n1",), until_s=9.0))
         world.come("n1")
         await decided(daemon)
         assert daemon.harvester.pool == {"n1"}
-        assert daemon.yard.ground.until_s == {"n1": 9.0}
+        assert daemon.node_manager.node_tracker.until_s == {"n1": 9.0}
         world.post(Allowed(nodes=("n1",)))
-        assert daemon.yard.ground.until_s == {}
+        assert daemon.node_manager.node_tracker.until_s == {}
 
 
 # -- a scheduler that misbehaves
@@ -141,9 +141,9 @@ async def test_a_scheduler_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(daemon_module, "_LOOK_PATIENCE_S", 0.02)
     world = World()
     world.waits["look"] = asyncio.Event()
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         assert "cannot be asked: TimeoutError" in remarks(daemon)
-        await submit(office, "a", 1, 1)
+        await submit(service, "a", 1, 1)
         world.lend("n1")
         await decided(daemon)
         assert world.held["a"] == {"n1"}
@@ -154,11 +154,11 @@ async def test_a_scheduler_that_breaks_is_run_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(yard_module, "_AGAIN_S", 0.005)
     world = World()
     world.breaks["run"] = RuntimeError("lost my way")
-    async with live_inside(tmp_path, world) as (daemon, office, _, _):
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await until(lambda: "scheduler 'inside': RuntimeError: lost my way" in remarks(daemon))
         del world.breaks["run"]
         await until(lambda: world._post is not None)  # noqa: SLF001 - it listens again
-        await submit(office, "a", 1, 1)
+        await submit(service, "a", 1, 1)
         world.lend("n1")
         await decided(daemon)
         assert world.held["a"] == {"n1"}
@@ -174,3 +174,11 @@ async def test_the_scheduler_is_asked_now_and_then_in_case_that_news_got_lost(tm
         world.allowed = {"n2"}
         del world.breaks["look"]
         await until(lambda: daemon.harvester.pool == {"n2"})
+
+
+@in_a_loop
+async def test_a_second_agent_that_was_refused_is_remarked(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, _, _, _):
+        daemon.tell({"type": "refused", "node": "n1", "reason": "another agent is on node 'n1'"})
+        await decided(daemon)
+        assert [one.text for one in daemon.remarks.latest] == ["another agent is on node 'n1'"]

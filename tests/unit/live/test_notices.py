@@ -20,24 +20,24 @@ def pilots() -> World:
     return World(agents=True, agents_suffice=True, vacates=False)
 
 
-async def running_on(daemon: LiveDaemon, office: LiveService, world: World, *nodes: str) -> None:
+async def running_on(daemon: LiveDaemon, service: LiveService, world: World, *nodes: str) -> None:
     """Let a task run on nodes that come."""
     world.come(*nodes)
-    await submit(office, "a", 1, 4)
+    await submit(service, "a", 1, 4)
     await decided(daemon)
 
 
 @in_a_loop
 async def test_a_noticed_node_is_left_at_the_next_commit_and_nothing_goes_there_any_more(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        await running_on(daemon, office, world, "n1", "n2")
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1", "n2")
         world.log.clear()
         world.notice("n1", 60.0)
         await decided(daemon)
         assert daemon.harvester.pool == {"n2"}
         assert world.orders() == [{"action": "shrink", "task": "a", "nodes": ("n1",), "cause": "decided"}]
-        assert office.task(ourselves(), "a").preemptions == 1
-        await submit(office, "b", 1, 4)
+        assert service.task(ourselves(), "a").preemptions == 1
+        await submit(service, "b", 1, 4)
         await decided(daemon)
         world.tell("a", "vacated", nodes=["n1"])
         await decided(daemon)
@@ -52,7 +52,7 @@ async def test_a_noticed_node_is_left_at_the_next_commit_and_nothing_goes_there_
 
 
 @in_a_loop
-async def test_the_scheduler_s_part_hears_of_agents_that_were_told_to_go(tmp_path: Path) -> None:
+async def test_the_scheduler_s_part_learns_of_agents_that_were_asked_to_go(tmp_path: Path) -> None:
     async with live_inside(tmp_path, pilots()) as (_, _, _, world):
         world.come("n1", "n2", "n3")
         world.notice("n1", 60.0)
@@ -64,8 +64,8 @@ async def test_the_scheduler_s_part_hears_of_agents_that_were_told_to_go(tmp_pat
 
 @in_a_loop
 async def test_a_task_that_does_not_leave_within_the_grace_is_cleared_and_the_node_given_back(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        await running_on(daemon, office, world, "n1", "n2")
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1", "n2")
         world.log.clear()
         world.notice("n1", 0.05)
         await until(lambda: world.asked("give_back"))
@@ -76,8 +76,8 @@ async def test_a_task_that_does_not_leave_within_the_grace_is_cleared_and_the_no
 
 @in_a_loop
 async def test_an_agent_that_goes_within_the_grace_ends_it(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        await running_on(daemon, office, world, "n1")
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1")
         world.notice("n1", 0.1)
         await decided(daemon)
         world.go("n1")
@@ -91,15 +91,15 @@ async def test_an_agent_that_goes_within_the_grace_ends_it(tmp_path: Path) -> No
 
 @in_a_loop
 async def test_the_word_of_the_scheduler_does_not_cut_the_grace_short(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, pilots()) as (daemon, office, _, world):
-        await running_on(daemon, office, world, "n1", "n2")
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1", "n2")
         world.notice("n1", 60.0)
         await decided(daemon)
         world.take("n1", "n2")
         await decided(daemon)
         released = [order["nodes"] for order in world.orders() if order["action"] == "release"]
         assert released == [("n2",)]
-        assert daemon.carriers.lingering == {"n1"}
+        assert daemon.launcher_pool.lingering == {"n1"}
 
 
 @in_a_loop

@@ -93,11 +93,11 @@ def test_every_schema_is_one() -> None:
             jsonschema_rs.meta.validate(parameter["schema"])
 
 
-def test_every_name_in_a_path_and_every_parameter_is_told_of() -> None:
+def test_every_name_in_a_path_and_every_parameter_is_described() -> None:
     for route in described(ROUTES):
         operation = WHOLE["paths"][route.path][route.method.lower()]
-        told = {(one["in"], one["name"]) for one in operation.get("parameters", [])}
-        assert told == {("path", name) for name in route.names} | {("query", name) for name in route.query}
+        described_ = {(one["in"], one["name"]) for one in operation.get("parameters", [])}
+        assert described_ == {("path", name) for name in route.names} | {("query", name) for name in route.query}
         assert ("requestBody" in operation) is (route.takes is not None)
         assert ("403" in operation["responses"]) is route.operators
         for one in operation.get("parameters", []):
@@ -151,9 +151,9 @@ def test_the_description_and_what_is_taken_agree(kind: type, name: str, given: o
 @in_a_loop
 async def test_what_is_answered_is_as_described(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
-        await submit(inside.office, "a", work_samples=100.0)
-        await submit(inside.office, "b")
-        await inside.office.cancel(ourselves(), "b")
+        await submit(inside.service, "a", work_samples=100.0)
+        await submit(inside.service, "b")
+        await inside.service.cancel(ourselves(), "b")
         inside.world.lend("n1", "n2")
         await decided(inside.daemon)
         inside.world.tell("a", "confirmed", size=2)
@@ -177,9 +177,9 @@ async def test_what_is_answered_is_as_described(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_what_whoever_watches_is_told_is_as_described(tmp_path: Path) -> None:
+async def test_updates_for_watchers_are_as_described(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
-        await submit(inside.office, "a")
+        await submit(inside.service, "a")
         address = inside.api.addresses[0]
         watching = asyncio.create_task(ask(address, "GET /v1/watch?updates=2"))
         inside.world.lend("n1")

@@ -63,14 +63,14 @@ def test_what_tells_of_the_run_needs_the_token(live: SeenRun, path: str) -> None
     assert ask(live, f"{path}{'&' if '?' in path else '?'}token={live.token}")[0] == 401
 
 
-def test_only_the_page_is_open_to_everybody() -> None:
+def test_only_the_page_is_open_to_every_user() -> None:
     known = {f"/{name}" for name in page.FILES if name != page.FIRST} | {"/"}
     assert {route.path for route in ROUTES if route.public} == known
     assert all(route.method == "GET" for route in ROUTES if route.public)
 
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/v1/status"])
-def test_a_name_that_somebody_else_made_point_to_us_is_refused(live: SeenRun, path: str) -> None:
+def test_a_foreign_name_that_points_to_us_is_refused(live: SeenRun, path: str) -> None:
     assert ask(live, path, host="evil.example", authorization=f"Bearer {live.token}")[0] == 421
 
 

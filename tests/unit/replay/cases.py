@@ -9,8 +9,7 @@ from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_replay.results.evaluation import result_of
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import TaskProgress
 

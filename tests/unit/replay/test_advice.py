@@ -18,7 +18,7 @@ from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
-from bftrain_replay.reporting.loss_causes import CAUSES
+from bftrain_replay.reporting.losses import CAUSES
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.results.result import ReplaySummary
 from bftrain_replay.simulation.replay_settings import ReplaySettings

@@ -46,7 +46,7 @@ def test_rows_stand_in_the_order_of_their_end() -> None:
     assert len(taken) == 5
 
 
-def test_nobody_held_anything() -> None:
+def test_no_task_held_any_node() -> None:
     taken = AllocationRecorder(("a",))
     taken.end("never started", 1.0)
     taken.close(2.0)

@@ -62,7 +62,7 @@ def replayed(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
-def told(folder: Path) -> dict[str, Any]:
+def summary_of(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return found
 
@@ -79,7 +79,7 @@ def best(found: Comparison, name: str) -> list[str]:
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_figures_of_rounds_are_those_of_their_summaries(in_rounds: Callable[..., Path], form: str) -> None:
     folders = [in_rounds(policy, policy=policy, form=form) for policy in ("fifo", "las")]
-    found, known = compare(*folders), [told(folder) for folder in folders]
+    found, known = compare(*folders), [summary_of(folder) for folder in folders]
     assert values(found, "time_to_finish_s.mean") == pytest.approx([each["completion_s"]["mean"] for each in known])
     assert values(found, "rho.p95") == pytest.approx([each["rho"]["p95"] for each in known])
     assert values(found, "coverage") == tuple(each["coverage"] for each in known)
@@ -113,7 +113,7 @@ def test_a_page_shows_when_tasks_were_done_first(in_rounds: Callable[..., Path])
 def test_rounds_and_a_replay_on_the_same_cluster(in_rounds: Callable[..., Path], replayed: Callable[..., Path]) -> None:
     folders = [in_rounds("las", policy="las"), replayed("exact")]
     found = compare(*folders)
-    known = [told(folder) for folder in folders]
+    known = [summary_of(folder) for folder in folders]
     assert values(found, "time_to_finish_s.mean") == pytest.approx([each["completion_s"]["mean"] for each in known])
     assert values(found, "tasks_finished_by_all") == (8, 8)
     assert best(found, "time_to_finish_s.mean")
@@ -121,7 +121,7 @@ def test_rounds_and_a_replay_on_the_same_cluster(in_rounds: Callable[..., Path],
     assert values(found, "rounds")[1] is None
     assert found.making.differs["settings.policy"] == ("las", None)
     assert found.making.differs["settings.solver"] == (None, "exact")
-    assert "settings.horizon_s" not in found.making.differs  # nobody set it
+    assert "settings.horizon_s" not in found.making.differs  # it was not set
     assert any("different rules (realistic, time shared in rounds)" in note for note in found.notes)
     assert {figure.name for figure in page(found).figures} >= {"finished", "used-2"}
 
@@ -165,7 +165,7 @@ def test_other_nodes_and_other_measured_tasks(in_rounds: Callable[..., Path], re
     assert "their means are over different tasks (all, 2..5), and none is marked as best" in found.notes
 
 
-def test_an_early_end_is_told(in_rounds: Callable[..., Path]) -> None:
+def test_an_early_end_is_reported(in_rounds: Callable[..., Path]) -> None:
     found = compare(in_rounds("fifo"), in_rounds("flood", max_backlog_s=300.0))
     assert any(note.startswith("flood ended early (overload): its figures are not final") for note in found.notes)
 
@@ -184,7 +184,7 @@ def test_who_was_cut_off_earlier_is_not_held_against_the_others(
     assert any("none is marked as best" in note for note in compare(shared[0], replays[1]).notes)
 
 
-def test_times_to_end_that_nobody_reached_and_equal_ones_hinder_nothing(replayed: Callable[..., Path]) -> None:
+def test_times_to_end_that_no_replay_reached_and_equal_ones_hinder_nothing(replayed: Callable[..., Path]) -> None:
     late = compare(replayed("all"), replayed("late", until_s=1e7, max_tasks=1))
     assert late.making.differs["settings.until_s"] == (None, 1e7)
     assert best(late, "makespan_s") == ["all"]

@@ -54,7 +54,7 @@ def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> N
 
     for done, begin in (
         (stopping("exact", 3600.0), "Interrupted after 60 min of 2 h. "),
-        (stopping("without costs", 0.0), "Interrupted before its yardsticks were replayed, so U is not known. "),
+        (stopping("without costs", 0.0), "Interrupted before the dedicated pool was replayed, so U is not known. "),
     ):
         assert summary_json.summary(done, InputSource())["headline"]["sentence"].startswith(f"{begin}Harvest: ")
         page = report.page(report_data.of_study(done, InputSource()))
@@ -134,11 +134,14 @@ def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page(
     assert summary["doubtful"]["causes"] == {"censored_end": 1.0}
     assert summary["headline"]["doubtful_share"] == 0.25
     sentence = (
-        "25.0 % of the 4 idle node-hours are doubtful, because the records end and jobs that ended later may be missing"
+        "4 idle node-hours, of which 3 are sure; 1 doubtful: 1 after the last recorded jobs, as jobs that ended later "
+        "may be missing"
     )
     assert summary["headline"]["caveats"] == (sentence,)
     page = report.page(report_data.of_study(done, InputSource()))
-    assert sentence in page.lead
+    assert page.lead.startswith(
+        f"The batch queue left <strong>4 node-hours</strong> idle, 100.0 % of all{sentence[17:]}."
+    )
     assert "25.0 % of it doubtful" in page.cards[0].note
     (nodes,) = [figure for figure in page.figures if figure.name == "nodes"]
     assert nodes.series[0].columns["doubtful"].tolist() == [0.0, 1.0]
@@ -152,14 +155,24 @@ def test_doubts_are_those_of_the_window_that_is_replayed() -> None:
     assert summary_json.summary(late, InputSource())["doubtful"]["share"] == 0.5
 
 
+def test_doubts_of_an_interrupted_replay_are_those_of_the_time_that_it_covers() -> None:
+    changed = replace(log_of((0.0, "ab", ""), (3600.0, "", "b"), end_s=7200.0), provenance=doubtful_log().provenance)
+    done = study(changed, [task()], ReplaySettings(), watch=lambda name, at_s, _: name != "exact" or at_s < 3600.0)
+    assert not done.complete
+    found = summary_json.summary(done, InputSource())
+    assert (found["doubtful"]["idle_node_h"], found["doubtful"]["causes"]) == (found["idle_node_h"], {})
+
+
 def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     done = study(doubtful_log(LogFinding(name="derived", count=2)), [task()], ReplaySettings())
     summary = summary_json.summary(done, InputSource())
     assert (summary["doubtful"]["source"], summary["doubtful"]["share"]) == ("simulated", 1.0)
     page = report.page(report_data.of_study(done, InputSource()))
-    assert page.lead.startswith("A simulated main scheduler left <strong>4 node-hours</strong> idle")
-    assert "The log is simulated: no record tells which nodes were idle" in page.lead
-    assert page.subtitle.startswith("2 nodes simulated for")
+    assert page.lead.startswith(
+        "A simulated schedule left <strong>4 node-hours</strong> idle, 100.0 % of all, of which none is sure: "
+    )
+    assert "no record tells which nodes were idle in a simulated schedule." in page.lead
+    assert page.subtitle.startswith("2 nodes in a simulated schedule for")
     text = report.render(report_data.of_study(done, InputSource()))
     assert text.count("the simulated scheduler") >= 2
     assert "batch queue" not in text.lower()

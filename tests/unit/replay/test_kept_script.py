@@ -1,4 +1,4 @@
-"""The script of pages is kept between runs, and what is kept is believed only if nobody else can have written it."""
+"""The script of pages is kept between runs, and what is kept is believed only if no other user can have written it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_it_is_put_together_once(made: list[str], tmp_path: Path) -> None:
     ],
     ids=["group may write", "others may write", "cut off", "changed", "empty", "no text", "a link"],
 )
-def test_what_others_may_have_touched_is_made_anew(
+def test_what_others_may_have_touched_is_made_again(
     made: list[str], tmp_path: Path, spoil: Callable[[Path], object]
 ) -> None:
     script()
@@ -78,7 +78,7 @@ def test_what_others_may_have_touched_is_made_anew(
     assert len(made) == 2
 
 
-def test_a_file_of_somebody_else_is_not_believed(
+def test_a_file_of_another_user_is_not_believed(
     made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script()
@@ -92,7 +92,7 @@ def test_a_cache_that_cannot_be_written_to_costs_time_only(
     made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # nobody can make a folder in a file, not even root
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # not even root can make a folder in a file
     assert [script(), script()] == [MADE] * 2
     assert len(made) == 2
 

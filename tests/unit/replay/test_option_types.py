@@ -9,8 +9,7 @@ import pytest
 from bftrain.config import ONLY_IN_REPLAYS, Settings
 from bftrain_datasets.scheduling.schedule_settings import ScheduleOptions, ScheduleSettings
 from bftrain_replay.rounds.round_settings import RoundOptions, RoundSettings
-from bftrain_replay.simulation.replay_options import ReplayOptions
-from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
 
 
 def annotations_of(kind: type) -> dict[str, str]:

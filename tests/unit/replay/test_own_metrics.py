@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import bftrain
-from bftrain import conformance
+from bftrain import conformance, parts
 from bftrain.conformance import Nonconformance
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
-from bftrain.parts import metrics
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.comparing import comparison
@@ -144,8 +143,8 @@ def test_the_suite_for_metrics() -> None:
 
 def test_names_that_hold_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert metrics.from_anywhere("campaigns, mine.py:x") == f"campaigns,{tmp_path}/mine.py:x"
-    assert metrics.from_anywhere("") == ""
+    assert parts.absolute_metrics("campaigns, mine.py:x") == f"campaigns,{tmp_path}/mine.py:x"
+    assert parts.absolute_metrics("") == ""
     assert ReplaySettings().metrics == ""
 
 

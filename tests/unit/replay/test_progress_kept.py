@@ -1,4 +1,4 @@
-"""How progress is kept: the setting, what each way loses, and how it is told."""
+"""How progress is kept: the setting, what each way loses, and how it is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bftrain.errors import BadValue
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
-from bftrain_replay.simulation.progress_assumptions import ProgressKept, agreed
+from bftrain_replay.simulation.progress_kept import ProgressKept, agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.tables.replayed_task import TaskRecord
+    from bftrain_replay.tables import TaskRecord
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)
@@ -90,7 +90,7 @@ def test_as_the_task_says_and_on_disk() -> None:
     assert record_of(BOTH, spec, progress="disk:30") == record_of(BOTH, spec, checkpoint_interval_s=30.0)
 
 
-def test_the_ceiling_and_the_dedicated_pool_are_the_same_whatever_is_kept() -> None:
+def test_the_ceiling_and_the_dedicated_pool_do_not_depend_on_what_is_kept() -> None:
     spec = task(shrink_cost_s=3.0, start_cost_s=7.0)
     found = {
         done.result.yardsticks
@@ -131,7 +131,7 @@ def test_other_forms_are_refused(text: str) -> None:
     assert caught.value.where == "ReplaySettings.progress"
 
 
-def test_the_default_is_in_memory_and_told(tmp_path: Path) -> None:
+def test_the_default_is_in_memory_and_reported(tmp_path: Path) -> None:
     usual = ReplaySettings()
     assert usual.progress == "memory"
     path = tmp_path / "config.toml"
@@ -164,7 +164,7 @@ def test_published_rules_have_no_such_setting() -> None:
             ReplaySettings(semantics="published", **given)  # type: ignore[arg-type]  # their own types
 
 
-# -- what is told
+# -- what is reported
 
 
 @pytest.mark.parametrize(

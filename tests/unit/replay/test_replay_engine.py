@@ -11,10 +11,10 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.results.evaluation import result_of
+from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
-from bftrain_replay.tables.replayed_task import TaskState
+from bftrain_replay.tables import TaskState
 from tests.unit.replay.cases import log_of, replayed, task
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_why_nodes_are_not_used() -> None:
     assert unused(replayed(log, [task(), never])) == {"below_minimum": 200.0}
 
 
-def test_a_rescale_that_is_not_worth_it_is_told_from_one_that_cannot_be() -> None:
+def test_a_rescale_that_is_not_worth_it_is_distinguished_from_an_impossible_one() -> None:
     log = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)
     result = replayed(log, [task(grow_cost_s=600.0)], horizon_s=120.0)
     assert unused(result) == {"not_worth": 50.0}
@@ -217,7 +217,7 @@ def test_a_decision_that_does_not_match_its_actions_is_a_fault() -> None:
         run(ONE_LOSS, [COSTLY], Miscounting())
 
 
-def test_tasks_are_given_back_in_their_order_whatever_their_arrival() -> None:
+def test_tasks_are_given_back_in_their_order_regardless_of_their_arrival() -> None:
     tasks = [task("late", submit_s=50.0), task("never", submit_s=500.0), task("early")]
     done = run(ONE_LOSS, tasks, build_harvester(Settings()))
     names = [entry.spec.name if isinstance(entry, TaskProgress) else entry.name for entry in done.tasks]

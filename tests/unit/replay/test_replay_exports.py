@@ -19,7 +19,7 @@ from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 
-# n10 comes after n9, whatever the alphabet says
+# n10 comes after n9: numbers are not sorted as text
 LOG = log_of((0.0, ("n9", "n10"), ()), (100.0, (), ("n10",)), (120.0, ("n11", "n12"), ()), end_s=300.0)
 TASKS = [
     task('a "b", <c>', work_samples=2500.0, start_cost_s=7.0, shrink_cost_s=3.0),

@@ -139,7 +139,7 @@ def test_lost_nodes_of_one_kind_are_lost_to_who_holds_them() -> None:
     assert unused(ended) == {}
 
 
-def test_where_no_kinds_are_told_apart_the_plain_curve_counts() -> None:
+def test_without_kinds_the_plain_curve_counts() -> None:
     spec = task("a", rate=(7.0,), curves=FAST_AND_SLOW)
     ended = ran(log_of((0.0, "x", ""), end_s=10.0, start_s=0.0), [spec], {0.0: {"a": ("x",)}})
     assert done(ended) == {"a": 70.0}
@@ -148,7 +148,7 @@ def test_where_no_kinds_are_told_apart_the_plain_curve_counts() -> None:
 @pytest.mark.parametrize(
     ("tasks", "script", "reasons"),
     [
-        # full on the slow nodes, and no others: those of the fast kind are left over because everybody is full
+        # full on the slow nodes, and no others: those of the fast kind are left over because every task is full
         ([task("a", rate=(2.0,), curves=FAST_AND_SLOW)], {"a": ("s1",)}, {"at_maximum": 300.0}),
         # it wants another node, and holds slow ones: the second slow node is not worth it, the fast ones are others
         ([task("a", curves=FAST_AND_SLOW)], {"a": ("s1",)}, {"not_worth": 100.0, "other_kind": 200.0}),
@@ -160,7 +160,7 @@ def test_where_no_kinds_are_told_apart_the_plain_curve_counts() -> None:
         ),
         # three nodes of one kind are nowhere to be had
         ([task("a", rate=(1.0, 1.0, 1.0), min_nodes=3, curves=FAST_AND_SLOW)], {}, {"below_minimum": 400.0}),
-        # nobody is there any more
+        # no task is there any more
         (
             [task("a", work_samples=18.0, curves=FAST_AND_SLOW)],
             {"a": ("f1", "f2")},
@@ -201,14 +201,14 @@ def test_a_study_on_kinds_is_held_against_yardsticks_with_kinds() -> None:
     tasks = [task("a", curves=FAST_AND_SLOW, start_cost_s=4.0), task("b", rate=(4.0,), curves={"slow": curve_of(4.0)})]
     done = study(mixed(), tasks, ReplaySettings())
     result = done.result
-    # a takes both fast nodes, b a slow one; the other slow one is for nobody
+    # a takes both fast nodes, b a slow one; the other slow one is left over
     assert [each.done_samples for each in result.tasks] == [18.0 * 96, 400.0]
     assert result.yardsticks is not None
     assert result.yardsticks.dedicated_samples == result.yardsticks.ceiling_samples == 1800.0 + 400.0
     assert {str(why): node_s for why, node_s in result.unused_node_s.items() if node_s} == {"at_maximum": 100.0}
 
 
-def test_who_runs_on_no_kind_that_is_there_is_told() -> None:
+def test_who_runs_on_no_kind_that_is_there_is_reported() -> None:
     tasks = [task("a", curves={"tpu": curve_of(1.0)}), task("b", curves=FAST_AND_SLOW)]
     (warning,) = odd_inputs(mixed(), tasks)
     assert warning == (
@@ -230,7 +230,7 @@ def test_a_task_that_no_kind_of_the_log_can_ever_hold_is_refused_by_name() -> No
     assert said.endswith("; and 2 others (leave them out, or give them a curve for a kind that the log has)")
 
 
-def test_who_will_not_run_is_told_before_anything_is_replayed() -> None:
+def test_who_will_not_run_is_reported_before_anything_is_replayed() -> None:
     order: list[str] = []
 
     def watch(name: str, _simulated_s: float, _decisions: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a virtual clock can be told: latency, intervals, commits, start-up, and the part of the log."""
+"""Options of the virtual clock: latency, intervals, commits, start-up, and the part of the log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bftrain.config import Settings
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.events import TaskMeasured
 from bftrain_replay.commands.replay import OPTIONS
-from bftrain_replay.simulation.decision_delay import DecisionDelay
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.log_selection import select
 from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
+from bftrain_replay.simulation.rules import DecisionDelay
+from bftrain_replay.simulation.timeline import select
 from bftrain_replay.study import study
 from tests.unit.replay.cases import START_S, log_of, task
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.results.result import ReplayResult
-    from bftrain_replay.tables.replayed_task import TaskRecord
+    from bftrain_replay.tables import TaskRecord
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)
@@ -57,7 +57,7 @@ def test_new_sizes_take_effect_after_the_latency() -> None:
     assert len(result.decisions) == 2
 
 
-def test_nodes_are_given_back_at_once_whatever_the_latency() -> None:
+def test_nodes_are_given_back_at_once_regardless_of_the_latency() -> None:
     record = record_of(ONE_LOSS, task(shrink_cost_s=1.0), decision_latency_s=20.0)
     assert (record.preemptions, record.node_s) == (1, 80 * 2 + 200.0)
 
@@ -151,33 +151,33 @@ def test_the_ceiling_pays_for_none_of_it() -> None:
 
 
 class Listening:
-    """A decision core that remembers how much work it was told to be left."""
+    """A decision core that remembers how much work was reported to be left."""
 
     def __init__(self, *, wants: bool) -> None:
         self._core = build_harvester(Settings())
         self.uses_work_left = wants
-        self.told: list[tuple[float, str, float | None]] = []
+        self.measured: list[tuple[float, str, float | None]] = []
 
     def absorb(self, *events: Event) -> Sequence[Action]:
-        self.told += [(e.time_s, e.task, e.work_left_samples) for e in events if isinstance(e, TaskMeasured)]
+        self.measured += [(e.time_s, e.task, e.work_left_samples) for e in events if isinstance(e, TaskMeasured)]
         return self._core.absorb(*events)
 
     def decide(self, time_s: float) -> Decision:
         return self._core.decide(time_s)
 
 
-def test_work_left_is_told_to_those_who_use_it() -> None:
+def test_work_left_is_passed_to_objectives_that_use_it() -> None:
     log = log_of((0.0, "ab", ""), (100.0, "", "b"), (150.0, "", "a"), (170.0, "c", ""), end_s=300.0)
     core = Listening(wants=True)
     run(log, [task(work_samples=3000.0, shrink_cost_s=3.0), task("endless", submit_s=200.0)], core)
     # 54 are to be done again from 100 s on; 446 of 500 count by 150 s; stopping costs 30 and then it waits
-    assert core.told == [(100.0, "t", 1254.0), (150.0, "t", 784.0), (200.0, "t", 484.0)]
+    assert core.measured == [(100.0, "t", 1254.0), (150.0, "t", 784.0), (200.0, "t", 484.0)]
 
 
-def test_work_left_costs_nobody_who_does_not_ask() -> None:
+def test_work_left_costs_nothing_where_it_is_not_used() -> None:
     core = Listening(wants=False)
     run(ONE_LOSS, [task(work_samples=3000.0)], core)
-    assert core.told == []
+    assert core.measured == []
     assert not build_harvester(Settings()).uses_work_left
     assert build_harvester(Settings(objective="deadline")).uses_work_left
 

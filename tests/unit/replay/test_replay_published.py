@@ -10,7 +10,7 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.study import ReplayStudy, study
-from bftrain_replay.tables.replayed_task import TaskState
+from bftrain_replay.tables import TaskState
 from tests.unit.replay.cases import log_of, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)

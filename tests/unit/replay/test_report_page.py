@@ -15,9 +15,10 @@ from bftrain.errors import BadInput
 from bftrain_replay import replay_folder
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
+from bftrain_replay.reporting.completion import SHOWN
 from bftrain_replay.reporting.headline_section import compared
-from bftrain_replay.reporting.loss_causes import CAUSES, node_hours, useful_node_hours
-from bftrain_replay.reporting.task_table import SHOWN
+from bftrain_replay.reporting.losses import CAUSES, node_hours
+from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
@@ -68,10 +69,10 @@ def page_of(done: ReplayStudy, title: str = "") -> str:
     return report.render(report_data.of_study(done, InputSource()), title)
 
 
-def told_of(page: str) -> dict[str, Any]:
-    """What the page's script is told."""
-    told: dict[str, Any] = json.loads(read(page).scripts[0])
-    return told
+def data_of(page: str) -> dict[str, Any]:
+    """Return the data of the page's script."""
+    page_data: dict[str, Any] = json.loads(read(page).scripts[0])
+    return page_data
 
 
 def test_a_page_of_well_formed_html_with_the_figures_in_it() -> None:
@@ -115,7 +116,7 @@ def test_nothing_is_fetched() -> None:
 def test_every_picture_is_described_in_words_and_figures() -> None:
     page = read(page_of(study_of("one")))
     drawn = [attributes for _, attributes in page.found if "draw" in (attributes.get("class") or "").split()]
-    assert [one["id"] for one in drawn] == [f"draw-{name}" for name in told_of(page_of(study_of("one")))["figures"]]
+    assert [one["id"] for one in drawn] == [f"draw-{name}" for name in data_of(page_of(study_of("one")))["figures"]]
     assert len(drawn) == 10
     for attributes in drawn:
         assert attributes["role"] == "img"
@@ -125,20 +126,20 @@ def test_every_picture_is_described_in_words_and_figures() -> None:
 def test_the_waterfall_comes_down_from_all_idle_node_time_to_the_work_that_counts() -> None:
     log = log_of((0.0, "abcd", ""), (50.0, "", "b"), (90.0, "ef", "a"), (300.0, "", "cd"), end_s=900.0)
     done = study(log, [task("x", grow_cost_s=5.0, start_cost_s=9.0), task("y", max_nodes=2)], Settings())
-    told = report_data.of_study(done, InputSource()).summary
-    rows = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
-    assert rows[0]["to"] == told["idle_node_h"] == pytest.approx(done.part.idle_node_s / 3600.0)
+    page_data = report_data.of_study(done, InputSource()).summary
+    rows = data_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
+    assert rows[0]["to"] == page_data["idle_node_h"] == pytest.approx(done.part.idle_node_s / 3600.0)
     useful, steps = rows[-2], rows[1:-2]
     assert [step["to"] for step in steps] == [rows[0]["to"], *(step["from"] for step in steps[:-1])]
     assert useful["to"] == pytest.approx(steps[-1]["from"])
-    assert sum(node_hours(told, cause) for cause in CAUSES) + useful_node_hours(told) == pytest.approx(
-        told["idle_node_h"]
+    assert sum(node_hours(page_data, cause) for cause in CAUSES) + harvest_node_h(page_data) == pytest.approx(
+        page_data["idle_node_h"]
     )
 
 
 def test_the_dashed_bar_is_the_replay_without_costs() -> None:
     done = study_of("one", work_samples=1e9)
-    row = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"][-1]
+    row = data_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"][-1]
     assert done.ceiling is not None
     assert row["name"] == "Used, without costs"
     assert row["to"] == pytest.approx(done.ceiling.used_node_s / 3600.0)
@@ -150,7 +151,7 @@ def test_where_the_tasks_ran_out_no_bar_is_shorter_than_the_work_done() -> None:
     done = study(LOG, slow, Settings(horizon_s=3600.0))
     assert done.ceiling is not None
     assert done.ceiling.used_node_s < done.result.used_node_s
-    rows = told_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
+    rows = data_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
     assert rows[-1]["name"] == "Work that counts"
     assert "Used, without costs" not in page_of(done)
 
@@ -174,7 +175,7 @@ def test_many_tasks_are_cut_and_the_page_says_so() -> None:
 
 
 def test_the_row_of_a_task_counts_all_its_waits_and_all_its_losses() -> None:
-    # It waits for 20 s, does 900 in 90 s, is done at 80 % of that time, and nobody notices before its node leaves
+    # It waits for 20 s, does 900 in 90 s, is done at 80 % of that time, and this is noticed when its node leaves
     log = log_of((20.0, "a", ""), (110.0, "", "a"), end_s=7200.0)
     settings = ReplaySettings(semantics="published")
     page = page_of(study(log, [task("mine", rate=(10.0,), work_samples=720.0)], settings))
@@ -224,7 +225,7 @@ def test_a_folder_gives_the_page_that_memory_gave(tmp_path: Path, tables: str) -
     replay_folder.write(done, tmp_path, source, tables=tables)
     written = (tmp_path / "report.html").read_text()
     again = report.render(report_data.of_folder(tmp_path))
-    assert told_of(again)["figures"] == told_of(written)["figures"]
+    assert data_of(again)["figures"] == data_of(written)["figures"]
     assert read(again).text == read(written).text
 
 

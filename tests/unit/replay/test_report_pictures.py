@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain.config import Settings
-from bftrain_replay.drawing import picture_files, theme
-from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing import theme, vega
+from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
-from bftrain_replay.drawing.raster import StateChanges, StateRaster, in_order
-from bftrain_replay.drawing.series import StepSeries
-from bftrain_replay.drawing.time_axis import TimeAxis
+from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.vega import png, svg
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import node_holders, report, task_sizes
+from bftrain_replay.reporting import over_time, report
 from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
@@ -138,7 +136,7 @@ def state_of(drawn: StateRaster, row: int, time_s: float) -> str:
 
 def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
     material = made()
-    drawn = node_holders.holders(material).raster
+    drawn = over_time.holders(material).raster
     assert drawn is not None
     held = material.holdings
     assert tuple(drawn.rows) == material.log.node_names
@@ -158,7 +156,7 @@ def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
 
 
 def idle_times(node: str) -> list[tuple[float, float]]:
-    """When LOG's node is idle, told once more by hand."""
+    """When LOG's node is idle, written by hand."""
     return {
         "a": [(0.0, 410.0), (700.0, 2000.0)],
         "b": [(0.0, 130.0), (700.0, 2000.0)],
@@ -169,9 +167,9 @@ def idle_times(node: str) -> list[tuple[float, float]]:
     }[node]
 
 
-def test_what_would_take_too_much_room_is_told_in_coarser_steps() -> None:
+def test_long_series_are_drawn_in_coarser_steps() -> None:
     material = made()
-    exact, coarse = (node_holders.holders(material, letters) for letters in (10**6, 10))
+    exact, coarse = (over_time.holders(material, letters) for letters in (10**6, 10))
     assert exact.raster is not None
     assert coarse.raster is not None
     assert "rounded" not in exact.caption
@@ -187,7 +185,7 @@ def held_s(drawn: StateRaster, state: int) -> float:
 
 def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
     material = made()
-    figure = task_sizes.sizes(material)
+    figure = over_time.sizes(material)
     assert figure is not None
     assert figure.raster is not None
     held = material.holdings
@@ -202,7 +200,7 @@ def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
 
 
 def test_twice_as_many_nodes_are_so_much_stronger() -> None:
-    shades = [int(task_sizes.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
+    shades = [int(over_time.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
     assert shades[0] == 0
     assert shades[-1] == theme.SHADES - 1
     assert {b - a for a, b in pairwise(shades)} <= {2, 3}
@@ -210,7 +208,7 @@ def test_twice_as_many_nodes_are_so_much_stronger() -> None:
 
 def test_no_task_ever_ran_no_sizes() -> None:
     nothing = study(log_of(end_s=50.0), [task()], Settings())
-    assert task_sizes.sizes(of_study(nothing, InputSource())) is None
+    assert over_time.sizes(of_study(nothing, InputSource())) is None
 
 
 @pytest.mark.parametrize(
@@ -231,7 +229,7 @@ def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
 
 
 def test_figures_are_drawn_without_a_browser() -> None:
-    for figure in (node_holders.holders(made()), task_sizes.sizes(made())):
+    for figure in (over_time.holders(made()), over_time.sizes(made())):
         assert figure is not None
         text = svg(figure)
         assert text.startswith("<svg")
@@ -242,7 +240,7 @@ def test_figures_are_drawn_without_a_browser() -> None:
 
 
 def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path) -> None:
-    for form in picture_files.FORMS:
+    for form in vega.FORMS:
         for place in ("one", "two"):
             (tmp_path / place).mkdir(exist_ok=True)
             report.write_figures(made(), tmp_path / place, form)
@@ -250,7 +248,7 @@ def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path)
     assert names == sorted(
         f"{name}.{form}"
         for name in ("waterfall", "nodes", "sizes", "holders", "pieces", "decisions")
-        for form in picture_files.FORMS
+        for form in vega.FORMS
     )
     for name in names:
         if not name.startswith("decisions."):  # which shows what a real clock measured

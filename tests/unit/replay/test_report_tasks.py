@@ -10,7 +10,7 @@ import pytest
 from bftrain.config import Settings
 from bftrain_replay.drawing.html_page import html
 from bftrain_replay.drawing.vega import svg
-from bftrain_replay.metrics.task_columns import TaskColumns
+from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.completion import completion
@@ -47,7 +47,7 @@ def test_who_finished_who_did_not_and_who_was_late() -> None:
     assert "<strong>1 task</strong> had not finished in the end, and is missing from that" in one_open
 
 
-def test_nobody_finished_is_said_and_draws_nothing_empty() -> None:
+def test_without_finished_tasks_it_says_so_and_draws_nothing_empty() -> None:
     material = made(work=1e9)
     assert "No task finished." in text_of(material)
     names = [figure.name for figure in report.figures(material)]
@@ -107,7 +107,7 @@ def test_users_lie_upon_each_other_and_add_up_to_the_nodes_used() -> None:
     assert "<path" in svg(figure)
     page = html(report.page(material))
     assert "Slowdown by user" in page
-    assert users_over_time(made()) is None  # nobody's tasks
+    assert users_over_time(made()) is None  # tasks without users
 
 
 def test_many_users_are_shown_by_the_largest_and_the_others_as_one() -> None:

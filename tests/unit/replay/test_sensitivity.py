@@ -15,8 +15,8 @@ from bftrain_replay.alternatives.sensitivity import SensitivityRow, alternatives
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
+from bftrain_replay.reporting.alternatives_section import label
 from bftrain_replay.reporting.report_data import of_study
-from bftrain_replay.reporting.sensitivity_section import label
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
 from bftrain_replay.study import study
@@ -62,13 +62,13 @@ def test_what_is_chosen_stands_among_them() -> None:
 
 
 def test_costs_that_are_none_are_not_multiplied() -> None:
-    told_of = {what for what, *_ in named(ReplaySettings(), task())}
-    assert told_of == {"progress", "start"}
+    varied = {what for what, *_ in named(ReplaySettings(), task())}
+    assert varied == {"progress", "start"}
     assert "costs" in {what for what, *_ in named(ReplaySettings(grow_cost_s=5.0), task())}
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 4.0])
-def test_a_start_takes_what_its_row_says_whatever_multiplies_costs(factor: float) -> None:
+def test_a_start_takes_what_its_row_says_for_any_cost_factor(factor: float) -> None:
     given = ReplaySettings(cost_factor=factor)
     spec = task(start_cost_s=18.0, grow_cost_s=4.0, shrink_cost_s=2.0)
     starts = [each for each in alternatives(given, [spec]) if each.what == "start" and each.settings is not None]
@@ -112,7 +112,7 @@ def test_it_is_refused_where_it_cannot_be() -> None:
         bftrain.replay(LOG, TASKS, objective=lambda _task, sizes: sizes, sensitivity=True)
 
 
-def test_whoever_says_stop_gets_the_replay_without_the_table() -> None:
+def test_stopped_it_gives_the_replay_without_the_table() -> None:
     done = bftrain.replay(LOG, TASKS, sensitivity=True, watch=lambda name, *_: name != "sensitivity")
     assert done.sensitivity is None
     assert done.result.complete

@@ -17,13 +17,18 @@ from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
-from bftrain_replay.drawing.series import STEPS, StepSeries
-from bftrain_replay.drawing.static.labels import moment_on_calendar, moment_since_start, number_format
-from bftrain_replay.drawing.static.layers import layers_of
+from bftrain_replay.drawing.series import STEPS, StepSeries, TimeAxis
+from bftrain_replay.drawing.static.layers import UnsupportedFigureError, layers_of
 from bftrain_replay.drawing.static.picture import static_picture
-from bftrain_replay.drawing.static.scales import LinearScale, LogScale, TickLook, TimeScale
-from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
-from bftrain_replay.drawing.time_axis import TimeAxis
+from bftrain_replay.drawing.static.scales import (
+    LinearScale,
+    LogScale,
+    TickLook,
+    TimeScale,
+    moment_on_calendar,
+    moment_since_start,
+    number_format,
+)
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_study

@@ -1,4 +1,4 @@
-"""Colours: words can be read on what lies under them, and parts told apart with any colour vision."""
+"""Colours: words can be read on what lies under them, and parts are distinguishable with any colour vision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, SHADES
-from bftrain_replay.reporting.loss_causes import CAUSES
+from bftrain_replay.reporting.losses import CAUSES
 
 READABLE = 4.5  # contrast of text, WCAG 2.2, 1.4.3
 VISIBLE = 3.0  # contrast of what is not text, WCAG 2.2, 1.4.11
@@ -78,14 +78,14 @@ def test_parts_of_pictures_can_be_seen(theme: Mapping[str, str], role: str) -> N
 
 @THEMES
 @pytest.mark.parametrize("vision", VISIONS)
-def test_causes_are_told_apart(theme: Mapping[str, str], vision: str) -> None:
+def test_causes_are_distinguished(theme: Mapping[str, str], vision: str) -> None:
     roles = sorted({"used", "idle", *(cause.colour[1:] for cause in CAUSES)})
     near = {pair: apart(theme[pair[0]], theme[pair[1]], VISIONS[vision]) for pair in combinations(roles, 2)}
     assert min(near.values()) >= 10.0, min(near.items(), key=lambda item: item[1])
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_hues_are_told_apart(vision: str) -> None:
+def test_hues_are_distinguished(vision: str) -> None:
     near = {pair: apart(*pair, VISIONS[vision]) for pair in combinations(HUES, 2)}
     assert min(near.values()) >= 10.0, min(near.items(), key=lambda item: item[1])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain import registry, solving
+from bftrain import assembly, registry
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.parts.objectives import resolve_objective
+from bftrain.parts import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
@@ -22,7 +22,7 @@ RULES = ("fifo", "las", "srtf", "isolated", "proportional-share", "marginal-gain
 
 
 def sizes(rule: str, pool: int, *tasks: CompetingTask) -> list[int]:
-    solution = solving.solve(AllocationProblem(pool=pool, horizon_s=100.0, tasks=tasks), rule)
+    solution = assembly.solve(AllocationProblem(pool=pool, horizon_s=100.0, tasks=tasks), rule)
     assert (solution.termination, solution.quality, solution.bound) == (Termination.HEURISTIC, Quality.FEASIBLE, None)
     return [solution.sizes[task.name] for task in tasks]
 
@@ -34,12 +34,12 @@ def test_fifo_gives_the_oldest_all_that_it_can_use() -> None:
     assert sizes("fifo", 3, replace(young, age_s=50.0), old) == [3, 0]  # as old as each other: the first one
 
 
-def test_fifo_passes_over_whoever_does_not_fit() -> None:
+def test_fifo_skips_tasks_that_do_not_fit() -> None:
     big = plain("big", 1.0, 2.0, 3.0, min_nodes=3, age_s=9.0)
     assert sizes("fifo", 2, big, plain("small", 5.0)) == [0, 1]
 
 
-def test_las_gives_to_whoever_had_least_for_his_weight() -> None:
+def test_las_prefers_the_task_with_least_service_for_its_weight() -> None:
     tasks = (
         plain("a", 10.0, held_node_s=30.0),
         plain("b", 10.0, held_node_s=40.0, weight=2.0),
@@ -49,7 +49,7 @@ def test_las_gives_to_whoever_had_least_for_his_weight() -> None:
     assert sizes("las", 2, *tasks) == [1, 1, 0]
 
 
-def test_srtf_gives_to_whoever_is_done_first() -> None:
+def test_srtf_prefers_the_task_that_is_done_first() -> None:
     long = plain("long", 10.0, 20.0, work_left_samples=1000.0)
     short, endless = plain("short", 1.0, 2.0, work_left_samples=50.0), plain("endless", 99.0)
     assert sizes("srtf", 3, endless, long, short) == [0, 1, 2]
@@ -97,7 +97,7 @@ def test_marginal_gain_looks_beyond_a_size_that_brings_nothing() -> None:
     assert sizes("marginal-gain", 3, flat, other) == [1, 2]  # two more would be needed
 
 
-def test_on_several_kinds_everybody_takes_the_kind_where_he_is_fastest() -> None:
+def test_on_several_kinds_every_task_takes_the_kind_where_it_is_fastest() -> None:
     both = {"v": SpeedCurve(nodes=(1, 2), rate=(30.0, 50.0)), "p": SpeedCurve(nodes=(1, 2), rate=(10.0, 20.0))}
     tasks = tuple(plain(name, 10.0, 20.0, curves=both, work_left_samples=100.0) for name in "abc")
     problem = AllocationProblem(pool=5, pools={"v": 3, "p": 2}, horizon_s=10.0, tasks=tasks)
@@ -109,12 +109,12 @@ def test_on_several_kinds_everybody_takes_the_kind_where_he_is_fastest() -> None
         "proportional-share": [("v", 2), ("v", 1), ("p", 2)],
         "marginal-gain": [("v", 1), ("v", 1), ("v", 1)],
     }.items():
-        solution = solving.solve(problem, rule)
+        solution = assembly.solve(problem, rule)
         assert [(solution.kinds[name], solution.sizes[name]) for name in "abc"] == given, rule
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_they_answer_whatever_the_objective_is(rule: str) -> None:
+def test_they_answer_for_every_objective(rule: str) -> None:
     tasks = tuple(plain(name, 10.0, 20.0) for name in "ab")
     problem = AllocationProblem(pool=3, horizon_s=10.0, tasks=tasks)
     for objective in ("throughput", "max-min", "hierarchical", "max-min-now"):
@@ -124,7 +124,7 @@ def test_they_answer_whatever_the_objective_is(rule: str) -> None:
         assert table.allowed(solution.sizes)
 
 
-def test_in_a_harvester_they_are_told_what_they_look_at() -> None:
+def test_in_a_harvester_they_receive_the_history_that_they_use() -> None:
     """LAS lets the other one run once the first has had more."""
     harvester = build_harvester(Settings(solver="las"))
     assert not build_harvester(Settings(solver="fifo")).uses_work_left
@@ -141,14 +141,14 @@ def test_in_a_harvester_they_are_told_what_they_look_at() -> None:
     ]
 
 
-def test_proportional_share_divides_what_nobody_took_of_a_kind() -> None:
+def test_proportional_share_divides_the_nodes_of_a_kind_that_are_left() -> None:
     def on(kind: str, *rates: float, **more: float) -> CompetingTask:
         task = plain(kind, *rates, **more)
         return replace(task, curves={kind: task.curve})
 
     def given(pools: dict[str, int], *tasks: CompetingTask) -> dict[str, int]:
         problem = AllocationProblem(pool=sum(pools.values()), pools=pools, horizon_s=100.0, tasks=tasks)
-        return dict(solving.solve(problem, "proportional-share").sizes)
+        return dict(assembly.solve(problem, "proportional-share").sizes)
 
     ten = tuple(10.0 * size for size in range(1, 9))
     # By weight four each, of which the first finds two: the second goes on to what is left of its kind
@@ -169,15 +169,15 @@ def test_proportional_share_goes_by_weight_within_what_kinds_allow(monkeypatch: 
 
     def given(*tasks: CompetingTask, **pools: int) -> list[tuple[str, int]]:
         problem = AllocationProblem(pool=sum(pools.values()), pools=pools, horizon_s=100.0, tasks=tasks)
-        solution = solving.solve(problem, "proportional-share")
+        solution = assembly.solve(problem, "proportional-share")
         return [(solution.kinds.get(task.name, ""), solution.sizes[task.name]) for task in tasks]
 
     light, heavy = on("light", "b", 1.0), on("heavy", "b", 2.0)
     assert given(light, heavy, a=9, b=6) == [("b", 2), ("b", 4)]  # not as if there were fifteen nodes for them
-    # Whoever can go elsewhere does, and by weight nine of fifteen are his
+    # A task that can go elsewhere does, and by weight nine of fifteen are its share
     assert given(on("anywhere", "ba", 4.5), light, heavy, a=9, b=6) == [("a", 9), ("b", 2), ("b", 4)]
     assert given(on("nowhere", "c", 9.0), light, heavy, a=9, b=6) == [("", 0), ("b", 2), ("b", 4)]
-    # Who has no weight takes what the others leave, however little choice he has
+    # A task without weight takes what the others leave, however little choice it has
     last, first = replace(on("last", "a", 0.0), min_nodes=2), replace(on("first", "abc", 2.0), max_nodes=3)
     assert given(last, first, a=3, b=1, c=1) == [("", 0), ("a", 3)]
     three = (on("ab", "ab", 1.0), on("bc", "bc", 1.0), on("c", "c", 1.0))

@@ -39,7 +39,7 @@ def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     solution = solver.solve(SMALL, Limits())
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
     assert solution.solver_words == "the package mip is not installed"
-    assert solver.worker_pid is None
+    assert solver.worker.pid is None
 
 
 def test_gurobipy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

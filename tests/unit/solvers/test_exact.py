@@ -9,8 +9,8 @@ import pytest
 
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
+from bftrain_solvers import knapsack
 from bftrain_solvers.exact import solver
-from bftrain_solvers.knapsack import price
 from tests.helpers.tables import best_sizes_by_plain_programme, best_sizes_by_trying_all, table_of
 
 
@@ -174,5 +174,5 @@ def test_says_which_solvers_can_do_a_coupled_objective() -> None:
 def test_a_price_is_found_from_any_start(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)]
     # As if floating point had led nowhere: the search starts again from ends that are certain
-    monkeypatch.setattr(price, "_bracket", lambda entries, low, high, pool: (high, high))  # noqa: ARG005
+    monkeypatch.setattr(knapsack, "_bracket", lambda entries, low, high, pool: (high, high))  # noqa: ARG005
     assert [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)] == expected

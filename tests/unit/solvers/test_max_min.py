@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import solving
-from bftrain.deciding import fair_objectives, unservable_tasks
-from bftrain.deciding.equal_share_speed import isolated_speed
+from bftrain import assembly
+from bftrain.deciding import fair_objectives
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
+from bftrain.deciding.objectives import isolated_speed
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.parts.objectives import resolve_objective
+from bftrain.parts import resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import exact, highs
-from bftrain_solvers.max_min import feasibility, tie_breaking
-from bftrain_solvers.max_min.equal_levels import alike
-from tests.helpers.policy_cases import divisions, of_two_kinds, plain, told
+from bftrain_solvers.max_min import feasibility, one_kind
+from bftrain_solvers.max_min.one_kind import alike
+from tests.helpers.policy_cases import divisions, of_two_kinds, plain, varied_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def done(problem: AllocationProblem, sizes: list[int], spare: NDArray[np.float64
 @pytest.mark.parametrize("seeds", [range(start, start + 15) for start in range(0, 60, 15)], ids=str)
 def test_against_every_division(policy: str, seeds: range) -> None:
     for seed in seeds:
-        problem = told(seed)
+        problem = varied_problem(seed)
         table = table_for(policy, problem)
         coupling = table.coupling
         assert isinstance(coupling, LevelCoupling)
@@ -110,7 +110,7 @@ def test_against_every_division(policy: str, seeds: range) -> None:
         assert found in ways
         best = max(levels(policy, problem, coupling.counted, way)[: coupling.first] for way in ways)
         assert levels(policy, problem, coupling.counted, found)[: coupling.first] == pytest.approx(best, rel=1e-9)
-        if coupling.first == 1:  # nobody has to wait: of all that are as good for the worst-off, it does most
+        if coupling.first == 1:  # no task has to wait: of all that are as good for the worst-off, it does most
             spare = coupling.spare if policy == "max-min-plain" else None
             worst = levels(policy, problem, coupling.counted, found)[:1]
             as_good = [way for way in ways if levels(policy, problem, coupling.counted, way)[:1] >= worst]
@@ -122,7 +122,7 @@ def test_against_every_division(policy: str, seeds: range) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_programme_gives_the_same_levels(policy: str) -> None:
     for seed in range(10):
-        problem = told(seed)
+        problem = varied_problem(seed)
         table = table_for(policy, problem)
         searched, stated = exact.solver.solve(table, LIMITS), highs.solver.solve(table, LIMITS)
         coupling = table.coupling
@@ -138,9 +138,9 @@ def test_the_programme_gives_the_same_levels(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
-def test_nobody_can_be_raised_without_lowering_another_to_where_he_was(policy: str) -> None:
+def test_no_task_can_be_raised_without_lowering_another_to_its_old_level(policy: str) -> None:
     for seed in range(40):
-        problem = told(seed)
+        problem = varied_problem(seed)
         table = table_for("water-filling", problem)
         raised = [list(chosen) for chosen in divisions(table)]
         counted = table.coupling.counted  # type: ignore[union-attr]  # a LevelCoupling
@@ -150,7 +150,7 @@ def test_nobody_can_be_raised_without_lowering_another_to_where_he_was(policy: s
             then = {place: table.values[place, way[place]] for place in counted}
             gains = [place for place in counted if then[place] > now[place] + 1e-9]
             losses = [place for place in counted if then[place] < now[place] - 1e-9]
-            assert losses or not gains  # whoever gains takes it from somebody
+            assert losses or not gains  # a task that gains takes it from another
             for place in gains:
                 assert policy == "hierarchical" or any(then[other] <= now[place] + 1e-9 for other in losses)
 
@@ -159,7 +159,7 @@ def test_nobody_can_be_raised_without_lowering_another_to_where_he_was(policy: s
 
 
 def by_trying_all(problem: AllocationProblem) -> float:
-    """Let every user divide any number of nodes as he does, and every number of nodes be divided over the users."""
+    """Let every user divide any number of nodes as before, and every number of nodes be divided over the users."""
     table = table_for("hierarchical", problem)
     coupling = table.coupling
     assert isinstance(coupling, GroupLevels)
@@ -186,13 +186,13 @@ def by_trying_all(problem: AllocationProblem) -> float:
 @pytest.mark.parametrize("inside", list(Inside))
 def test_users_against_every_division(inside: Inside) -> None:
     for seed in range(40):
-        problem = replace(told(seed), entities={"ada": Entity(weight=2.0, inside=inside)})
+        problem = replace(varied_problem(seed), entities={"ada": Entity(weight=2.0, inside=inside)})
         solution = exact.solver.solve(table_for("hierarchical", problem), LIMITS)
         assert solution.value == pytest.approx(by_trying_all(problem), rel=1e-9)
 
 
-def test_a_users_nodes_stay_with_his_other_tasks() -> None:
-    """His small task can use one node only: what it leaves is not for the others."""
+def test_a_users_nodes_stay_with_the_users_other_tasks() -> None:
+    """The small task of a user can use one node only: what it leaves is not for other users."""
     steady = [10.0 * nodes for nodes in range(1, 11)]
     tasks = (plain("small", 10.0, user="ada"), plain("large", *steady, user="ada"), plain("other", *steady, user="bob"))
     # One node is all that a third of ten brings the small one, so it counts 1; to the others 10/3 nodes do
@@ -205,7 +205,7 @@ def test_a_users_nodes_stay_with_his_other_tasks() -> None:
 
 
 def test_programmes_are_for_several_kinds() -> None:
-    solution = highs.solver.solve(table_for("hierarchical", told(3)), LIMITS)
+    solution = highs.solver.solve(table_for("hierarchical", varied_problem(3)), LIMITS)
     assert (solution.quality, "use exact" in solution.solver_words) == (Quality.NONE, True)
 
 
@@ -238,14 +238,14 @@ def test_who_had_least_so_far_comes_first() -> None:
     assert sizes_of("finish-time", shared(4, *late)) == [1, 2, 1]
 
 
-def test_weight_0_has_what_nobody_else_can_use() -> None:
+def test_weight_0_has_what_no_other_task_can_use() -> None:
     tasks = (plain("a", 10.0, 20.0), plain("none", 1000.0, 2000.0, 3000.0, weight=0.0))
     for policy in ("max-min", "water-filling", "hierarchical"):
         assert sizes_of(policy, shared(2, *tasks)) == [2, 0]
         assert sizes_of(policy, shared(4, *tasks)) == [2, 2]
 
 
-def test_whoever_can_never_run_does_not_keep_the_others_down() -> None:
+def test_a_task_that_can_never_run_does_not_keep_the_others_down() -> None:
     never = (plain("stuck", 0.0, 0.0), plain("huge", 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, min_nodes=8))
     for policy in POLICIES:
         tasks = [
@@ -255,7 +255,7 @@ def test_whoever_can_never_run_does_not_keep_the_others_down() -> None:
         assert sorted(sizes_of(policy, shared(4, *tasks))[2:]) == [2, 2] or policy == "max-min-plain"
 
 
-def test_nobody_at_all_and_no_node() -> None:
+def test_no_task_and_no_node() -> None:
     for policy in (*POLICIES, "hierarchical"):
         assert exact.solver.solve(table_for(policy, shared(3)), LIMITS).value == 0.0
         assert sizes_of(policy, shared(0, plain("a", 10.0))) == [0]
@@ -264,7 +264,7 @@ def test_nobody_at_all_and_no_node() -> None:
 def test_no_end_is_known() -> None:
     tasks = (plain("endless", 10.0, 20.0), plain("other", 10.0, 20.0))
     assert sizes_of("finish-time", shared(2, *tasks)) == [1, 1]  # by their speeds alone
-    assert sum(sizes_of("makespan", shared(2, *tasks))) == 2  # nobody counts: what is left goes where most is done
+    assert sum(sizes_of("makespan", shared(2, *tasks))) == 2  # no weights: what is left goes where most is done
     ends = (tasks[0], replace(tasks[1], work_left_samples=100.0))
     assert sizes_of("makespan", shared(2, *ends)) == [0, 2]
 
@@ -279,7 +279,7 @@ def test_ties_that_are_too_large_to_look_through_are_said(monkeypatch: pytest.Mo
     problem = shared(5, *(plain(name, *speeds, min_nodes=2) for name, speeds in rates.items()))
     solution = exact.solver.solve(table_for("water-filling", problem), LIMITS)
     assert solution.solver_words == ""
-    monkeypatch.setattr(tie_breaking, "_LARGEST", 0)
+    monkeypatch.setattr(one_kind, "_LARGEST", 0)
     unsure = exact.solver.solve(table_for("water-filling", problem), LIMITS)
     assert "chosen by a rule" in unsure.solver_words
     assert unsure.value == solution.value  # the worst-off is proven nevertheless
@@ -318,7 +318,7 @@ def test_users_over_two_kinds_risetogether(inside: Inside) -> None:
 
 def test_in_a_harvester_the_worst_off_takes_its_turn() -> None:
     problem = shared(1, *(plain(name, 10.0) for name in "ab"))
-    assert solving.solve(problem, objective="max-min").value == 0.0
+    assert assembly.solve(problem, objective="max-min").value == 0.0
     assert fair_objectives.max_min.capabilities.uses_history
 
 
@@ -352,7 +352,7 @@ def test_over_kinds_the_time_may_run_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_over_kinds_who_stays_low_may_be_left_to_the_last_answer() -> None:
-    """Six alike at nothing, two nodes: who of them runs cannot be told by levels alone, but how well they are can."""
+    """Six equal tasks without nodes, two nodes: levels alone do not decide which run, only how well off they are."""
     curves = {"v": plain("any", 30.0).curve, "p": plain("any", 10.0).curve}
     tasks = tuple(plain(name, 30.0, curves=curves) for name in "abcdef")
     problem = shared(2, *tasks, pools={"v": 1, "p": 1})
@@ -388,7 +388,7 @@ def test_who_must_wait_is_counted_by_sizes_that_do_something() -> None:
 
 @pytest.mark.parametrize("limit", [10**9, 0])
 def test_waiting_over_kinds_is_the_fewest_or_more(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unservable_tasks, "_LARGEST", limit)
+    monkeypatch.setattr(fair_objectives, "_LARGEST", limit)
     numbers = np.random.default_rng(5)
     missed = 0
     for _ in range(60):
@@ -398,10 +398,14 @@ def test_waiting_over_kinds_is_the_fewest_or_more(limit: int, monkeypatch: pytes
             used = [sum(int(needs[i, kind]) for i, at in enumerate(choice) if at == kind) for kind in range(2)]
             if used[0] <= pools[0] and used[1] <= pools[1]:
                 most = max(most, sum(at < 2 for at in choice))
-        found = unservable_tasks.together(needs, pools)
+        found = fair_objectives.together(needs, pools)
         assert found <= most
         missed += found < most
     assert missed == 0 if limit else missed < 15
+
+
+def test_no_task_is_counted_over_large_kinds_without_a_table_of_all_of_them() -> None:
+    assert fair_objectives.together(np.empty((0, 3), dtype=np.int64), [15_000] * 3) == 0
 
 
 def test_nodes_on_which_a_task_does_not_run_are_no_service() -> None:

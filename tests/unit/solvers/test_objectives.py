@@ -12,14 +12,22 @@ import msgspec
 import numpy as np
 import pytest
 
-from bftrain import registry, solving
+from bftrain import assembly, registry
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.fairness import max_min_now
-from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
+from bftrain.deciding.objectives import (
+    FunctionObjective,
+    SoftDeadline,
+    deadline,
+    max_min_now,
+    speed,
+    speedup,
+    throughput,
+    weighted,
+)
 from bftrain.deciding.value_table_builder import ValueTableBuilder, value_row
 from bftrain.errors import BadInput, UnknownName
-from bftrain.parts.objectives import resolve_objective
+from bftrain.parts import resolve_objective
 from bftrain.ports import Objective
 from bftrain.registry import RegisteredPart
 from bftrain.values.curve import SpeedCurve
@@ -74,10 +82,10 @@ def test_a_table_is_as_wide_as_the_largest_size_within_reach() -> None:
     assert ValueTableBuilder(max_min_now).table(problem).coupled
 
 
-def test_sizes_that_nobody_measured_are_noted() -> None:
+def test_sizes_that_were_never_measured_are_noted() -> None:
     problem = AllocationProblem(pool=9, horizon_s=1.0, tasks=(task(), task(name="b", max_nodes=4)))
-    assert list(solving.notes_on(problem)) == ["task 'a': nothing measured beyond 4 nodes, taken as flat there"]
-    assert not list(solving.notes_on(msgspec.structs.replace(problem, pool=4)))
+    assert list(assembly.notes_on(problem)) == ["task 'a': nothing measured beyond 4 nodes, taken as flat there"]
+    assert not list(assembly.notes_on(msgspec.structs.replace(problem, pool=4)))
 
 
 def test_a_row_reaches_no_further_than_the_pool_lets_it() -> None:
@@ -185,7 +193,7 @@ def test_max_min_lifts_the_worst_off_and_then_takes_most_samples() -> None:
         for name, curve in (("slow", slow), ("fast", fast), ("stuck", stuck))
     )
     problem = AllocationProblem(pool=13, horizon_s=10.0, objective="max-min-now", tasks=tasks)
-    solution = solving.solve(problem, "highs")
+    solution = assembly.solve(problem, "highs")
     # "stuck" doubles on 8; of the 5 left, slow must have 2 to be as well off; the fifth brings most with fast
     assert dict(solution.sizes) == {"slow": 2, "fast": 3, "stuck": 8}
     assert solution.value == solution.bound == pytest.approx(20.0)
@@ -197,7 +205,7 @@ def test_max_min_by_weight() -> None:
         for name, weight in (("a", 1.0), ("b", 2.0), ("free", 0.0))
     )
     problem = AllocationProblem(pool=9, horizon_s=1.0, objective="max-min-now", tasks=tasks)
-    assert dict(solving.solve(problem, "highs").sizes) == {"a": 3, "b": 6, "free": 0}
+    assert dict(assembly.solve(problem, "highs").sizes) == {"a": 3, "b": 6, "free": 0}
 
 
 @pytest.mark.parametrize("weight", [1e-12, 1e12])
@@ -309,12 +317,12 @@ def test_registered_objectives_by_name() -> None:
         ("Greedy", "cannot be made without arguments"),
     ],
 )
-def test_what_is_no_objective_is_told(file: Path, name: str, complaint: str) -> None:
+def test_a_value_that_is_no_objective_is_refused(file: Path, name: str, complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint):
         resolve_objective(f"{file}:{name}")
 
 
-def test_files_that_cannot_be_loaded_are_told(tmp_path: Path) -> None:
+def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
     leaving = tmp_path / "leaving.py"
     leaving.write_text("raise SystemExit(3)\n")
     with pytest.raises(BadInput, match=r"leaving.py raised SystemExit: 3"):
@@ -333,22 +341,22 @@ def test_files_that_cannot_be_loaded_are_told(tmp_path: Path) -> None:
 
 def test_solve_names_the_objective_it_used(file: Path) -> None:
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(), task(name="b")))
-    solution = solving.solve(problem, objective=f"{file}:squares")
+    solution = assembly.solve(problem, objective=f"{file}:squares")
     assert (dict(solution.sizes), solution.value) == ({"a": 5, "b": 0}, 25.0)
-    coupled = solving.solve(problem, objective="max-min-now")
+    coupled = assembly.solve(problem, objective="max-min-now")
     assert "the objective 'max-min-now' ties tasks together" in coupled.solver_words
 
 
 def test_solve_takes_the_json_form_and_names_the_wrong_field() -> None:
     data = {"pool": 2, "horizon_s": 10, "tasks": [{"name": "a", "max_nodes": 2, "curve": {"nodes": [1], "rate": [4]}}]}
-    assert solving.solve(data).value == 40.0
+    assert assembly.solve(data).value == 40.0
     with pytest.raises(BadInput, match=r"max_nodes.*at least 1"):
-        solving.solve({**data, "tasks": [{**data["tasks"][0], "max_nodes": 0}]})
+        assembly.solve({**data, "tasks": [{**data["tasks"][0], "max_nodes": 0}]})
 
 
-def test_solve_with_all_leaves_nobody_out() -> None:
+def test_solve_with_all_leaves_no_solver_out() -> None:
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(), task(name="b")))
-    solutions = {solution.solver: solution for solution in solving.solve_with_all(problem)}
+    solutions = {solution.solver: solution for solution in assembly.solve_with_all(problem)}
     assert list(solutions)[:2] == ["exact", "highs"]
     assert {"cbc", "gurobi", "equal-share", "equal-share-published", "greedy"} <= set(solutions)
     assert solutions["exact"].value == solutions["highs"].value == 42.0
@@ -385,6 +393,6 @@ def test_a_broken_plug_in_does_not_keep_the_others_from_solving(monkeypatch: pyt
     broken = RegisteredPart(port="solver", name="broken", target="bftrain_solvers.nowhere:solver", origin="a package")
     monkeypatch.setattr(registry, "parts", lambda _: {"broken": broken, "exact": known["exact"]})
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(),))
-    first, second = solving.solve_with_all(problem)
+    first, second = assembly.solve_with_all(problem)
     assert (first.solver, first.termination, second.value) == ("broken", Termination.FAILED, 30.0)
     assert "cannot be loaded from bftrain_solvers.nowhere" in first.solver_words

@@ -9,9 +9,8 @@ import pytest
 
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
-from bftrain_solvers import exact, greedy
-from bftrain_solvers.equal_share import published
-from bftrain_solvers.equal_share import solver as equal_share
+from bftrain_solvers import exact
+from bftrain_solvers.allocators import equal_share, equal_share_published, greedy
 from tests.helpers.tables import table_of
 
 LIMITS = Limits()
@@ -55,30 +54,30 @@ def test_equal_share_leaves_out_whose_minimum_does_not_fit() -> None:
 
 def test_published_rule() -> None:
     # q = 20 // 3 = 6: the second's minimum is not below it, the third's is; what is left goes in order
-    assert shares(limited(20, (1, 8), (6, 8), (5, 8)), published) == [8, 6, 6]
-    assert shares(limited(20, (1, 8), (7, 9), (5, 8)), published) == [8, 0, 8]
-    assert shares(limited(20, (1, 4), (1, 4), (1, 4)), published) == [4, 4, 4]
-    assert shares(limited(2, (1, 4), (1, 4), (1, 4)), published) == [2, 0, 0]
+    assert shares(limited(20, (1, 8), (6, 8), (5, 8)), equal_share_published) == [8, 6, 6]
+    assert shares(limited(20, (1, 8), (7, 9), (5, 8)), equal_share_published) == [8, 0, 8]
+    assert shares(limited(20, (1, 4), (1, 4), (1, 4)), equal_share_published) == [4, 4, 4]
+    assert shares(limited(2, (1, 4), (1, 4), (1, 4)), equal_share_published) == [2, 0, 0]
 
 
-@pytest.mark.parametrize("solver", [equal_share, published, greedy.solver])
-def test_nobody_and_nothing(solver: object) -> None:
+@pytest.mark.parametrize("solver", [equal_share, equal_share_published, greedy])
+def test_no_task_and_no_node(solver: object) -> None:
     assert shares(table_of(np.empty((0, 3)), pool=4), solver) == []
     assert shares(table_of([[0.0], [0.0]], pool=0), solver) == [0, 0]
 
 
 def test_greedy_takes_the_largest_gain_per_node_first() -> None:
     # 5 for one node, then 4 a node for two at once, then 2
-    assert shares(table_of([[0, 5, 6], [0, 1, 8], [0, 2, 2]], pool=3), greedy.solver) == [1, 2, 0]
-    assert shares(table_of([[0, 5, 6], [0, 1, 8], [0, 2, 2]], pool=4), greedy.solver) == [1, 2, 1]
+    assert shares(table_of([[0, 5, 6], [0, 1, 8], [0, 2, 2]], pool=3), greedy) == [1, 2, 0]
+    assert shares(table_of([[0, 5, 6], [0, 1, 8], [0, 2, 2]], pool=4), greedy) == [1, 2, 1]
 
 
 def test_greedy_looks_for_a_shorter_step_when_the_best_does_not_fit() -> None:
-    assert shares(table_of([[0, 4, 4, 15], [0, 10, 20, 20]], pool=3), greedy.solver) == [1, 2]
+    assert shares(table_of([[0, 4, 4, 15], [0, 10, 20, 20]], pool=3), greedy) == [1, 2]
 
 
 def test_greedy_takes_no_step_that_loses() -> None:
-    assert shares(table_of([[0, -1, -2], [-3, -1, -5]], pool=4), greedy.solver) == [0, 1]
+    assert shares(table_of([[0, -1, -2], [-3, -1, -5]], pool=4), greedy) == [0, 1]
 
 
 def test_greedy_is_exact_when_gains_fall() -> None:
@@ -87,10 +86,10 @@ def test_greedy_is_exact_when_gains_fall() -> None:
         values = np.cumsum(-np.sort(-rng.integers(0, 50, (6, 9)), axis=1), axis=1).astype(float)
         values -= values[:, :1]
         table = table_of(values, pool=int(rng.integers(1, 40)))
-        assert greedy.solver.solve(table, LIMITS).value == exact.solver.solve(table, LIMITS).value
+        assert greedy.solve(table, LIMITS).value == exact.solver.solve(table, LIMITS).value
 
 
 def test_greedy_can_be_far_off_when_they_do_not() -> None:
     table = table_of([[0, 0, 0, 30], [0, 11, 11, 11]], pool=3)
-    assert shares(table, greedy.solver) == [0, 1]
+    assert shares(table, greedy) == [0, 1]
     assert exact.solver.solve(table, LIMITS).value == 30.0

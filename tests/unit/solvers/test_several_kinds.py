@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import conformance, exact, highs
-from bftrain_solvers.node_kinds import division, search, solving
+from bftrain_solvers.node_kinds import plans, search
 from bftrain_solvers.node_kinds.search import best_columns
 
 PLENTY_S = 60.0
@@ -65,6 +66,28 @@ def test_it_finds_what_highs_finds_and_proves_it(seed: int) -> None:
     assert table.value_of(found.sizes, found.kinds) == found.value
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_prices_from_a_part_of_the_rows_lead_to_the_same_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = several(seed, tasks=60, pools=(80, 120, 160))
+    best = exact.solver.solve(table, Limits(deadline_s=PLENTY_S)).value
+    assert best is not None
+    asked, priced = [], search.priced
+
+    def counted(*given: Any) -> Any:  # noqa: ANN401 - as the one it stands for
+        asked.append(priced(*given))
+        return asked[-1]
+
+    monkeypatch.setattr(search, "priced", counted)
+    monkeypatch.setattr(plans, "_COLUMNS_IN_A_SECOND", 60)  # half of the rows
+    found = exact.solver.solve(table, Limits(deadline_s=PLENTY_S))
+    assert found.value is not None
+    assert found.bound is not None
+    assert best * 0.99 <= found.value <= best * (1.0 + 1e-12) <= found.bound * (1.0 + 1e-9)
+    assert found.bound <= best * 1.01
+    (at,) = asked
+    assert at.prices.all(), "prices of all kinds are known"
+
+
 def test_of_equal_plans_it_takes_the_one_that_changes_least() -> None:
     curve = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
     tasks = tuple(
@@ -90,13 +113,13 @@ def test_kinds_that_are_alike_are_worth_what_one_kind_is() -> None:
     assert set(again.kinds.values()) == {"v100"}
 
 
-def test_where_everybody_gets_what_is_best_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_every_task_gets_its_best_size_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "priced", None)
     found = best_columns(several(1, tasks=2, pools=(90, 90)), perf_counter() + PLENTY_S)
     assert (found.bound, found.termination) == (None, Termination.OPTIMAL)
 
 
-def test_after_its_deadline_it_says_what_it_has_and_what_nobody_can_have() -> None:
+def test_after_its_deadline_it_reports_its_plan_and_an_upper_bound() -> None:
     table = several(2)
     best = exact.solver.solve(table, Limits()).value
     late = best_columns(table, perf_counter() - 1.0)
@@ -107,6 +130,33 @@ def test_after_its_deadline_it_says_what_it_has_and_what_nobody_can_have() -> No
     hurried = exact.solver.solve(table, Limits(deadline_s=1e-9))
     assert (hurried.termination, hurried.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
     assert table.allowed(hurried.sizes, hurried.kinds)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_with_prices_but_no_time_for_plans_it_keeps_a_plan_that_fits(seed: int) -> None:
+    """Columns are taken out by the value of a plan that may not be found again after the deadline."""
+    rng = np.random.default_rng(seed)
+    problem = AllocationProblem(
+        pool=5,
+        pools={"v100": 2, "k80": 3},
+        horizon_s=1.0,
+        tasks=tuple(
+            CompetingTask(name=f"t{place}", max_nodes=3, curve=SpeedCurve(nodes=(1,), rate=(1.0,)))
+            for place in range(4)
+        ),
+    )
+    values = np.where(rng.random((4, 6)) < 0.4, -np.inf, rng.integers(0, 4, (4, 6)).astype(np.float64))
+    values[:, 0] = rng.integers(-3, 1, 4)
+    table = ValueTable(problem=problem, values=values)
+    best = best_columns(table, perf_counter() + PLENTY_S)
+    late = best_columns(table, perf_counter() - 1.0, start=[0] * 4, prices_by=perf_counter() + PLENTY_S)
+    used = dict.fromkeys(problem.pools, 0)
+    for column in late.columns:
+        if column:
+            used["v100" if column <= 2 else "k80"] += column if column <= 2 else column - 2
+    assert all(used[kind] <= count for kind, count in problem.pools.items())
+    value = table.value_at(late.columns)
+    assert value <= table.value_at(best.columns) <= (value if late.bound is None else late.bound)
 
 
 def test_it_stops_as_soon_as_the_gap_is_small_enough() -> None:
@@ -125,7 +175,7 @@ def test_what_it_gives_up_highs_looks_at(monkeypatch: pytest.MonkeyPatch) -> Non
     table = several(3)
     best = exact.solver.solve(table, Limits())
     assert best.solver_words == ""
-    monkeypatch.setattr(division, "_MOST_STATES", 4)
+    monkeypatch.setattr(plans, "_MOST_STATES", 4)
     found = best_columns(table, perf_counter() + PLENTY_S)
     assert found.open is not None
     assert found.bound is not None
@@ -146,7 +196,7 @@ class Weak:
         self.answers = answers
 
     def available(self) -> None:
-        """Nobody asks."""
+        """Return no hint."""
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - the port's signature
         if not self.answers:
@@ -167,8 +217,8 @@ def test_a_further_solver_that_does_not_help_takes_nothing_away(
     monkeypatch: pytest.MonkeyPatch, *, answers: bool
 ) -> None:
     table = several(3)
-    monkeypatch.setattr(division, "_MOST_STATES", 4)
-    found = solving.solved(table, Limits(), "exact", Weak(answers=answers))  # type: ignore[arg-type]  # a small one
+    monkeypatch.setattr(plans, "_MOST_STATES", 4)
+    found = search.solved(table, Limits(), "exact", Weak(answers=answers))  # type: ignore[arg-type]  # a small one
     own = best_columns(table, perf_counter() + PLENTY_S)
     assert found.value == pytest.approx(table.value_at(own.columns))
     assert found.bound == pytest.approx(own.bound)

@@ -1,4 +1,4 @@
-"""Sharing of node kinds: figures that can be told by hand or were published, and plain programmes that say the same."""
+"""Sharing of node kinds: figures calculated by hand or published, and plain programmes that give the same."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
+from bftrain.assembly import share
 from bftrain.errors import BadInput, BftrainError, UnknownName
-from bftrain.solving import share
 from bftrain.values import wire
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
 from bftrain_solvers.sharing import rising
-from bftrain_solvers.sharing.arrays import ShareColumns
-from bftrain_solvers.sharing.rising import rise
-from bftrain_solvers.sharing.ways import ShareDemands
+from bftrain_solvers.sharing.policies import ShareColumns
+from bftrain_solvers.sharing.rising import ShareDemands, rise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def most(given: ShareColumns, gains: Floats, floor: Floats | None = None) -> tup
 
 
 def in_bounds(given: SharingProblem, shares: Shares) -> None:
-    """Check that nobody runs more than all of the time, and nobody needs nodes that are not there."""
+    """Check that no task runs more than all of the time, and none needs nodes that are not there."""
     tasks = {task.name: task for task in given.tasks}
     for name, row in shares.shares.items():
         assert sum(row.values()) <= 1.0 + 1e-7
@@ -127,7 +127,7 @@ def test_the_slowest_is_as_fast_as_can_be(seed: int) -> None:
 
 @pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
 @pytest.mark.parametrize("seed", range(8))
-def test_nobody_can_be_faster_without_another_slower(policy: str, seed: int) -> None:
+def test_no_task_can_be_faster_without_another_slower(policy: str, seed: int) -> None:
     given = drawn(seed)
     if policy == "hierarchical":
         tasks = tuple(
@@ -208,7 +208,7 @@ def test_no_plain_programme_ends_sooner_or_is_less_unfair(seed: int) -> None:
     most(columns, nothing, work / (found.value * alone_s - age) * (1.0 - 1e-6))
     with pytest.raises(AssertionError, match="infeasible"):
         most(columns, nothing, work / (found.value * (1.0 - 1e-6) * alone_s - age) * (1.0 + 1e-9))
-    # Nobody is worse off than alone at the worst: that is where it begins
+    # No task is worse off than alone at the worst: that is where it begins
     assert found.value <= ((age + work / columns.speeds(columns.alone)) / alone_s).max() * (1.0 + 1e-9)
     largest = share(given, "throughput")
     in_bounds(given, largest)
@@ -228,11 +228,41 @@ def test_many_tasks_come_to_what_one_large_programme_does(
     level, rate = np.zeros(700), speeds.mean(axis=1) * rng.choice([1.0, 3.0], 700)
     found = rise(market, level, rate)
     again = rise(market, level, rate, found.hint)
-    monkeypatch.setattr(rising, "_if_all_find_room", lambda *_: None)
+    monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.if_all_find_room", lambda *_: None)
     monkeypatch.setattr(rising, "_SMALL", 10_000)  # so that none is taken to have chosen
     plain = rise(market, level, rate)
     assert found.height == pytest.approx(plain.height, rel=1e-7)
     assert again.height == pytest.approx(plain.height, rel=1e-7)
+    assert (found.shares.sum(axis=1) <= 1.0 + 1e-7).all()
+    assert (market.nodes @ found.shares <= market.counts * (1.0 + 1e-7)).all()
+    assert ((speeds * found.shares).sum(axis=1) >= rate * found.height * (1.0 - 1e-7)).all()
+
+
+@pytest.mark.parametrize("scarce", [4, 6, 18])
+def test_tasks_to_which_kinds_are_nearly_alike_need_no_large_programme(
+    scarce: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, rng, sizes, maximise = 1024, np.random.default_rng(scarce), [], rising.maximise
+    speeds = rng.lognormal(0.0, 1.0, (count, 1)) * [3.0, 2.0, 1.0] * rng.lognormal(0.0, 0.05, (count, 3))
+    market = ShareDemands(speeds, rng.choice([1.0, 2.0, 4.0, 8.0], count), np.full(3, float(count // scarce)))
+    rate = speeds.mean(axis=1) / market.nodes * rng.choice([1.0, 2.0, 5.0], count)
+
+    def counted(worth: Floats, *rows: Any, **more: Any) -> Any:  # noqa: ANN401 - as the one it stands for
+        sizes.append(len(worth))
+        return maximise(worth, *rows, **more)
+
+    monkeypatch.setattr(rising, "maximise", counted)
+    found = rise(market, np.zeros(count), rate)
+    assert max(sizes, default=0) <= 3 * count // 2
+    # One plain programme over all tasks: columns of shares, then the height
+    task, entry = np.repeat(np.arange(count), 3), np.arange(3 * count)
+    row = np.concatenate((task, count + task, 2 * count + entry % 3, np.arange(count)))
+    data = np.concatenate((-speeds.ravel() / rate[task], np.ones(3 * count), market.nodes[task], np.ones(count)))
+    matrix = csr_array((data, (row, np.concatenate((entry, entry, entry, np.full(count, 3 * count))))))
+    limits = np.concatenate((np.zeros(count), np.ones(count), market.counts))
+    solve: Any = linprog  # its types do not know that arrays may be sparse
+    plain = solve(np.append(np.zeros(3 * count), -1.0), A_ub=matrix, b_ub=limits)
+    assert found.height == pytest.approx(-plain.fun, rel=1e-6)
     assert (found.shares.sum(axis=1) <= 1.0 + 1e-7).all()
     assert (market.nodes @ found.shares <= market.counts * (1.0 + 1e-7)).all()
     assert ((speeds * found.shares).sum(axis=1) >= rate * found.height * (1.0 - 1e-7)).all()
@@ -243,9 +273,12 @@ def test_who_does_not_know_kinds_shares_time() -> None:
     times = [sum(row.values()) for row in blind.shares.values()]
     assert times == pytest.approx([0.5, 0.5, 1.0])
     assert blind.value == pytest.approx(0.5)
+    assert all(row["k0"] == pytest.approx(row["k1"]) for row in blind.shares.values())  # as if kinds were alike
+    confined = share(problem([[4.0, 1.0], [4.0, 0.0]], (1, 2), weight=[1.0, 1.0]), "max-min-blind")
+    assert sum(confined.shares["t0"].values()) == confined.shares["t1"]["k0"] == pytest.approx(1.0)
 
 
-def test_weights_of_nothing_and_nobody() -> None:
+def test_weights_of_zero_and_no_task() -> None:
     given = problem([[1.0], [1.0]], (1,), weight=[0.0, 1.0])
     assert list(share(given, "water-filling").speeds.values()) == pytest.approx([0.0, 1.0])
     alone = problem([[1.0], [1.0]], (1,), weight=[0.0, 0.0])
@@ -275,7 +308,7 @@ def test_problems_that_make_no_sense(given: dict[str, object], words: str) -> No
         share(given)
 
 
-def test_work_that_is_not_told_and_policies_that_are_not_there() -> None:
+def test_unknown_work_and_unknown_policies() -> None:
     with pytest.raises(BadInput, match="how much work is left is not said"):
         share(problem(*TWO), "makespan")
     with pytest.raises(UnknownName, match="did you mean 'max-min'"):

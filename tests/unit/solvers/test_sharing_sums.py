@@ -1,4 +1,4 @@
-"""Sharing policies that make a sum largest: told by hand, and by a general optimiser that knows none of their ways."""
+"""Sharing policies that maximise a sum: checked by hand, and by a general optimiser."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from bftrain import registry
+from bftrain.assembly import share
 from bftrain.errors import BadInput
-from bftrain.solving import share
-from bftrain_solvers.sharing.arrays import ShareColumns
+from bftrain_solvers.sharing.policies import ShareColumns
 from tests.unit.solvers.test_sharing import TWO, drawn, problem
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_on_one_kind_proportional_divides_by_weight_as_far_as_time_goes() -> Non
     assert shares["t2"]["k0"] == pytest.approx(0.5, abs=1e-6)
 
 
-def test_nobody_is_raised_by_a_percentage_without_others_losing_as_much_in_all() -> None:
+def test_no_task_is_raised_by_a_percentage_without_others_losing_as_much_in_all() -> None:
     given = drawn(5, count=30)
     best = share(given, "proportional").speeds
     for other in ("throughput", "max-min", "isolated", "makespan"):
@@ -101,7 +101,7 @@ def test_a_kind_without_nodes_is_as_one_that_is_not_there(policy: str, seed: int
     assert found.speeds == wanted.speeds
 
 
-def test_without_prices_cost_is_throughput_and_a_dear_kind_is_left_to_whom_it_helps_most() -> None:
+def test_without_prices_cost_is_throughput_and_a_dear_kind_is_left_to_the_task_that_it_helps_most() -> None:
     plain = problem(*TWO)
     assert share(plain, "cost").value == pytest.approx(share(plain, "throughput").value)
     one_each = problem([[4.0, 3.0], [8.0, 3.0]], (1, 1))
@@ -115,7 +115,7 @@ def test_a_price_is_above_0(price: float) -> None:
         msgspec.structs.replace(problem(*TWO), prices={"k0": price})
 
 
-def test_who_has_no_weight_gets_nothing_and_nobody_with_one_is_an_error() -> None:
+def test_a_task_without_weight_gets_nothing_and_no_weight_at_all_is_an_error() -> None:
     shares = share(problem(*TWO, weight=[0.0, 1.0]), "proportional")
     assert shares.shares["t0"] == {}
     assert shares.speeds["t1"] == pytest.approx(3.0, abs=1e-6)

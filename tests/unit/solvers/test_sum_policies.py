@@ -7,16 +7,16 @@ from math import inf, log
 import pytest
 from msgspec.structs import replace
 
-from bftrain.deciding.equal_share_speed import isolated_speed
+from bftrain.deciding.objectives import isolated_speed
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
-from bftrain.parts.objectives import as_objective, resolve_objective
+from bftrain.parts import as_objective, resolve_objective
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem
 from bftrain.values.solution import Limits, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import exact
-from tests.helpers.policy_cases import divisions, of_two_kinds, plain, told
+from tests.helpers.policy_cases import divisions, of_two_kinds, plain, varied_problem
 
 
 def tables(policy: str, problem: AllocationProblem) -> tuple[ValueTable, ValueTable]:
@@ -50,7 +50,7 @@ def worth(policy: str, samples: ValueTable, chosen: tuple[int, ...]) -> tuple[fl
 
 @pytest.mark.parametrize("policy", ["completion", "proportional"])
 def test_against_every_division(policy: str) -> None:
-    for problem in (*map(told, range(60)), *map(of_two_kinds, range(20))):
+    for problem in (*map(varied_problem, range(60)), *map(of_two_kinds, range(20))):
         samples, table = tables(policy, problem)
         solution = exact.solver.solve(table, Limits())
         assert solution.termination is Termination.OPTIMAL
@@ -79,7 +79,7 @@ def test_cost_is_samples_over_the_price_of_the_kind() -> None:
 
 
 def test_cost_takes_the_kind_where_work_is_cheapest() -> None:
-    """Twice as fast at three times the price is dear; who must hurry can still go there if nobody else does."""
+    """Twice as fast at three times the price is dear; an urgent task can still go there if no other does."""
     curves = {"v": SpeedCurve(nodes=(1,), rate=(20.0,)), "p": SpeedCurve(nodes=(1,), rate=(10.0,))}
     tasks = (plain("a", 10.0, curves=curves),)
     problem = AllocationProblem(pool=2, pools={"v": 1, "p": 1}, prices={"v": 3.0}, horizon_s=10.0, tasks=tasks)
@@ -88,7 +88,7 @@ def test_cost_takes_the_kind_where_work_is_cheapest() -> None:
     assert dict(exact.solver.solve(tables("cost", cheap)[1], Limits()).kinds) == {"a": "v"}
 
 
-def test_as_many_as_possible_run_before_anybody_runs_well() -> None:
+def test_as_many_as_possible_run_before_any_runs_well() -> None:
     tasks = tuple(plain(name, 10.0, 1000.0, work_left_samples=1e6) for name in "abc")
     for policy in ("completion", "proportional"):
         problem = AllocationProblem(pool=3, horizon_s=10.0, tasks=tasks)
@@ -111,10 +111,10 @@ def test_a_million_times_slower_counts_as_not_running() -> None:
     assert dict(exact.solver.solve(tables("completion", problem)[1], Limits()).sizes) == {"a": 0, "b": 1}
 
 
-def test_nobody_at_all_and_nobody_who_counts() -> None:
+def test_no_task_and_no_task_that_counts() -> None:
     for policy in ("completion", "proportional", "cost"):
-        nobody = AllocationProblem(pool=2, horizon_s=10.0, tasks=())
-        assert exact.solver.solve(tables(policy, nobody)[1], Limits()).value == 0.0
+        no_tasks = AllocationProblem(pool=2, horizon_s=10.0, tasks=())
+        assert exact.solver.solve(tables(policy, no_tasks)[1], Limits()).value == 0.0
         idle = AllocationProblem(
             pool=2, horizon_s=10.0, tasks=(plain("a", 10.0, weight=0.0), plain("b", 0.0, weight=0.0))
         )

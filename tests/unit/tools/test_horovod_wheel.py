@@ -84,7 +84,7 @@ def test_a_build_that_fails_leaves_no_wheel(monkeypatch: pytest.MonkeyPatch, own
     assert horovod_wheel.wheel(NAME).name == "horovod-0.28.1-any.whl"
 
 
-def test_whoever_ends_a_build_ends_what_it_started(tmp_path: Path) -> None:
+def test_the_end_of_a_build_ends_what_it_started(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = (
         "import pathlib, signal, sys; from tools import horovod_wheel as tool;"

@@ -34,11 +34,7 @@ _HEADERS: Final[Mapping[str, str]] = {
 }
 
 
+@cache
 def file(name: str) -> Response:
     """Give one file of the page."""
-    return Response(body=_read(name), kind=FILES[name], headers=_HEADERS)
-
-
-@cache
-def _read(name: str) -> bytes:
-    return (_FOLDER / name).read_bytes()
+    return Response(body=(_FOLDER / name).read_bytes(), kind=FILES[name], headers=_HEADERS)

@@ -2,7 +2,8 @@
 
 PBS runs this in its own Python on the node (events execjob_begin, execjob_epilogue, execjob_end), so it needs nothing
 but the standard library and Python 3.6. It can make no job fail: with any error the event is accepted. It writes
-only while bftrain reads (.reader is there then), and a file appears whole or not at all.
+only while bftrain reads (.reader is there then), and a file appears whole or not at all. A node writes a hundred
+files for each event at most, the next ones over them if no bftrain reads them.
 """
 
 import os
@@ -36,15 +37,20 @@ def tell(event: Any) -> None:  # noqa: ANN401 - as above
     line = line_of(event)
     if not line:
         return
-    name = f"{line.split()[1]}.{event.job.id}.{socket.gethostname()}.{os.getpid()}"
-    hidden = SPOOL / f".{name}"
+    number = int(str(event.job.id).split(".")[0].split("[")[0])
+    name = f"{line.split()[1]}.{socket.gethostname()}.{number % 100}"
+    data = line.encode("ascii")
+    hidden = SPOOL / f".{name}.{os.getpid()}"
     file = os.open(str(hidden), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         os.fchmod(file, 0o644)
-        os.write(file, line.encode("ascii"))
+        os.write(file, data)
+        hidden.rename(SPOOL / name)
+    except OSError:  # the disk is full, perhaps
+        hidden.unlink()
+        raise
     finally:
         os.close(file)
-    hidden.rename(SPOOL / name)
 
 
 event = pbs.event()

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.wire.messages import Message, inner_of, text_of, whole_of
-from bftrain_elastic.wire.worker_messages import checked
+from bftrain_elastic.wire.messages import Message, TypedMessage, checked, inner_of, text_of, whole_of
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerExit:
+class WorkerExit(TypedMessage, name="exit"):
     """How a worker ended: its exit code (negative: the signal that killed it) and its last output.
 
     ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file.
@@ -28,17 +26,6 @@ class WorkerExit:
     finished: bool = False
     stopped: bool = False
     ago_s: float = 0.0
-
-    @classmethod
-    def read(cls, plain: Message) -> WorkerExit:
-        """Read what an agent says of the end of a worker."""
-        return cls(
-            code=whole_of(plain, "code"),
-            tail=text_of(plain, "tail"),
-            finished=plain.get("finished") is True,
-            stopped=plain.get("stopped") is True,
-            ago_s=float(plain.get("ago_s", 0.0)),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +49,14 @@ class LeftWorker:
     @classmethod
     def read(cls, plain: Message) -> LeftWorker:
         """Read what an agent says of a worker."""
-        go = inner_of(plain, "go") if plain.get("go") else {}
+        go = inner_of(plain, "go") if plain.get("go") else {"generation": 0, "rank": 0, "workers": 0}
         return cls(
             worker=text_of(plain, "worker"),
             slot=whole_of(plain, "slot"),
             step=whole_of(plain, "step"),
-            generation=whole_of(go, "generation") if go else 0,
-            rank=whole_of(go, "rank") if go else 0,
-            workers=whole_of(go, "workers") if go else 0,
+            generation=whole_of(go, "generation"),
+            rank=whole_of(go, "rank"),
+            workers=whole_of(go, "workers"),
             ready=checked(inner_of(plain, "ready")) if plain.get("ready") else None,
             done=plain.get("done") is True,
             report=checked(inner_of(plain, "report")) if plain.get("report") else None,
@@ -87,7 +74,7 @@ class GroupPlace:
 
 
 class TaskContext(Protocol):
-    """What a course may ask for."""
+    """What a lifecycle may use: nodes, workers, messages to workers, and events for the manager."""
 
     @property
     def settle_s(self) -> float:
@@ -95,23 +82,18 @@ class TaskContext(Protocol):
 
         Whether a worker ended by itself or because its node was taken is not known before that.
         """
-        ...
 
     def now(self) -> float:
         """Seconds on a clock that does not run backwards."""
-        ...
 
     def slots(self, node: str) -> int:
         """How many workers a node takes; 0 where no agent is registered."""
-        ...
 
     def address(self, node: str) -> str:
         """Where other nodes reach this one."""
-        ...
 
     def name(self, node: str, slot: int) -> str:
         """Give a name for a new worker, which no other has or had."""
-        ...
 
     def spawn(  # noqa: PLR0913 - a process has so many properties
         self,
@@ -135,39 +117,31 @@ class TaskContext(Protocol):
         It sees the GPU of its slot, or with ``all_gpus`` all that are its agent's. ``place`` comes back in
         :class:`Left`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
         """
-        ...
 
     def inspect(self, worker: str) -> None:
         """Have the stacks of a worker written into its log; ``inspected`` receives the state of its process."""
-        ...
 
-    def say(self, worker: str, message: Message) -> None:
+    def send(self, worker: str, message: Message) -> None:
         """Send a worker a message."""
-        ...
 
     def stop(self, worker: str, *, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL ``grace_s`` later; 0: SIGKILL at once."""
-        ...
 
-    def tell(self, message: Message) -> None:
-        """Tell the manager; task and time are added."""
-        ...
+    def emit(self, event: Message) -> None:
+        """Send an event to the manager; task and time are added."""
 
 
 class TaskLifecycle(Protocol):
     """What a launcher does with one task."""
 
-    def want(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
+    def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Hold these nodes, oldest first; leave those ``at_once`` now, and others when it costs nothing."""
-        ...
 
     def node_up(self, node: str) -> None:
         """Know that an agent registered."""
-        ...
 
     def node_gone(self, node: str) -> None:
         """Handle that an agent left; the ends of its workers came before."""
-        ...
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a worker that was started for a manager that is no more; if not, it is killed.
@@ -175,31 +149,30 @@ class TaskLifecycle(Protocol):
         It is asked before ``node_up``. With ``left.exit`` the worker has ended already;
         its agent forgets it if the answer is false, or when the task is dropped or a worker is started on its slot.
         """
-        ...
 
     def notice(self, node: str, grace_s: float) -> None:
         """Leave a node that the scheduler takes in ``grace_s`` seconds: hand the state over, or save it."""
-        ...
 
     def inspected(self, worker: str, process_state: str) -> None:
         """Know the state of a worker's process as Linux names it: ``T`` is stopped; "" if it is gone."""
-        ...
 
     def spawned(self, worker: str, port: int) -> None:
         """Know that a worker was started, and which port was found if one was wanted."""
-        ...
 
-    def said(self, worker: str, message: Message) -> None:
+    def on_worker_message(self, worker: str, message: Message) -> None:
         """Hear what a worker says."""
-        ...
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - the field's word
         """Know that a worker ended, and how."""
-        ...
 
     def tick(self, now: float) -> None:
         """Look at the clock, ten times a second."""
-        ...
 
 
-MakeCourse = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]
+MakeLifecycle = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]
+
+
+def epoch_of(worker: str) -> int:
+    """Return which start of the manager a worker's name comes from; 0 if the name does not say."""
+    epoch, dash, _ = worker.rpartition("/")[2].partition("-")
+    return int(epoch) if dash and epoch.isdecimal() else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
@@ -74,18 +74,18 @@ class _Pending:
     counts: bool  # it is not the consequence of another death
 
 
+@dataclass(eq=False)
 class FailurePolicy:
     """Counts the deaths of one task; a step further sets the count back to 0."""
 
-    def __init__(self, settle_s: float) -> None:
-        self._settle_s = settle_s
-        self._pending: list[_Pending] = []
-        self._left: dict[str, float] = {}  # node -> when it left, or was said to leave
-        self._last_s = -math.inf  # of the last death
-        self._step = -1
-        self._own = 0
-        self._outside = 0
-        self.start_up_s = 0.0  # how long the program took to start, as learned
+    _settle_s: float
+    _pending: list[_Pending] = field(default_factory=list)
+    _left: dict[str, float] = field(default_factory=dict)  # node -> when it left, or was said to leave
+    _last_s: float = -math.inf  # of the last death
+    _step: int = -1
+    _own: int = 0
+    _outside: int = 0
+    start_up_s: float = 0.0  # how long the program took to start, as learned
 
     def started(self, took_s: float) -> None:
         """Learn how long the program takes to start."""
@@ -157,7 +157,12 @@ class FailurePolicy:
 
 def exit_text(worker: str, code: int) -> str:
     """Say how a worker ended."""
-    return f"{worker} ended with {code}" if code >= 0 else f"{worker} was killed by {_signal(-code)}"
+    signals = {int(one): one.name for one in signal.Signals}
+    return (
+        f"{worker} ended with {code}"
+        if code >= 0
+        else f"{worker} was killed by {signals.get(-code, f'signal {-code}')}"
+    )
 
 
 def last_word(tail: str) -> str:
@@ -178,10 +183,3 @@ def _with_last_words(reason: str, death: WorkerDeath, wave: list[WorkerDeath]) -
     words = [one.exit.tail.strip() for one in found if one.exit.tail.strip()]
     own = [text for text in words if not is_connection_trouble(text.rpartition("\n")[2])]
     return f"{reason}\n{next(iter(own or words), '')}".strip()
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,4 +1,4 @@
-"""The process course: any command, stopped and started again from its own checkpoint at each change.
+"""The process lifecycle: any command, stopped and started again from its own checkpoint at each change.
 
 For programs that cannot change their group. A command runs on every node (and every slot), with torchrun's names in
 the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and as under torchrun it
@@ -12,18 +12,18 @@ stayed for ``settle_s`` seconds after it, or at once if the program says that it
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
+from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit
-from bftrain_elastic.manager.task_lifecycles.early_ends import EarlyEnds
-from bftrain_elastic.manager.task_lifecycles.failures import last_word
-from bftrain_elastic.manager.task_lifecycles.given_nodes import GivenNodes
-from bftrain_elastic.manager.task_lifecycles.group_process import GroupProcess, GroupSize, death_of, environment
-from bftrain_elastic.manager.task_lifecycles.members import epoch_of
-from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
+from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit, epoch_of
+from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, last_word
+from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.starters import torchrun
 from bftrain_elastic.wire.messages import Message
 
 SILENT_S: Final = 10.0  # a command that says nothing and lives that long runs
@@ -36,19 +36,26 @@ RETRY_S: Final = 0.25  # before a group is started again after a death; twice as
 LONGEST_RETRY_S: Final = 8.0
 
 
-class ProcessLifecycle:
+@dataclass(eq=False)
+class GroupProcess:
+    """One process of the present generation."""
+
+    name: str
+    node: str
+    rank: int
+    slot: int
+    stopping: bool = False
+
+
+class ProcessLifecycle(SupervisedLifecycle):
     """One task under the process launcher."""
 
     launcher: ClassVar = "process"  # its name for workers
 
-    def __init__(self, task: str, job: LauncherJob, floor: TaskContext) -> None:
-        self._task = task
-        self._job = job
-        self._floor = floor
-        self._given = GivenNodes(floor)
-        self._supervision = TaskSupervision(job, floor)
+    def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
+        super().__init__(task, job, context)
         self._running: dict[str, GroupProcess] = {}
-        self._nodes: tuple[str, ...] = ()  # of the present generation
+        self._used: tuple[str, ...] = ()  # the nodes of the present generation
         self._to_start: list[GroupProcess] = []  # those that wait for rank 0's port
         self._generation = 0
         self._age = (0, 0)  # of the present generation: the manager that started it, and its number
@@ -62,7 +69,6 @@ class ProcessLifecycle:
         self._done_at: dict[str, float] = {}  # workers that said that they are done -> when
         self._reported = False  # the present generation has reported a step
         self._finished_at: float | None = None  # when the program said that its work is done
-        self._early_ends = EarlyEnds(job, self._supervision)
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
         self._broken = False  # the present group lost a member
         self._over = ""
@@ -70,40 +76,25 @@ class ProcessLifecycle:
 
     # -- what happened
 
-    def want(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
+    def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Hold these nodes; clear those ``at_once``."""
-        self._given.give(nodes)
+        self._nodes.assign(nodes)
         if nodes and self._over != "done":
             if self._over:
                 self._supervision.reset()
-                self._early_ends.forget()
             self._over, self._paused = "", False
         for node in sorted(at_once):
             self._node_leaves(node)
-        for process in list(self._running.values()):
-            if process.node in at_once:
-                self._stop(process, 0.0)
-        self._settle()
-
-    def node_up(self, node: str) -> None:
-        """Start there what is wanted."""
-        self._given.came(node)
-        self._settle()
-
-    def node_gone(self, node: str) -> None:
-        """Go on with the rest; the ends of its processes were reported before."""
-        self._given.went(node)
-        self._node_leaves(node)
-        self._settle()
+        self._stop_all(0.0, at_once)
+        self._advance()
 
     def notice(self, node: str, grace_s: float) -> None:
         """Leave a node that will be taken: all processes write their checkpoints, and start again elsewhere."""
-        self._given.notice(node)
+        self._nodes.noticed.add(node)
         self._node_leaves(node)
-        if node in self._nodes:
-            for process in self._running.values():
-                self._stop(process, grace_s)
-        self._settle()
+        if node in self._used:
+            self._stop_all(grace_s)
+        self._advance()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a process that was started for another manager, or the end of one.
@@ -115,14 +106,13 @@ class ProcessLifecycle:
         if self._over or not left.workers or age < self._age:
             return False
         if left.exit is not None and left.exit.finished:  # also on a node that was given up: the work is done
-            self._finished_at, self._paused = self._finished_at or self._floor.now(), False
-        elif node not in self._given.all:
+            self._finished_at, self._paused = self._finished_at or self._context.now(), False
+        elif node not in self._nodes.all:
             if left.exit is None or left.exit.code or left.exit.stopped:
                 return False
             self._paused = False  # it ended by itself before its node was given up, and may have been done
         if age > self._age:
-            for other in self._running.values():  # of an older group
-                self._stop(other, 0.0)
+            self._stop_all(0.0)  # those of an older group
             self._age, self._generation, self._size_of_group = age, left.generation, left.workers
             self._ended, self._trained = {}, False
         process = GroupProcess(left.worker, node, left.rank, left.slot)
@@ -130,29 +120,33 @@ class ProcessLifecycle:
         self._trained |= left.done and left.rank == 0
         if left.report is not None:  # of what it did without a manager
             self._supervision.reported(left.report)
-        self._began_at = self._since = self._floor.now()
+        self._began_at = self._since = self._context.now()
         self._taking_over = True
         if left.exit is None:
             self._running[left.worker] = process
             self._confirmed = False
         else:
             self._ended_by_itself(process, left.exit)
-        if self._whole():
-            self._find_whole()
+        if self._whole():  # it goes on as it is
+            there = {process.node for process in self._running.values()} | {node for _, node in self._ended.values()}
+            self._used = tuple(node for node in self._nodes.all if node in there)
+            self._taking_over = False
+            if self._running and not any(process.stopping for process in self._running.values()):
+                self._confirm()
         return True
 
     def spawned(self, worker: str, port: int) -> None:
         """Start the others once rank 0 has its port."""
-        self._since = self._floor.now()
+        self._since = self._context.now()
         first = self._running.get(worker)
         if first is None or first.rank or not self._to_start:
             return
         waiting, self._to_start = self._to_start, []
         for process in waiting:
             if not first.stopping:
-                self._launch(process, self._floor.address(first.node), port)
+                self._launch(process, self._context.address(first.node), port)
 
-    def said(self, worker: str, message: Message) -> None:
+    def on_worker_message(self, worker: str, message: Message) -> None:
         """Hear what a process says."""
         if worker not in self._running:
             return
@@ -161,21 +155,21 @@ class ProcessLifecycle:
                 self._supervision.reported(message)
                 self._retry.succeeded()
                 if not self._reported:
-                    self._supervision.failures.started(self._floor.now() - self._began_at)
+                    self._supervision.failures.started(self._context.now() - self._began_at)
                 self._reported = True
                 self._confirm()
             case "done":
                 self._supervision.further(int(message["step"]))
                 self._trained |= self._running[worker].rank == 0
-                self._done_at.setdefault(worker, self._floor.now())
+                self._done_at.setdefault(worker, self._context.now())
             case "finished":
-                self._done_at.setdefault(worker, self._floor.now())
-                self._finished_at = self._finished_at or self._floor.now()
+                self._done_at.setdefault(worker, self._context.now())
+                self._finished_at = self._finished_at or self._context.now()
             case _:
-                self._supervision.heard(worker, message)
-        self._settle()
+                self._supervision.on_worker_message(worker, message)
+        self._advance()
 
-    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
         """Know how a process ended."""
         process = self._running.pop(worker, None)
         if process is None:
@@ -187,12 +181,8 @@ class ProcessLifecycle:
         elif self._broken and exit.code > 0:  # it may be the one whose death the others only noticed first
             self._take_in_death(process, exit)
         if not any(one.node == process.node for one in self._running.values()):
-            self._floor.tell({"type": "vacated", "nodes": [process.node]})
-        self._settle()
-
-    def inspected(self, worker: str, process_state: str) -> None:
-        """Know the state of a worker's process."""
-        self._supervision.inspected(worker, process_state)
+            self._context.emit({"type": "vacated", "nodes": [process.node]})
+        self._advance()
 
     def tick(self, now: float) -> None:
         """Believe that a silent command runs, and look at what should have happened by now."""
@@ -201,12 +191,9 @@ class ProcessLifecycle:
         if self._finished_at is not None:
             self._end_rest(now, self._finished_at)
         elif self._taking_over and not self._may_come(now):
-            for process in self._running.values():  # the rest of their group does not come
-                self._stop(process, self._job.stop_grace_s)
+            self._stop_all(self._job.stop_grace_s)  # the rest of their group does not come
         self._supervise(now)
-        self._settle()
-
-    # -- what follows
+        self._advance()
 
     def _end_rest(self, now: float, finished_at: float) -> None:
         """End the processes that had their time after the program said that its work is done."""
@@ -215,15 +202,15 @@ class ProcessLifecycle:
             if done_at is None and self._ended and now - finished_at > FAREWELL_S:
                 self._stop(process, self._job.stop_grace_s)
             elif now - max(finished_at, done_at or 0.0) > EPILOGUE_S and not process.stopping:
-                late = f"{process.name} did not end {EPILOGUE_S:g} s after the work was done"
-                self._supervision.note(f"{late}; it is ended")
+                self._supervision.note(
+                    f"{process.name} did not end {EPILOGUE_S:g} s after the work was done; it is ended"
+                )
                 self._stop(process, self._job.stop_grace_s)
 
     def _node_leaves(self, node: str) -> None:
-        """Know that a node leaves: what ended well on it a moment ago was preempted."""
-        self._supervision.node_leaves(node)
-        if node in self._nodes and self._finished_at is None:
-            self._ended = {}
+        super()._node_leaves(node)
+        if node in self._used and self._finished_at is None:
+            self._ended = {}  # what ended well a moment ago was preempted
             self._retry.succeeded()
 
     def _supervise(self, now: float) -> None:
@@ -239,70 +226,64 @@ class ProcessLifecycle:
         verdict = self._supervision.tick(ranks)
         if verdict.failure and not self._over:
             self._over = verdict.failure
-            for process in self._running.values():
-                self._stop(process, 0.0)
+            self._stop_all(0.0)
         elif verdict.restart:
-            for process in self._running.values():
-                self._stop(process, BROKEN_GRACE_S)
+            self._stop_all(BROKEN_GRACE_S)
 
-    def _settle(self) -> None:
+    def _advance(self) -> None:
         if self._running:
-            there = self._given.here
-            change = there and there != self._nodes and not self._given.waiting
-            if self._over or not self._given.wanted or (self._confirmed and change):
-                for process in self._running.values():
-                    self._stop(process, self._job.stop_grace_s)
+            there = self._nodes.here
+            change = there and there != self._used and not self._nodes.waiting
+            if self._over or not self._nodes.wanted or (self._confirmed and change):
+                self._stop_all(self._job.stop_grace_s)
             return
         self._to_start = []
         over = self._ended or self._finished_at is not None
         if over and not self._over and not self._decide_end():
             return
-        if self._over or not self._given.wanted:
-            self._end()
+        if self._over or not self._nodes.wanted:
+            if not self._paused:
+                self._paused, self._confirmed = True, True
+                done, finished = self._over == "done", self._finished_at is not None
+                self._supervision.report_end(done=done, failure=self._over, finished=finished)
             return
-        now, there = self._floor.now(), self._given.here
-        if self._given.waiting or self._supervision.failures.undecided or self._retry.waits(now):
-            return
-        if there:
+        there, undecided = self._nodes.here, self._supervision.failures.undecided
+        if there and not (self._nodes.waiting or undecided or self._retry.waits(self._context.now())):
             self._start(there)
 
-    # -- ends
-
     def _ended_by_itself(self, process: GroupProcess, end: WorkerExit) -> None:
-        """Take in an end that was not ordered."""
-        now = self._floor.now()
+        now = self._context.now()
         if end.finished or (end.code == 0 and process.rank == 0 and self._trained):
             self._finished_at = self._finished_at or now - end.ago_s
-        nodes = {process.node, *self._nodes}
-        taken = not self._floor.slots(process.node) or self._supervision.failures.left_lately(nodes, now)
+        nodes = {process.node, *self._used}
+        taken = not self._context.slots(process.node) or self._supervision.failures.left_lately(nodes, now)
         if end.finished or (end.code == 0 and not end.stopped and not taken):
             self._ended[process.rank] = (now - end.ago_s, process.node)
             return
         if self._finished_at is not None:
             return  # it had its time, and the work is done
-        if end.code and self._floor.slots(process.node):
+        if end.code and self._context.slots(process.node):
             self._take_in_death(process, end)
             if not taken:
                 self._retry.failed(now)
         self._broken = bool(end.code)
-        for other in self._running.values():
-            self._stop(other, min(BROKEN_GRACE_S, self._job.stop_grace_s))
+        self._stop_all(min(BROKEN_GRACE_S, self._job.stop_grace_s))
 
     def _decide_end(self) -> bool:
         """Decide what it means that no process is left and some ended well; return whether that is decided."""
-        now, ended = self._floor.now(), self._ended
+        now, ended = self._context.now(), self._ended
         if not self._whole() and self._may_come(now):
             return False  # others of its group may still turn up, with what they reported last
         if self._finished_at is None:
-            if self._given.waiting:
+            if self._nodes.waiting:
                 return False  # a younger group may still turn up
             if len(ended) < self._size_of_group:
                 self._ended = {}  # others did not end well
                 return True
-            if now - max(at_s for at_s, _ in ended.values()) <= self._floor.settle_s:
+            if now - max(at_s for at_s, _ in ended.values()) <= self._context.settle_s:
                 return False
-            if self._early_ends.is_early:
-                self._ended, self._over = {}, self._early_ends.count()
+            if self._supervision.is_early:
+                self._ended, self._over = {}, self._supervision.ended_early()
                 return True
         self._over = "done"
         return True
@@ -312,66 +293,52 @@ class ProcessLifecycle:
         if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is no member to lose
             self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")
         else:
+            text, nodes = exit_text(process.name, end.code), frozenset({process.node, *self._used})
             started = self._supervision.stalls.pace_s > 0 or self._confirmed
-            self._supervision.died(death_of(process, end, self._nodes, self._began_at, started=started))
-
-    def _end(self) -> None:
-        if self._paused:
-            return
-        self._paused, self._confirmed = True, True
-        step = self._supervision.step
-        if self._over == "done":
-            self._floor.tell({"type": "done", "step": step, "finished": self._finished_at is not None})
-        elif self._over:
-            self._floor.tell({"type": "failed", "reason": self._over})
-        else:
-            self._floor.tell({"type": "paused", "step": step})
-
-    # -- starting
+            self._supervision.died(WorkerDeath(text, process.node, nodes, end, self._began_at, started))
 
     def _whole(self) -> bool:
-        """Return whether all ranks of the present generation are known."""
         return len({process.rank for process in self._running.values()} | set(self._ended)) == self._size_of_group
 
     def _may_come(self, now: float) -> bool:
         """Return whether other processes may still turn up that were started for another manager."""
-        return self._given.waiting or (self._taking_over and now - self._since <= COMPANY_S)
-
-    def _find_whole(self) -> None:
-        """Know that all ranks of a group are there that another manager started: it goes on as it is."""
-        there = {process.node for process in self._running.values()} | {node for _, node in self._ended.values()}
-        self._nodes = tuple(node for node in self._given.all if node in there)
-        self._taking_over = False
-        if self._running and not any(process.stopping for process in self._running.values()):
-            self._confirm()
+        return self._nodes.waiting or (self._taking_over and now - self._since <= COMPANY_S)
 
     def _start(self, nodes: tuple[str, ...]) -> None:
         self._generation += 1
-        self._nodes, self._confirmed, self._reported, self._since = nodes, False, False, inf
+        self._used, self._confirmed, self._reported, self._since = nodes, False, False, inf
         self._ended, self._finished_at, self._trained, self._done_at = {}, None, False, {}
-        self._began_at, self._taking_over, self._broken = self._floor.now(), False, False
-        places = [(node, slot) for node in nodes for slot in range(self._slots(node))]
-        processes = [
-            GroupProcess(self._floor.name(node, slot), node, rank, slot) for rank, (node, slot) in enumerate(places)
-        ]
+        self._began_at, self._taking_over, self._broken = self._context.now(), False, False
+        places = enumerate((node, slot) for node in nodes for slot in range(self._slots(node)))
+        processes = [GroupProcess(self._context.name(node, slot), node, rank, slot) for rank, (node, slot) in places]
         self._size_of_group = len(processes)
         self._age = (epoch_of(processes[0].name), self._generation)
         self._to_start = processes[1:]
-        self._launch(processes[0], self._floor.address(processes[0].node), 0)
+        self._launch(processes[0], self._context.address(processes[0].node), 0)
 
     def _slots(self, node: str) -> int:
-        return self._job.workers_per_node or self._floor.slots(node)
+        return self._job.workers_per_node or self._context.slots(node)
 
     def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:  # noqa: ARG002 - for those who start it otherwise
-        """Give what to run; the port is 0 for rank 0, whose agent finds one."""
         return self._job.argv
 
     def _launch(self, process: GroupProcess, address: str, port: int) -> None:
-        argv = self._argv(process, address, port)
+        """Start a process with torchrun's names in its environment; rank 0, whose agent finds a port, is given 0."""
+        argv, job = self._argv(process, address, port), self._job
+        env = {
+            **job.env,
+            "BFTRAIN_LAUNCHER": self.launcher,
+            "BFTRAIN_FOLDER": job.folder,
+            "BFTRAIN_SIZE": str(len(self._used)),
+            "RANK": str(process.rank),
+            "LOCAL_RANK": str(process.slot),
+            "LOCAL_WORLD_SIZE": str(self._slots(process.node)),
+            "WORLD_SIZE": str(self._size_of_group),
+            "MASTER_ADDR": address,
+            **({"MASTER_PORT": str(port)} if port else {}),
+        }
         self._running[process.name] = process
-        size = GroupSize(self._size_of_group, len(self._nodes), self._slots(process.node))
-        env = environment(self._job, self.launcher, process, size, (address, port))
-        self._floor.spawn(
+        self._context.spawn(
             process.node,
             process.name,
             argv=argv,
@@ -381,18 +348,52 @@ class ProcessLifecycle:
             want_port=process.rank == 0,
             all_gpus=True,
             place=GroupPlace(self._generation, process.rank, self._size_of_group),
-            finish_code=self._job.finish_code,
-            finish_file=self._job.finish_path,
+            finish_code=job.finish_code,
+            finish_file=job.finish_path,
         )
 
     def _confirm(self) -> None:
         if self._confirmed or not self._whole():
             return
         self._confirmed = True
-        event = {"type": "confirmed", "generation": self._generation, "size": len(self._nodes)}
-        self._floor.tell({**event, "nodes": list(self._nodes), "step": self._supervision.step})
+        self._supervision.confirmed(self._generation, self._used, self._supervision.step)
+
+    def _stop_all(self, grace_s: float, nodes: Iterable[str] | None = None) -> None:
+        for process in self._running.values():
+            if nodes is None or process.node in nodes:
+                self._stop(process, grace_s)
 
     def _stop(self, process: GroupProcess, grace_s: float) -> None:
         if not process.stopping or grace_s == 0:
             process.stopping = True
-            self._floor.stop(process.name, grace_s=grace_s)
+            self._context.stop(process.name, grace_s=grace_s)
+
+
+class TorchrunLifecycle(ProcessLifecycle):
+    """One task under the torchrun launcher: ``torchrun`` on each node, which starts the node's workers itself.
+
+    For scripts that insist on torchrun. Its workers are forks that have torch already, but start again at each change.
+    """
+
+    launcher: ClassVar = "torchrun"
+
+    def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
+        if not job.argv[0].endswith(".py"):
+            raise BadJob("torchrun starts Python scripts", where="argv", fix="use the process launcher")
+        super().__init__(task, job, context)
+
+    def _slots(self, node: str) -> int:  # noqa: ARG002 - torchrun itself starts one worker a slot
+        return 1
+
+    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:
+        workers = self._job.workers_per_node or self._context.slots(process.node)
+        # Rank 0's agent finds a port, and puts it there
+        where = f"{address}:{port or '$MASTER_PORT'}"
+        return (
+            str(torchrun.__file__),
+            str(self._size_of_group),
+            str(process.rank),
+            str(workers),
+            where,
+            *self._job.argv,
+        )

@@ -1,9 +1,10 @@
-"""Stalls: notice that a task has stopped making steps, find out where its ranks are, and describe that."""
+"""Stalls: notice that a task makes no steps or its groups never form, find out where its ranks are, and say that."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -12,6 +13,13 @@ PACES: Final = 10.0  # or so many steps' time, if steps are long
 ANSWER_S = 3.0  # within which ranks say where they are
 RESTARTS: Final = 3  # after which another one is of no use,
 WITHIN_LIMITS: Final = 6.0  # if they come within so many times the limit
+MEETING_S: Final = 20.0  # how long the members of a group may take to meet
+LOADING_S: Final = 300.0  # how long the first state may take to be loaded and spread, before that is learned
+LEAST_LOADING_S: Final = 60.0
+LOADS: Final = 10.0  # times as long as it took before
+LEAST_TOTAL_S: Final = 120.0  # for all groups in a row that do not form, even if the limit is smaller
+REMARKED: Final = 2  # groups in a row that did not form before that is reported
+_DOUBLINGS: Final = 10
 _LONGEST_SHARE: Final = 1.5  # of the longest pause that ended well
 _STOPPED: Final = frozenset({"T", "t"})
 _WAITS_FOR_DISK: Final = "D"
@@ -25,20 +33,20 @@ class StallAction(StrEnum):
     GIVE_UP = "give up"  # give its nodes back
 
 
+@dataclass(eq=False)
 class StallWatch:
     """Measures the time without a step. It counts while the task trains, not while it starts or has no nodes."""
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._trains_since: float | None = None
-        self._without_s = 0.0  # without a step, before that
-        self._stepped_at: float | None = None
-        self._longest_s = 0.0
-        self._furthest = -1  # step
-        self._stalled_at = -1  # the step at which its workers were started again: only one further ends the stall
-        self._restarts: list[float] = []
-        self._due = [StallAction.LOOK, StallAction.RESTART, StallAction.GIVE_UP]
-        self.pace_s = 0.0
+    _limit_s: float
+    _trains_since: float | None = None
+    _without_s: float = 0.0  # without a step, before that
+    _stepped_at: float | None = None
+    _longest_s: float = 0.0
+    _furthest: int = -1  # step
+    _stalled_at: int = -1  # the step at which its workers were started again: only one further ends the stall
+    _restarts: list[float] = field(default_factory=list)
+    _due: list[StallAction] = field(default_factory=lambda: list(StallAction))
+    pace_s: float = 0.0
 
     def trains(self, now: float) -> None:
         """Know that the task trains from now on."""
@@ -66,7 +74,7 @@ class StallWatch:
             return
         self._stalled_at = -1
         self._without_s = 0.0
-        self._due = [StallAction.LOOK, StallAction.RESTART, StallAction.GIVE_UP]
+        self._due = list(StallAction)
 
     def without_s(self, now: float) -> float:
         """Return for how long it has trained without a step."""
@@ -116,11 +124,6 @@ class StallInspection:
         self._ranks = {worker: _Rank(rank, node) for worker, (rank, node) in ranks.items()}
         self._ends_at = now + ANSWER_S
 
-    @property
-    def workers(self) -> Collection[str]:
-        """The workers to ask."""
-        return self._ranks.keys()
-
     def position(self, worker: str, message: Mapping[str, Any]) -> None:
         """Take in where a worker says that it is."""
         rank = self._ranks.get(worker)
@@ -142,29 +145,19 @@ class StallInspection:
     def words(self) -> str:
         """Say where the ranks are, the likely culprit first."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.rank)
-        parts = [*map(_stopped, filter(_is_stopped, ranks)), *_uneven_commits(ranks)]
-        if not parts:
-            parts = [_where(rank) for rank in ranks]
-        return "; ".join(parts)
-
-
-def _is_stopped(rank: _Rank) -> bool:
-    return rank.state in _STOPPED
-
-
-def _stopped(rank: _Rank) -> str:
-    return f"rank {rank.rank} on {rank.node} is stopped (SIGSTOP), its process does not run"
-
-
-def _uneven_commits(ranks: list[_Rank]) -> list[str]:
-    """Say which ranks wait in commit() for others that did not call it."""
-    waiting = [rank for rank in ranks if rank.place == "commit"]
-    others = [rank for rank in ranks if rank.place != "commit" and rank.commits >= 0]
-    if not waiting or not others:
-        return []
-    names = " and ".join(f"rank {rank.rank}" for rank in waiting)
-    where = "; ".join(_where(rank) for rank in others)
-    return [f"{names} wait{'s' if len(waiting) == 1 else ''} in state.commit(), which every rank must call; {where}"]
+        parts = [
+            f"rank {rank.rank} on {rank.node} is stopped (SIGSTOP), its process does not run"
+            for rank in ranks
+            if rank.state in _STOPPED
+        ]
+        waiting = [rank for rank in ranks if rank.place == "commit"]
+        others = [rank for rank in ranks if rank.place != "commit" and rank.commits >= 0]
+        if waiting and others:  # in commit() for those that did not call it
+            names = " and ".join(f"rank {rank.rank}" for rank in waiting)
+            wait = "waits" if len(waiting) == 1 else "wait"
+            where = "; ".join(map(_where, others))
+            parts.append(f"{names} {wait} in state.commit(), which every rank must call; {where}")
+        return "; ".join(parts or map(_where, ranks))
 
 
 def _where(rank: _Rank) -> str:
@@ -175,3 +168,93 @@ def _where(rank: _Rank) -> str:
         return f"{name} does not say where it is"
     at = f" at {rank.line}" if rank.line else ""
     return f"{name} is in {rank.place or 'the script'}{at}"
+
+
+@dataclass(eq=False)
+class FormationWatch:
+    """Follows the groups of one task from their start until they train. ``limit_s`` is for all that fail in a row.
+
+    The members of a group first meet, which takes moments. Then the state is loaded and spread, which takes as long as
+    it is large: what counts is the time in which none of it arrives.
+    """
+
+    _limit_s: float
+    _began_at: float | None = None
+    _met_at: float | None = None
+    _moved_at: float | None = None  # when a part of the state arrived
+    _why: str = ""  # the present group did not form, if no death explains it
+    _last_why: str = ""  # the one before it did not
+    _loading_s: float = 0.0  # as learned; 0: not yet
+    _failed: int = 0  # in a row
+    _spent_s: float = 0.0  # with them
+
+    def began(self, now: float) -> str:
+        """Know that a group starts to form; return what to tell of those before it, if anything."""
+        note = ""
+        if self._began_at is not None and self._why:
+            self._failed, self._last_why = self._failed + 1, self._why
+            self._spent_s += now - self._began_at
+            if self._failed >= REMARKED:
+                note = f"{self._words()}; it is tried again"
+        self._began_at, self._met_at, self._moved_at, self._why = now, None, None, ""
+        return note
+
+    def met(self, now: float) -> None:
+        """Know that all members of the group have met."""
+        if self._began_at is not None and self._met_at is None:
+            self._met_at = now
+
+    def moved(self, now: float) -> None:
+        """Know that a part of the state has arrived: this is no time in which nothing moves."""
+        if self._began_at is not None:
+            self._began_at = self._moved_at = now
+
+    def confirmed(self, now: float, *, learn: bool) -> None:
+        """Know that the group trains; ``learn`` how long its state took."""
+        if learn and self._met_at is not None:
+            self._loading_s = max(now - self._met_at, self._loading_s / 2)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the groups that did not form."""
+        self._began_at, self._met_at, self._why, self._failed, self._spent_s = None, None, "", 0, 0.0
+
+    def lost(self, why: str) -> None:
+        """Know that the group did not form, and that no death explains it."""
+        self._why = self._why or why
+
+    def overdue(self, now: float) -> bool:
+        """Return whether the group has taken too long."""
+        if self._began_at is None:
+            return False
+        since, limit_s = self._began_at, MEETING_S
+        if self._met_at is not None:
+            since, limit_s = max(self._met_at, self._moved_at or 0.0), self._loading_limit_s
+        if now - since <= limit_s:
+            return False
+        what = "its members did not meet" if self._met_at is None else "its state was not loaded and spread"
+        self._why = self._why or f"{what} within {limit_s:.0f} s"
+        return True
+
+    def given_up(self, now: float) -> str:
+        """Return why the task has failed if groups have not formed for too long, otherwise nothing."""
+        if self._began_at is None or not (self._failed or self._why):
+            return ""
+        spent_s = self._spent_s + now - self._began_at
+        if spent_s <= self._total_s:
+            return ""
+        return f"no step for {spent_s:.0f} s: {self._words()}"
+
+    @property
+    def _total_s(self) -> float:
+        return max(self._limit_s, LEAST_TOTAL_S) if self._limit_s else math.inf
+
+    @property
+    def _loading_limit_s(self) -> float:
+        first_s = max(LEAST_LOADING_S, LOADS * self._loading_s) if self._loading_s else LOADING_S
+        return float(min(self._total_s, first_s * 2 ** min(self._failed, _DOUBLINGS)))
+
+    def _words(self) -> str:
+        tries = max(1, self._failed)
+        groups = "a group of its workers" if tries == 1 else f"{tries} groups of its workers in a row"
+        return f"{groups} did not get to train, the last because {self._why or self._last_why}"

@@ -2,22 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
-from bftrain_elastic.manager.task_lifecycles.failures import FailurePolicy, WorkerDeath
-from bftrain_elastic.manager.task_lifecycles.saving import SavingWatch
+from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED, FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
 from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, clauses, fixes
 
+_LEAST_WRITE_S: Final = 60.0  # longer than others may a worker take to leave that writes the state first,
+_WRITES: Final = 5.0  # or so many times as long as the last write took
+ABSENCE_S: Final = 45.0  # longer than agents keep their workers without a manager
 _REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan", "restarted")
 _BAD_LOSSES: Final = 3  # in a row before that is reported
 _STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
 _LEAST_START_S: Final = 120.0  # and at least so long, even if the limit is smaller
 _DONE_SHARE: Final = 0.9  # of its work that a task must have done to be believed that it is done
+
+
+@dataclass(eq=False)
+class AssignedNodes:
+    """The nodes that a task was given: which of them to run on, and whose agents have not come yet.
+
+    An agent that lost its manager keeps its workers for a while. After a restart of the manager nothing is started for
+    a task before it is certain what still runs of it, or two processes would have the same rank.
+    """
+
+    _context: TaskContext
+    all: tuple[str, ...] = ()  # oldest first
+    noticed: set[str] = field(default_factory=set)  # they will be taken in a moment
+    _absent: dict[str, float] = field(default_factory=dict)  # nodes whose agents have not come -> since when
+    _gone: set[str] = field(default_factory=set)  # nodes whose agents left, with all that they had
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The nodes to run on: all but those that will be taken."""
+        return tuple(node for node in self.all if node not in self.noticed)
+
+    @property
+    def here(self) -> tuple[str, ...]:
+        """The nodes to run on that have an agent."""
+        return tuple(node for node in self.wanted if self._context.slots(node))
+
+    def assign(self, nodes: tuple[str, ...]) -> None:
+        """Know all nodes that the task is to hold from now on."""
+        self.noticed -= set(nodes) - set(self.all)  # one that is given again has another agent by now
+        self.all = nodes
+        here = {node for node in nodes if self._context.slots(node)}
+        self._gone = self._gone.intersection(nodes) - here
+        now, waited_for = self._context.now(), set(nodes) - here - self._gone
+        self._absent = {node: self._absent.get(node, now) for node in sorted(waited_for)}
+
+    def agent_changed(self, node: str, *, there: bool) -> None:
+        """Know that the agent of a node came, or is gone."""
+        self.noticed.discard(node)
+        self._absent.pop(node, None)
+        (self._gone.discard if there else self._gone.add)(node)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an agent may still come that has workers of another manager."""
+        now = self._context.now()
+        return any(now - since <= ABSENCE_S for since in self._absent.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +80,15 @@ class StallVerdict:
 class TaskSupervision:
     """Watches one task, and tells what people should know of it."""
 
-    def __init__(self, job: LauncherJob, floor: TaskContext) -> None:
+    def __init__(self, job: LauncherJob, context: TaskContext) -> None:
         self._job = job
-        self._floor = floor
-        self.failures = FailurePolicy(floor.settle_s)
-        self.saving = SavingWatch()
+        self._context = context
+        self.failures = FailurePolicy(context.settle_s)
         self.stalls = StallWatch(job.stall_limit_s)
         self.step = 0  # the furthest heard of
+        self.saved_step = -1  # on disk; -1: none that is known
+        self._write_s = 0.0  # how long the last write took
+        self._writes_fail = False
         self._samples: float | None = None  # done so far, if it reports
         self._counts_from_zero = False  # its steps and samples begin at 0 whenever it is started
         self._inspection: StallInspection | None = None
@@ -46,12 +97,16 @@ class TaskSupervision:
         self._good_loss = False  # it had a loss that is a number
         self._bad_losses = 0
         self._bad_since: tuple[float, int] = (0.0, 0)
+        self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
+        self._misuses: dict[tuple[str, ...], int] = {}  # kind and causes -> the step at which they were noted
+        self._early_ends = 0  # in a row, without a step between: ends with 0 that came before the work was done
+        self._early_step = -1  # at the last of them
 
     # -- what happened
 
     def reported(self, message: Message) -> None:
         """Take in a step, and tell it."""
-        now = self._floor.now()
+        now = self._context.now()
         self.stalls.step(now, int(message["step"]))
         self._inspection, self._where = None, ""
         total, since = message.get("total"), int(message.get("since") or 0)
@@ -62,7 +117,7 @@ class TaskSupervision:
             done = float(total) if since <= 0 else total * self.step / max(1, self.step - since)
             self._samples = max(done, self._samples or 0.0)
         self._judge_loss(message, now)
-        self._floor.tell({"type": "report", **{name: message[name] for name in _REPORT if name in message}})
+        self._context.emit({"type": "report", **{name: message[name] for name in _REPORT if name in message}})
 
     def further(self, step: int) -> None:
         """Know that the task is at least so far."""
@@ -70,33 +125,47 @@ class TaskSupervision:
 
     def died(self, death: WorkerDeath) -> None:
         """Take in the end of a worker that was not ordered."""
-        self.failures.died(death, self._floor.now(), self.step)
+        self.failures.died(death, self._context.now(), self.step)
 
     def node_leaves(self, node: str) -> None:
         """Know that a node leaves, or will leave in a moment."""
-        self.failures.node_leaves(node, self._floor.now())
+        self.failures.node_leaves(node, self._context.now())
 
     def lost(self, text: str) -> None:
         """Take in that a member lost the others; it is reported if no death explains it."""
-        self._lost.append((self._floor.now(), text))
+        self._lost.append((self._context.now(), text))
 
-    def heard(self, worker: str, message: Message) -> bool:
-        """Take in what any worker may say; return whether that was all there is to it."""
-        if note := self.saving.said(message):
-            self.note(note)
+    def on_worker_message(self, worker: str, message: Message) -> None:
+        """Take in what any worker may say."""
         match message.get("type"):
+            case "not_on_disk":
+                if not self._writes_fail:
+                    why = f"is not on disk: {message['reason']}; it is tried again"
+                    self.note(f"the state of step {message['step']} {why}")
+                self._writes_fail = True
             case "in_memory" | "on_disk" as where:
+                if where == "on_disk":
+                    self.saved_step = max(self.saved_step, int(message["step"]))
+                    self._write_s = float(message.get("took_s") or self._write_s)
+                    if self._writes_fail:
+                        self.note(f"the state is written to disk again, at step {message['step']}")
+                    self._writes_fail = False
                 self.further(int(message["step"]))
-                self._floor.tell({"type": where, "step": int(message["step"])})
+                self._context.emit({"type": where, "step": int(message["step"])})
             case "position":
                 if self._inspection is not None:
                     self._inspection.position(worker, message)
-            case "drift":
-                share = f"{float(message['relative']):.1g}"
-                self.note(f"the models of its workers differ at step {message['step']} by {share} of their size")
-            case _:
-                return False
-        return True
+            case "drift" | "misuse" as kind:
+                self._misused(kind, message)
+
+    def _misused(self, kind: str, message: Message) -> None:
+        """Report what the script does wrong, again only when the task is twice as far."""
+        causes, step = tuple(message["causes"]), int(message["step"])
+        if not 0 < step < 2 * self._misuses.get((kind, *causes), 0):
+            differ = f"{DRIFT} at step {step} by {message.get('relative', 0):.1g} of their size"
+            text = ": ".join(filter(None, [differ if kind == "drift" else NOT_KEPT, clauses(causes)]))
+            self.note(f"{text} ({fixes(causes)})" if fixes(causes) else text)
+            self._misuses[(kind, *causes)] = step
 
     def inspected(self, worker: str, process_state: str) -> None:
         """Take in the state of a worker's process."""
@@ -107,37 +176,56 @@ class TaskSupervision:
         """Give the task another try."""
         self.failures.reset()
         self.stalls = StallWatch(self._job.stall_limit_s)
-        self._inspection, self._where, self._bad_losses = None, "", 0
+        self._inspection, self._where, self._bad_losses, self._early_ends = None, "", 0, 0
 
     @property
-    def far_from_done(self) -> bool:
-        """Whether the task is known to have work left."""
+    def write_limit_s(self) -> float:
+        """How long a worker may take to write the state."""
+        return max(_LEAST_WRITE_S, _WRITES * self._write_s)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether an exit code of 0 by itself does not mean now that the work is done: some is known to be left."""
         work = None if self._counts_from_zero else self._job.work_samples
-        return work is not None and self._samples is not None and self._samples < _DONE_SHARE * work
+        far = work is not None and self._samples is not None and self._samples < _DONE_SHARE * work
+        return self._says_when_finished or far
 
-    @property
-    def progress(self) -> str:
-        """Say how much of its work is done, if that is known."""
-        if self._job.work_samples is None or self._samples is None or self._counts_from_zero:
-            return f"after step {self.step}"
-        return f"after {self._samples:,.0f} of {self._job.work_samples:,.0f} samples"
+    def ended_early(self) -> str:
+        """Count an end with 0 before the work was done; return why the task has failed if it was one too many."""
+        self._early_ends = self._early_ends + 1 if self.step == self._early_step else 1
+        self._early_step = self.step
+        progress = f"after step {self.step}"
+        if self._job.work_samples is not None and self._samples is not None and not self._counts_from_zero:
+            progress = f"after {self._samples:,.0f} of {self._job.work_samples:,.0f} samples"
+        how = "without saying that it is finished" if self._says_when_finished else "before its work was done"
+        text = f"it ended with 0 {progress}, {how}"
+        if self._early_ends >= ALLOWED:
+            return f"{text}, {ALLOWED} times without a step between"
+        self.note(f"{text}; it is started again")
+        return ""
 
     # -- what follows
 
     def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> StallVerdict:
         """Look at the clock. ``ranks`` are the workers that train, ``starting_since`` when others were started."""
-        now = self._floor.now()
+        now = self._context.now()
         judgement = self.failures.judge(now)
         for text in judgement.notes:
             self.note(text)
         self._tell_lost(now)
-        self._tell_where(now)
+        if self._inspection is not None and self._inspection.complete(now):
+            self._where, self._inspection = self._inspection.words(), None
+            self.note(f"{self._stall(now)}; the stacks of all ranks are in its logs")
         failure = judgement.failure or self._never_started(now, starting_since) or self._diverged(now)
         if failure:
             return StallVerdict(failure=failure)
         match self.stalls.check(now):
             case StallAction.LOOK:
-                self._inspect(ranks, now)
+                # All ranks say where they are, and write their stacks into their logs
+                self._inspection = StallInspection(ranks, now)
+                for worker in ranks:
+                    self._context.send(worker, {"type": "position"})
+                    self._context.inspect(worker)
             case StallAction.RESTART:
                 self.note(f"{self._stall(now)}; its workers are ended and started again")
                 return StallVerdict(restart=True)
@@ -146,29 +234,31 @@ class TaskSupervision:
         return StallVerdict()
 
     def note(self, text: str) -> None:
-        """Tell something odd."""
-        self._floor.tell({"type": "note", "text": text})
+        """Report something that people should know, if it is not empty."""
+        if text:
+            self._context.emit({"type": "note", "text": text})
+
+    def confirmed(self, generation: int, nodes: Sequence[str], step: int) -> None:
+        """Report that a group trains."""
+        event = {"type": "confirmed", "generation": generation, "size": len(nodes)}
+        self._context.emit({**event, "nodes": list(nodes), "step": step})
+
+    def report_end(self, *, done: bool, failure: str = "", finished: bool = True) -> None:
+        """Report that no worker is left: the task is done, has failed, or is paused."""
+        if done:
+            self._context.emit({"type": "done", "step": self.step, "finished": finished})
+        elif failure:
+            self._context.emit({"type": "failed", "reason": failure})
+        else:
+            self._context.emit({"type": "paused", "step": self.step})
 
     def _tell_lost(self, now: float) -> None:
-        wait_s = max(self._floor.settle_s, 1.0)
+        wait_s = max(self._context.settle_s, 1.0)
         due = [(at_s, text) for at_s, text in self._lost if now - at_s > wait_s]
         self._lost = [one for one in self._lost if one not in due]
         for at_s, text in due:
             if not self.failures.lost_lately(at_s):
                 self.note(text)
-
-    def _inspect(self, ranks: Mapping[str, tuple[int, str]], now: float) -> None:
-        """Ask all ranks where they are, and have their stacks written into their logs."""
-        self._inspection = StallInspection(ranks, now)
-        for worker in self._inspection.workers:
-            self._floor.say(worker, {"type": "position"})
-            self._floor.inspect(worker)
-
-    def _tell_where(self, now: float) -> None:
-        if self._inspection is None or not self._inspection.complete(now):
-            return
-        self._where, self._inspection = self._inspection.words(), None
-        self.note(f"{self._stall(now)}; the stacks of all ranks are in its logs")
 
     def _stall(self, now: float) -> str:
         pace = f", and a step took {self.stalls.pace_s:.2g} s at most" if self.stalls.pace_s else ""
@@ -176,11 +266,8 @@ class TaskSupervision:
         return f"no step for {self.stalls.without_s(now):.0f} s{pace}{where}"
 
     def _never_started(self, now: float, starting_since: float | None) -> str:
-        limit_s = self._job.stall_limit_s
-        if starting_since is None or not limit_s:
-            return ""
-        took_s = now - starting_since
-        if took_s <= max(limit_s, _LEAST_START_S, _STARTS * self.failures.start_up_s):
+        limit_s, took_s = self._job.stall_limit_s, now - (now if starting_since is None else starting_since)
+        if not limit_s or took_s <= max(limit_s, _LEAST_START_S, _STARTS * self.failures.start_up_s):
             return ""
         return f"its workers were started {took_s:.0f} s ago, and none is ready"
 
@@ -196,8 +283,39 @@ class TaskSupervision:
             self.note(f"its loss is not a number (NaN or infinite) since step {self._bad_since[1]}")
 
     def _diverged(self, now: float) -> str:
-        at_s, step = self._bad_since
-        limit_s = self._job.stall_limit_s
+        (at_s, step), limit_s = self._bad_since, self._job.stall_limit_s
         if self._bad_losses < _BAD_LOSSES or not self._good_loss or not limit_s or now - at_s <= limit_s:
             return ""
         return f"its loss is not a number (NaN or infinite) since step {step}, for {now - at_s:.0f} s"
+
+
+class SupervisedLifecycle:
+    """What the lifecycles of all launchers do alike."""
+
+    def __init__(self, _task: str, job: LauncherJob, context: TaskContext) -> None:
+        self._job = job
+        self._context = context
+        self._nodes = AssignedNodes(context)
+        self._supervision = TaskSupervision(job, context)
+
+    def node_up(self, node: str) -> None:
+        """Start there what is wanted."""
+        self._nodes.agent_changed(node, there=True)
+        self._advance()
+
+    def node_gone(self, node: str) -> None:
+        """Go on with the rest; the ends of the workers there were reported before."""
+        self._nodes.agent_changed(node, there=False)
+        self._node_leaves(node)
+        self._advance()
+
+    def inspected(self, worker: str, process_state: str) -> None:
+        """Know the state of a worker's process."""
+        self._supervision.inspected(worker, process_state)
+
+    def _node_leaves(self, node: str) -> None:
+        self._supervision.node_leaves(node)
+
+    def _advance(self) -> None:
+        """Do everything that is due."""
+        raise NotImplementedError

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from bftrain_replay.drawing.static.labels import FONT_SIZE, shortened, text_width
-from bftrain_replay.drawing.static.layers import MarkLayer
+from bftrain_replay.drawing.static.layers import MarkLayer, UnsupportedFigureError
 from bftrain_replay.drawing.static.scales import (
+    FONT_SIZE,
     AxisScale,
     AxisTick,
     BandScale,
@@ -24,8 +24,9 @@ from bftrain_replay.drawing.static.scales import (
     TimeScale,
     band_name,
     padded,
+    shortened,
+    text_width,
 )
-from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
 
 TICKS_ACROSS: Final = 8
 _TICKS_UP: Final = 5
@@ -66,7 +67,7 @@ class PlotAxis:
 
 def axis_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, float]) -> PlotAxis:
     """Return the axis of ``x`` or ``y`` that all layers share; ``params`` are numbers that a figure names."""
-    using = [layer for layer in layers if channel in layer.channels and _positional(layer.channels[channel])]
+    using = [layer for layer in layers if {"field", "datum"} & layer.channels.get(channel, {}).keys()]
     if not using:
         return PlotAxis(scale=LinearScale(0.0, 1.0), ticks=(), look={}, title="")
     first = next((each for each in using if "title" in each.channels[channel]), using[0]).channels[channel]
@@ -97,7 +98,8 @@ def scale_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, flo
     values = _values(layers, channel)
     domain = asked.get("domain") or (min(values, default=0.0), max(values, default=1.0))
     low, high = (
-        _given(asked, end, params, value) for end, value in zip(("domainMin", "domainMax"), domain, strict=True)
+        (params[asked[end]["expr"]] if end in asked else float(value))
+        for end, value in zip(("domainMin", "domainMax"), domain, strict=True)
     )
     if kind == "temporal":
         times = next(each for each in described if each.get("scale"))
@@ -175,23 +177,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def _positional(channel: Mapping[str, Any]) -> bool:
-    return "field" in channel or "datum" in channel
-
-
 def _count(described: Iterable[Mapping[str, Any]]) -> float:
     found = (each["axis"]["tickCount"] for each in described if "tickCount" in (each.get("axis") or {}))
     count = next(found, _TICKS_UP)
     return float(TICKS_ACROSS) if isinstance(count, Mapping) else float(count)
 
 
-def _given(scale: Mapping[str, Any], end: str, params: Mapping[str, float], otherwise: float) -> float:
-    """Return an end of a domain that a figure gives by the name of a parameter."""
-    return params[scale[end]["expr"]] if end in scale else float(otherwise)
-
-
 def _values(layers: Sequence[MarkLayer], channel: str) -> list[float]:
-    """Return all numbers that stand on a channel, sums where layers stack them."""
     found: list[float] = []
     for layer in layers:
         for name in (channel, f"{channel}2"):

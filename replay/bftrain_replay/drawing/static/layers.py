@@ -1,14 +1,20 @@
-"""Layers: the parts of a figure's description, each with its rows, its mark and its channels."""
+"""Layers: the parts of a figure's description, each with its rows, mark, channels and colours, and the key to these."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any, Final, TypeVar
 
-from bftrain_replay.drawing.static.unsupported import UnsupportedFigureError
+from bftrain_replay.drawing.theme import HUES
+
+
+class UnsupportedFigureError(Exception):
+    """A figure uses a part of Vega-Lite that static drawing lacks; Vega has to draw it."""
+
 
 Row = Mapping[str, Any]
 Channel = Mapping[str, Any]
@@ -86,7 +92,6 @@ def _layers(spec: Mapping[str, Any], rows: Sequence[Row], shared: Mapping[str, C
 
 
 def _transformed(step: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
-    """Apply one of the transformations that our figures use."""
     if found := _EQUALS.fullmatch(str(step.get("filter", ""))):
         return [row for row in rows if row.get(found[1]) == found[2]]
     if found := _INDEX.fullmatch(str(step.get("calculate", ""))):
@@ -102,11 +107,116 @@ def _aggregated(layer: MarkLayer) -> MarkLayer:
         return layer
     if y["aggregate"] != "mean":
         raise UnsupportedFigureError(f"aggregate '{y['aggregate']}'")
+    field = y["field"]
     rows = [
-        {**same[0], y["field"]: _mean([float(row[y["field"]]) for row in same])} for same in layer.groups("x", "color")
+        {**same[0], field: sum(float(row[field]) for row in same) / len(same)} for same in layer.groups("x", "color")
     ]
-    return MarkLayer(rows=rows, mark=layer.mark, channels=layer.channels)
+    return replace(layer, rows=rows)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+T = TypeVar("T")
+
+_DEFAULT: Final = "@used"
+_SOLID: Final = (1, 0)
+_DOT: Final = 2  # pixels of a dash that looks like a dot
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEntry:
+    """One name in the key to a picture: a square or a line, in its colour."""
+
+    name: str
+    colour: str
+    line: bool = False
+    style: str = "solid"  # of a line, in CSS
+
+    @property
+    def html(self) -> str:
+        """The entry as HTML."""
+        colour = css_colour(self.colour)
+        line, square = f'class="stroke" style="border-top:3px {self.style} {colour}"', f'style="background:{colour}"'
+        return f"<span><i {line if self.line else square}></i>{escape(self.name)}</span>"
+
+
+def css_colour(colour: str) -> str:
+    """Return a colour as the page knows it: roles are its variables, so that they follow from light to dark."""
+    return f"var(--{colour[1:]})" if colour.startswith("@") else colour
+
+
+def colour_of(layer: MarkLayer, row: Row, channel: str = "color") -> str:
+    """Return the colour of a row, as a role or in hex."""
+    described = layer.channels.get(channel)
+    if described is None:
+        return str(layer.mark.get(channel, _DEFAULT if channel == "color" else "transparent"))
+    value = layer.value(row, channel)
+    scale = described.get("scale", {})
+    if "value" in described or scale is None:
+        return str(value)
+    if scale.get("type") == "quantize":
+        return _quantized(layer, float(value), scale["range"])
+    return str(_entry(_domain(layer, channel), scale.get("range", HUES), value))
+
+
+def dashes_of(layer: MarkLayer, row: Row) -> Sequence[float]:
+    """Return the dashes of a row's line; nothing if it is drawn through."""
+    described = layer.channels.get("strokeDash")
+    if described is None:
+        return tuple(layer.mark.get("strokeDash", ()))
+    dashes = _entry(_domain(layer, "strokeDash"), described["scale"]["range"], layer.value(row, "strokeDash"))
+    return () if tuple(dashes) == _SOLID else tuple(dashes)
+
+
+def key_html(layers: Sequence[MarkLayer], extra: str = "") -> str:
+    """Return the key to the colours and dashes of a picture as HTML, which breaks into lines; nothing to say: ''."""
+    titles, entries = list[str](), dict[str, KeyEntry]()
+    for layer in layers:
+        title, found = _entries(layer)
+        titles += [title] if title and title not in titles else []
+        for entry in found:
+            entries.setdefault(entry.name, entry)
+    if not entries and not extra:
+        return ""
+    words = [f"<span>{escape(title)}:</span>" for title in titles]
+    words += [entry.html for entry in entries.values()]
+    return f'<p class="key">{"".join(words)}{f"<span>{escape(extra)}</span>" if extra else ""}</p>'
+
+
+def _entries(layer: MarkLayer) -> tuple[str, list[KeyEntry]]:
+    title, found = "", dict[str, KeyEntry]()
+    for channel in ("color", "strokeDash"):  # dashes of the names that colours have are said in one
+        described = layer.channels.get(channel, {"legend": None})
+        scale, look = described.get("scale", {}), described.get("legend", {})
+        if look is None or scale is None or "value" in described or scale.get("type") == "quantize":
+            continue
+        title = title or str(look.get("title") or "")
+        domain = _domain(layer, channel)
+        for value in look.get("values", domain):
+            name, entry = str(value), _entry(domain, scale.get("range", HUES), value)
+            if channel == "color":
+                found[name] = KeyEntry(name, str(entry), look.get("symbolType") == "stroke")
+                continue
+            known = found.get(name, KeyEntry(name, "@soft", line=True))
+            style = "solid" if tuple(entry) == _SOLID else "dotted" if entry[0] <= _DOT else "dashed"
+            found[name] = replace(known, style=style)
+    return title, list(found.values())
+
+
+def _domain(layer: MarkLayer, channel: str) -> list[Any]:
+    described = layer.channels[channel]
+    scale = described.get("scale") or {}
+    if "domain" in scale:
+        return list(scale["domain"])
+    return list(described.get("sort") or dict.fromkeys(layer.value(row, channel) for row in layer.rows))
+
+
+def _entry(domain: Sequence[Any], entries: Sequence[T], value: object) -> T:
+    if value not in domain:
+        raise UnsupportedFigureError(f"value '{value}' outside of its domain")
+    return entries[domain.index(value) % len(entries)]
+
+
+def _quantized(layer: MarkLayer, value: float, entries: Sequence[str]) -> str:
+    values = [float(layer.value(row, "color")) for row in layer.rows]
+    low, high = min(values), max(values)
+    step = int((value - low) / ((high - low) or 1.0) * len(entries))
+    return str(entries[min(step, len(entries) - 1)])

@@ -2,36 +2,95 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import queue
+import tempfile
+import threading
 import time
 import uuid
 import warnings
 from collections import Counter, deque
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from bftrain.errors import NotAvailable
 from bftrain.values import wire
-from bftrain_replay.sweeping.executors import AtWork, dask_worker
-from bftrain_replay.sweeping.run_outcomes import PassOutcome
-from bftrain_replay.sweeping.run_point import failed
-from bftrain_replay.sweeping.sweep_inputs import InputCache, SweepLog, TaskFile
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log import npz_log
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.sweeping.run_point import AtWork, PassStopped, Stopping, Tell, failed, work
+from bftrain_replay.sweeping.sweep_inputs import InputCache, InputShelf, SweepLog, TaskFile, Tasks
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+_TELL_EVERY_S: Final = 0.5
 
-    from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.sweep_runs import SweepPass
+# A worker with several threads would divide one core among several passes, and measure nonsense
+_one_at_a_time = threading.Lock()
+_inputs = InputCache()
+_logs: InputShelf[EventLog] = InputShelf()
+_tasks: InputShelf[Tasks] = InputShelf()
 
-    # A module that may not be there, and whose types are not ours to check
-    Client = Any
-    Future = Any
+
+def do(message: bytes, log: bytes | None, tasks: bytes | None, topic: str, address: str) -> bytes:
+    """Do a pass on a worker, one at a time; gives its outcome, or nothing if it was stopped.
+
+    An input that does not come along is generated here. ``topic`` is where progress is sent, with our ``address``, and
+    the name of the event that says to stop.
+    """
+    from distributed import Event, get_worker  # noqa: PLC0415 - only a worker of Dask has it for sure
+
+    job = wire.decode(message, SweepPass)
+    worker, stop, shown_s = get_worker(), Event(topic), -math.inf
+
+    def the_log() -> EventLog:
+        if log is None:
+            return _inputs.log(job.log, job.seed)
+        return _logs.get(job.log_sha256, lambda: _unpacked_log(log))
+
+    def the_tasks() -> Tasks:
+        if tasks is None:
+            return _inputs.tasks(job.tasks, job.seed)
+        return _tasks.get(job.tasks_sha256, lambda: wire.decode(tasks, tuple[TaskSpec, ...]))
+
+    def watch(share: float) -> bool:
+        nonlocal shown_s
+        now_s = time.monotonic()
+        if now_s - shown_s < _TELL_EVERY_S:
+            return True
+        shown_s = now_s
+        worker.log_event(topic, (address, job.id, str(worker.name), share))
+        return not stop.is_set()
+
+    with _one_at_a_time:
+        watch(0.0)
+        try:
+            return wire.encode(work(job, the_log, the_tasks, watch))
+        except PassStopped:
+            return b""
+
+
+def _packed_log(log: EventLog) -> bytes:
+    file = io.BytesIO()
+    npz_log.save(log, file)
+    return file.getvalue()
+
+
+def _unpacked_log(log: bytes) -> EventLog:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.npz"
+        path.write_bytes(log)
+        return npz_log.load(path)
+
+
+# A module that may not be there, and whose types are not ours to check
+Client = Any
+Future = Any
 
 INSTALL: Final = "pip install 'bftrain[dask]'"
 _LOOK_EVERY_S: Final = 0.1
@@ -46,17 +105,13 @@ class ClusterSource(Protocol):
 
     def client(self) -> AbstractContextManager[Client]:
         """Connect."""
-        ...
 
     def tend(self, jobs: int) -> None:
         """Look after the workers while ``jobs`` passes are still to be done; called several times a second."""
-        ...
 
 
 @dataclass(slots=True)
 class _InHand:
-    """A pass that a worker has in hand."""
-
     job: SweepPass
     address: str
     future: Future
@@ -64,42 +119,15 @@ class _InHand:
 
 
 class DaskExecutor:
-    """An executor for any cluster."""
-
-    def __init__(self, cluster: ClusterSource) -> None:
-        self._cluster = cluster
-
-    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Do all passes."""
-        required("distributed")  # it sets the levels of its loggers when it is imported
-        with _quiet(), self._cluster.client() as client:
-            shift = _Shift(client, jobs, tell)
-            try:
-                while shift.open and not stopping():
-                    self._cluster.tend(shift.open)
-                    yield from shift.hand_out()
-                    yield from shift.turn()
-            except OSError as error:  # what a broken connection is to Dask
-                raise NotAvailable(f"the Dask scheduler is lost: {error}", where="sweep") from error
-            finally:
-                shift.close()
-
-
-class _Shift:
-    """One run of the executor: its workers and what is left to do.
+    """An executor for any cluster.
 
     Each worker is handed one pass at a time, by name. Left to choose, the scheduler would queue several at a worker,
     and when that dies blame all of them.
     """
 
-    def __init__(self, client: Client, jobs: Sequence[SweepPass], tell: Tell) -> None:
-        from distributed import Event  # noqa: PLC0415 - it is there: we have a client
-
-        self._client = client
-        self._waiting = deque(jobs)
-        self._tell = tell
+    def __init__(self, cluster: ClusterSource) -> None:
+        self._cluster = cluster
         self._topic = f"bftrain-sweep-{uuid.uuid4().hex}"
-        self._stop = Event(self._topic, client)
         self._parcels: dict[str, Future] = {}
         self._inputs = InputCache()
         self._workers: set[str] = set()  # by their addresses
@@ -107,14 +135,25 @@ class _Shift:
         self._hands: dict[str, _InHand] = {}  # by the address of the worker
         self._attempts: Counter[str] = Counter()
         self._news: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
 
-    @property
-    def open(self) -> int:
-        """How many passes are not over."""
-        return len(self._waiting) + len(self._hands)
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
+        """Do all passes."""
+        required("distributed")  # it sets the levels of its loggers when it is imported
+        self._waiting, self._tell = deque(jobs), tell
+        with _quiet(), self._cluster.client() as client:
+            self._client = client
+            client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
+            try:
+                while (still := len(self._waiting) + len(self._hands)) and not stopping():
+                    self._cluster.tend(still)
+                    yield from self._hand_out()
+                    yield from self._turn()
+            except OSError as error:  # what a broken connection is to Dask
+                raise NotAvailable(f"the Dask scheduler is lost: {error}", where="sweep") from error
+            finally:
+                self._close()
 
-    def hand_out(self) -> Iterator[PassOutcome]:
+    def _hand_out(self) -> Iterator[PassOutcome]:
         """See which workers there are; give those that are free something to do."""
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_AT_WORKERS_EVERY_S:
@@ -127,8 +166,22 @@ class _Shift:
                 break
             self._hand(self._waiting.popleft(), address)
 
-    def turn(self) -> Iterator[PassOutcome]:
-        """Take in what comes within a moment."""
+    def _hand(self, job: SweepPass, address: str) -> None:
+        self._attempts[job.id] += 1
+        key = f"{self._topic}-{job.id}-{self._attempts[job.id]}"
+        log = tasks = None
+        if isinstance(job.log, SweepLog):
+            source = job.log
+            log = self._sent(job.log_sha256, lambda: _packed_log(self._inputs.log(source, 0)))
+        if isinstance(job.tasks, TaskFile):
+            file = job.tasks
+            tasks = self._sent(job.tasks_sha256, lambda: wire.encode(self._inputs.tasks(file, 0)))
+        given = (wire.encode(job), log, tasks, self._topic, address)
+        future = self._client.submit(do, *given, key=key, pure=False, workers=[address])
+        self._hands[address] = _InHand(job, address, future)
+        future.add_done_callback(lambda _: self._news.put((address, key, None, 0.0)))
+
+    def _turn(self) -> Iterator[PassOutcome]:
         with suppress(queue.Empty):
             news = self._news.get(timeout=_LOOK_EVERY_S)
             while True:
@@ -137,34 +190,16 @@ class _Shift:
         if self._client.status not in {"running", "connecting"}:
             raise NotAvailable("the Dask scheduler is lost", where="sweep")
 
-    def close(self) -> None:
-        """Stop what is in hand, and forget the rest."""
+    def _close(self) -> None:
         with suppress(Exception):  # of a cluster that is gone, nothing is left to stop
             self._client.unsubscribe_topic(self._topic)
             if self._hands:
-                self._stop.set()
+                stop = required("distributed").Event(self._topic, self._client)
+                stop.set()
                 self._client.cancel([hand.future for hand in self._hands.values()])
                 time.sleep(_GRACE_S)
-                self._stop.clear()
+                stop.clear()
         self._hands.clear()
-
-    def _hand(self, job: SweepPass, address: str) -> None:
-        """Give a worker a pass."""
-        self._attempts[job.id] += 1
-        key = f"{self._topic}-{job.id}-{self._attempts[job.id]}"
-        future = self._client.submit(
-            dask_worker.do,
-            wire.encode(job),
-            self._log(job),
-            self._tasks(job),
-            self._topic,
-            address,
-            key=key,
-            pure=False,
-            workers=[address],
-        )
-        self._hands[address] = _InHand(job, address, future)
-        future.add_done_callback(lambda _: self._news.put((address, key, None, 0.0)))
 
     def _hear(self, address: str, key: str, name: str | None, share: float) -> Iterator[PassOutcome]:
         """Take in what a worker called ``name`` tells, or without a name that a pass is over."""
@@ -186,7 +221,6 @@ class _Shift:
             yield wire.decode(message, PassOutcome)
 
     def _give_up(self, hand: _InHand, error: Exception) -> Iterator[PassOutcome]:
-        """Deal with a pass that did not come to an outcome."""
         if isinstance(error, ImportError) and "bftrain" in str(error):
             what = f"the workers of this Dask cluster cannot import bftrain: {error}"
             raise NotAvailable(what, fix="install the same version there as here")
@@ -212,16 +246,6 @@ class _Shift:
         if hand.worker is not None:
             self._tell(AtWork(hand.worker, None))
 
-    def _log(self, job: SweepPass) -> Future | None:
-        if not isinstance(job.log, SweepLog):
-            return None
-        return self._sent(job.log_sha256, lambda: dask_worker.packed_log(self._inputs.log(job.log, 0)))
-
-    def _tasks(self, job: SweepPass) -> Future | None:
-        if not isinstance(job.tasks, TaskFile):
-            return None
-        return self._sent(job.tasks_sha256, lambda: dask_worker.packed_tasks(self._inputs.tasks(job.tasks, 0)))
-
     def _sent(self, sha256: str, pack: Callable[[], bytes]) -> Future:
         """Give an input on the cluster, where it comes but once.
 
@@ -230,28 +254,27 @@ class _Shift:
         if sha256 not in self._parcels:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that it is large; once is not too often
-                self._parcels[sha256] = self._client.submit(
-                    dask_worker.unchanged, pack(), key=f"{self._topic}-{sha256}", pure=False
-                )
+                key = f"{self._topic}-{sha256}"
+                self._parcels[sha256] = self._client.submit(bytes, pack(), key=key, pure=False)
         return self._parcels[sha256]
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterAddress:
     """A cluster that runs already: the address of its scheduler, or the file in which that is written."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    address: str
 
     @contextmanager
     def client(self) -> Iterator[Client]:
         """Connect."""
         distributed = required("distributed")
-        place = {"scheduler_file": self._address} if Path(self._address).is_file() else {"address": self._address}
+        place = {"scheduler_file": self.address} if Path(self.address).is_file() else {"address": self.address}
         try:
             client = distributed.Client(**place, timeout=_PATIENCE_S, set_as_default=False, name="bftrain-sweep")
         except (OSError, TimeoutError, ValueError, TypeError) as error:
             what = f"no Dask scheduler answers there: {error}"
-            raise NotAvailable(what, where=self._address, fix="see that it runs, and that TLS is as it asks") from error
+            raise NotAvailable(what, where=self.address, fix="see that it runs, and that TLS is as it asks") from error
         with client:
             yield client
 

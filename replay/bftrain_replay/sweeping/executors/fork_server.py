@@ -1,10 +1,13 @@
-"""The foreman: a process that has imported and loaded what all workers need, and forks them.
+"""Fork server: a process that has imported and loaded what all workers need, and forks them.
 
-So a worker starts in milliseconds, and a log is in memory once however many workers read it. The foreman has one
+So a worker starts in milliseconds, and a log is in memory once however many workers read it. The server has one
 thread and forks nothing but itself, which makes forking safe in any program. It is run as
-``python -m bftrain_replay.sweeping.executors.fork_server SOCKET``, hears on its standard input what to load, and on the
-socket, with each empty message, the end of a connection that the next worker is to serve. It ends with its master,
-and all workers with it.
+``python -m bftrain_replay.sweeping.executors.fork_server SOCKET``, reads from its standard input what to load, and from
+the socket, with each message, the end of a connection that the next worker is to serve. It ends with its master, and
+all workers with it.
+
+``multiprocessing`` has such a server too, but it loads modules only, is one for the whole program, and imports the
+caller's main module again.
 """
 
 from __future__ import annotations
@@ -17,27 +20,37 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Final
+
+import msgspec
 
 from bftrain.errors import BftrainError
 from bftrain.values import wire
-from bftrain_replay.sweeping.executors.worker_messages import (
-    PassEnded,
-    PassProgress,
-    PreloadInputs,
-    WorkerExited,
-    WorkerStarted,
-)
 from bftrain_replay.sweeping.run_point import work
-from bftrain_replay.sweeping.sweep_inputs import InputCache
-from bftrain_replay.sweeping.sweep_runs import SweepPass
-
-if TYPE_CHECKING:
-    from bftrain_replay.sweeping.executors.worker_messages import FromForeman, FromWorker
-    from bftrain_replay.sweeping.run_outcomes import PassOutcome
+from bftrain_replay.sweeping.sweep_inputs import InputCache, LogSource, TaskSource
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _TELL_EVERY_S: Final = 0.1
 _MESSAGE: Final = 1024
+
+
+class PreloadInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """To the fork server: inputs that all workers are to share."""
+
+    logs: tuple[LogSource, ...]
+    tasks: tuple[TaskSource, ...]
+
+
+class WorkerChange(msgspec.Struct, frozen=True, kw_only=True):
+    """From the fork server: a worker is there, or gone with this exit code, or minus the signal that killed it."""
+
+    pid: int
+    code: int | None = None
+
+
+FromWorker = PassOutcome | float  # of its pass, or which share of it is done
 
 
 class ForkServer:
@@ -62,7 +75,7 @@ class ForkServer:
                         message, numbers, _, _ = socket.recv_fds(self._master, _MESSAGE, 1)
                         if not message:
                             return
-                        self._fork(socket.socket(fileno=numbers[0]))
+                        self._fork(numbers[0])
                     else:
                         with suppress(BlockingIOError):
                             os.read(self._wake, _MESSAGE)
@@ -75,15 +88,13 @@ class ForkServer:
         for pid in self._workers:
             os.waitpid(pid, 0)
 
-    def _fork(self, connection: socket.socket) -> None:
+    def _fork(self, connection: int) -> None:
         pid = os.fork()
-        if pid == 0:
-            self._become_worker(connection)
-        connection.close()
-        self._workers.add(pid)
-        self._tell(WorkerStarted(pid=pid))
-
-    def _become_worker(self, connection: socket.socket) -> NoReturn:
+        if pid:
+            os.close(connection)
+            self._workers.add(pid)
+            self._tell(WorkerChange(pid=pid))
+            return
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -91,7 +102,7 @@ class ForkServer:
             self._master.close()
             os.close(self._wake)
             os.close(self._woken)
-            serve(connection, self._inputs)
+            serve(Connection(connection), self._inputs)
             code = 0
         except (BrokenPipeError, ConnectionResetError):
             code = 0  # the master is gone, and the rest is of no use
@@ -101,45 +112,34 @@ class ForkServer:
             os._exit(code)
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self._workers.discard(pid)
-            self._tell(WorkerExited(pid=pid, code=os.waitstatus_to_exitcode(status)))
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._workers.discard(ended[0])
+                self._tell(WorkerChange(pid=ended[0], code=os.waitstatus_to_exitcode(ended[1])))
 
-    def _tell(self, message: FromForeman) -> None:
+    def _tell(self, message: WorkerChange) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._master.send(wire.encode(message))
 
 
-def serve(connection: socket.socket, inputs: InputCache) -> None:
+def serve(connection: Connection, inputs: InputCache) -> None:
     """Do the passes that come over a connection, one after the other, until it is closed."""
-    for line in connection.makefile("rb"):
-        outcome = _done(wire.decode(line, SweepPass), connection, inputs)
-        _say(connection, PassEnded(outcome=outcome))
-
-
-def _done(job: SweepPass, connection: socket.socket, inputs: InputCache) -> PassOutcome:
-    reported_s = time.monotonic()
+    reported_s = 0.0
 
     def watch(share: float) -> bool:
         nonlocal reported_s
         now_s = time.monotonic()
         if now_s - reported_s >= _TELL_EVERY_S:
             reported_s = now_s
-            _say(connection, PassProgress(share=share))
+            connection.send_bytes(wire.encode(share))
         return True
 
-    seed = job.seed
-    return work(job, lambda: inputs.log(job.log, seed), lambda: inputs.tasks(job.tasks, seed), watch)
-
-
-def _say(connection: socket.socket, message: FromWorker) -> None:
-    connection.sendall(wire.encode(message) + b"\n")
+    with suppress(EOFError):
+        while True:
+            job = wire.decode(connection.recv_bytes(), SweepPass)
+            reported_s = time.monotonic()
+            log, tasks = partial(inputs.log, job.log, job.seed), partial(inputs.tasks, job.tasks, job.seed)
+            connection.send_bytes(wire.encode(work(job, log, tasks, watch)))
 
 
 def main() -> None:
@@ -157,11 +157,11 @@ def main() -> None:
             inputs.tasks(tasks, 0)
     gc.collect()
     gc.freeze()  # or the first collection in each worker would copy all of it
-    foreman = ForkServer(master, inputs)
+    server = ForkServer(master, inputs)
     try:
-        foreman.run()
+        server.run()
     finally:
-        foreman.end_all()
+        server.end_all()
 
 
 if __name__ == "__main__":

@@ -7,20 +7,19 @@ interface; and its web pages are to be had on this machine alone.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
 import tempfile
 import time
-import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
-from bftrain.errors import NotAvailable, UsageError
+from bftrain import toml_io
+from bftrain.errors import BadConfig, NotAvailable, UsageError
 from bftrain_replay.sweeping.executors.dask_client import required
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 LOGS: Final = "worker-logs"  # what the jobs print
 _TEND_EVERY_S: Final = 5.0
@@ -36,8 +35,8 @@ def option(text: str) -> tuple[str, object]:
     if not equals or not name.isidentifier():
         raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example queue=main")
     try:
-        found = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        found = toml_io.parse(f"value = {value}", text)["value"]
+    except BadConfig:
         return name, value
     return name, found if isinstance(found, int | float | list) else value
 
@@ -60,6 +59,7 @@ class SlurmJobs:
         distributed = required("distributed")
         with _our_signals():
             jobqueue = required("dask_jobqueue")
+        _check_names(self._options, jobqueue.SLURMCluster)
         # A private folder, where the nodes see it too
         with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self._folder) as folder, self._complaints:
             try:
@@ -72,6 +72,8 @@ class SlurmJobs:
             finally:
                 with suppress(AssertionError):  # what Dask has to say last of jobs that were never taken
                     self._cluster.close()
+                with suppress(OSError):  # no job printed anything
+                    (self._folder / LOGS).rmdir()
 
     def tend(self, jobs: int) -> None:
         """Ask for workers, and for new ones in the place of those whose time was up."""
@@ -93,16 +95,20 @@ class SlurmJobs:
         if site.get("log-directory") is None:
             how["log_directory"] = str(self._folder / LOGS)
         how |= self._options
-        by_interface = how.get("interface") or site.get("interface")
-        return {
-            "job_name": "bftrain-sweep",
-            "scheduler_options": {
-                "dashboard_address": _ONLY_HERE,
-                **({} if by_interface else {"host": utils.get_ip()}),
-            },
-            "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", _ONLY_HERE],
-            **how,
-        }
+        host = {} if how.get("interface") or site.get("interface") else {"host": utils.get_ip()}
+        extra = [*(site.get("worker-extra-args") or ()), "--dashboard-address", _ONLY_HERE]
+        options = {"dashboard_address": _ONLY_HERE, **host}
+        return {"job_name": "bftrain-sweep", "scheduler_options": options, "worker_extra_args": extra, **how}
+
+
+def _check_names(options: Mapping[str, object], cluster: Any) -> None:  # noqa: ANN401 - a class without types
+    """Refuse options that the cluster does not know: its own message shows all settings, paths of keys among them."""
+    makers = (cluster.__init__, *(one.__init__ for one in cluster.job_cls.__mro__ if "__init__" in vars(one)))
+    parameters = [one for maker in makers for one in inspect.signature(maker).parameters.values()]
+    known = {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD} - {"self"}
+    for name in options.keys() - known:
+        what = f"dask_jobqueue.SLURMCluster has no option '{name}'"
+        raise UsageError(what, where="--dask-option", fix=f"known are {', '.join(sorted(known))}")
 
 
 class _Complaints(logging.Handler):
@@ -143,9 +149,8 @@ def _security(folder: Path) -> Any:  # noqa: ANN401 - a class of a module withou
     """Make certificates for this sweep, in files that only we can read."""
     required("cryptography")
     made_of = required("distributed.security").Security
-    made = made_of.temporary().get_tls_config_for_role("worker")
     files = {}
-    for part, content in made.items():
+    for part, content in made_of.temporary().get_tls_config_for_role("worker").items():
         if content and "\n" in content:
             files[part] = folder / part
             files[part].touch(mode=0o600)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing import occupancy
+from bftrain_datasets.importing import held_spans
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.occupancy import log_from_jobs
@@ -30,7 +30,7 @@ def taken(*jobs: Job, names: tuple[str, ...] = (), **options: object) -> tuple[E
         intake.row(line)
         intake.job(names[line - 1] if names else str(line), DAY + start_s, DAY + end_s, nodes)
     log = log_from_jobs(intake)
-    return log, {each.name: (each.count, each.node_s) for each in intake.tally.findings()}
+    return log, {each.name: (each.count, each.node_s) for each in intake.findings()}
 
 
 def spans(log: EventLog, node: str) -> list[tuple[float, int]]:
@@ -141,7 +141,7 @@ def test_an_end_of_less_than_an_hour_or_most_of_the_time_is_kept() -> None:
 def test_large_machines_are_built_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[Job] = [(at, at + 7, f"n[{at % 9}-{at % 9 + 5}]") for at in range(0, 90, 3)]
     whole, found = taken(*jobs)
-    monkeypatch.setattr(occupancy, "_PAIRS_AT_ONCE", 4)
+    monkeypatch.setattr(held_spans, "_PAIRS_AT_ONCE", 4)
     parts, found_in_parts = taken(*jobs)
     assert parts == whole
     assert found_in_parts == found
@@ -166,7 +166,7 @@ def test_the_first_place_of_a_doubt_is_a_line_of_a_file() -> None:
             intake.row(line)
             intake.job("7" if start_s != 5 else "8", DAY + start_s, DAY + end_s, "a")
     log = log_from_jobs(intake)
-    first = {each.name: each.first for each in intake.tally.findings()}
+    first = {each.name: each.first for each in intake.findings()}
     assert first["told_before"] == "two:2"
     assert first["unsorted"] == "two:2"
     assert first["shared"] == "two:3"

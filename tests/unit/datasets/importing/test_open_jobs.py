@@ -26,7 +26,7 @@ def opened(*jobs: OpenJob) -> RecordIntake:
 def stays(intake: RecordIntake) -> list[tuple[float, float]]:
     """Close the intake and give start and end of every job."""
     intake.close()
-    assert intake.tally.rows().read == intake.tally.rows().used + sum(intake.tally.rows().aside.values())
+    assert intake.rows().read == intake.rows().used + sum(intake.rows().aside.values())
     columns = intake.stays.columns()
     return sorted(zip(columns.start.tolist(), columns.end.tolist(), strict=True))
 
@@ -44,7 +44,7 @@ def test_an_end_finds_its_start() -> None:
     assert jobs.ended_lately("1")
 
 
-def test_what_is_left_still_runs_or_ended_when_it_was_told_to() -> None:
+def test_what_is_left_still_runs_or_ended_at_its_deadline() -> None:
     asked = job("2", 20)
     asked.may_end_s = 50
     assert stays(opened(job("1", 10), asked)) == [(10, float("inf")), (20, 50)]
@@ -72,8 +72,8 @@ def test_an_end_whose_start_is_in_no_file() -> None:
     intake.open_jobs.end_unseen("1", 200, place_of(1, 5))
     intake.use()
     assert stays(intake) == []
-    assert intake.tally.rows().aside == {"no_start": 1}
-    (found,) = intake.tally.findings()
+    assert intake.rows().aside == {"no_start": 1}
+    (found,) = intake.findings()
     assert found.first == "log:5"
 
 
@@ -81,7 +81,7 @@ def test_starts_in_the_wrong_order_end_when_the_next_begins() -> None:
     for starts in ((100, 500, 900), (900, 100, 500), (500, 900, 100)):
         intake = opened(*(job("1", start_s, f"n{start_s}") for start_s in starts))
         assert stays(intake)[-1] == (900, float("inf"))
-        assert {finding.name for finding in intake.tally.findings()} == {"restarted"}
+        assert {finding.name for finding in intake.findings()} == {"restarted"}
 
 
 def test_jobs_that_ended_are_not_remembered_for_ever() -> None:

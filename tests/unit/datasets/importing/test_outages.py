@@ -1,4 +1,4 @@
-"""Nodes that are told to be down beside the jobs."""
+"""Nodes that records report as down, beside the jobs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import math
 import pytest
 
 from bftrain_datasets.importing.findings import FindingsTally
-from bftrain_datasets.importing.outages import NodeOutages
-from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.importing.open_jobs import NodeOutages
 from bftrain_datasets.log.eventlog import NodeState
+from tests.helpers.transitions import log_from_transitions
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 
 
 @pytest.mark.parametrize(
-    ("told", "spans"),
+    ("states", "spans"),
     [
         ([], []),
         ([(5, True, "down"), (9, False, "")], [(5, 9)]),
@@ -27,9 +27,9 @@ IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
         ([(5, True, "silent"), (6, False, "silent"), (7, True, "drain")], [(5, 6), (7, math.inf)]),
     ],
 )
-def test_spans(told: list[tuple[float, bool, str]], spans: list[tuple[float, float]]) -> None:
+def test_spans(states: list[tuple[float, bool, str]], spans: list[tuple[float, float]]) -> None:
     outages = NodeOutages()
-    for time_s, out, why in told:
+    for time_s, out, why in states:
         outages.tell("a", time_s, out=out, why=why)
     assert outages.spans("a") == spans
 
@@ -59,10 +59,10 @@ def test_only_idle_time_becomes_down() -> None:
         [IDLE, DOWN, BUSY],
         [IDLE, DOWN, IDLE],
     ]
-    (finding,) = tally.findings()
-    assert (finding.name, finding.count, finding.node_s) == ("node_down", 2, 10 + 10)
+    found = {each.name: (each.count, each.node_s) for each in tally.findings()}
+    assert found == {"node_down": (2, 10 + 10), "strange_outages": (1, 0)}
 
 
-def test_nothing_told_changes_nothing() -> None:
+def test_no_states_change_nothing() -> None:
     log = log_from_transitions([(0, "a", IDLE)], end_s=50)
     assert NodeOutages().mark(log, FindingsTally()) is log

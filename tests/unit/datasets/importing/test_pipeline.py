@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import itertools
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +16,11 @@ import pytest
 import bftrain
 from bftrain.errors import BadInput, BrokenPlugin, UnknownName
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.log_warnings import suspicions
-from bftrain_datasets.importing.pipeline import check_log, import_files
-from bftrain_datasets.importing.recognise_format import reader_for
-from bftrain_datasets.log.builder import log_from_transitions
+from bftrain_datasets.importing.pipeline import check_log, import_files, reader_for, suspicions
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import load_log, save_log
 from tests.helpers.records import finding, imported, kinds
+from tests.helpers.transitions import log_from_transitions
 from tests.unit.core import plugins
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_progress_adds_up_to_the_size_of_the_files(tmp_path: Path) -> None:
     imported(tmp_path, MONDAY, TUESDAY)
-    told: list[int] = []
-    import_files([tmp_path / "0", tmp_path / "1"], ImportOptions(), tell=told.append)
-    assert sum(told) == len(MONDAY) + len(TUESDAY)
+    read_bytes: list[int] = []
+    import_files([tmp_path / "0", tmp_path / "1"], ImportOptions(), tell=read_bytes.append)
+    assert sum(read_bytes) == len(MONDAY) + len(TUESDAY)
 
 
 def test_python_can_import_too(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
         (b"", "the file is empty"),
         (b"  \n\n\t\n", "the file is empty"),
         (b"PK\x03\x04 and so on", "this may be a log already .try bftrain inspect"),
-        (b"PAR1 and so on", "this may be a log already"),
+        (b"PAR1 and so on", "not a whole Parquet file"),
         (b"\x7fELF\0\0\0", "a binary file that no reader knows .name the format with --format, one of: sacct, "),
         (b"Dear Sir or Madam,\n", "no reader recognises how it begins"),
     ],
@@ -209,7 +209,7 @@ def test_a_broken_reader_of_others_stands_in_nobodys_way(monkeypatch: pytest.Mon
         imported(tmp_path, "#stranger\n", format="absent")
 
 
-def test_a_reader_of_others_that_stumbles_is_told_of_as_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_error_in_a_third_party_reader_is_reported_as_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plugins.register(monkeypatch, ("reader", "stranger", f"{HERE}:stranger"))
     with pytest.raises(BrokenPlugin, match=r"reader 'stranger', .*/0: raised ValueError: not enough values"):
         imported(tmp_path, "#stranger\n5 6\n")
@@ -236,7 +236,7 @@ def test_a_machine_that_is_known_to_be_down_is_not_suspected() -> None:
     assert found_in(9000, (DAY + 10, "a", IDLE), (DAY + 10, "b", DOWN)) == {"suspected_downtime": (1, 8990.0 * 2)}
 
 
-def test_nodes_that_nobody_ever_used() -> None:
+def test_nodes_that_no_job_ever_used() -> None:
     assert found_in(100, (DAY, "a", IDLE), (DAY + 5, "b", IDLE)) == {"always_idle": (1, 100.0)}
     assert found_in(100, (DAY, "a", IDLE), (DAY + 100, "a", BUSY)) == {}
     assert found_in(0, (DAY, "a", IDLE)) == {}
@@ -270,7 +270,7 @@ def test_short_gaps_are_closed(tmp_path: Path) -> None:
     assert "short_gaps" not in kinds(imported(tmp_path, text, min_gap_s=3.0))
 
 
-def test_times_are_told_of_as_they_were_taken(tmp_path: Path) -> None:
+def test_the_source_of_times_is_reported(tmp_path: Path) -> None:
     text = HEADER + "1|2025-10-26T01:00:00|2025-10-26T02:30:00|n1|COMPLETED|main\n"
     assert finding(imported(tmp_path, text), "local_times").count == 2
     berlin = imported(tmp_path, text, timezone="Europe/Berlin")
@@ -279,3 +279,44 @@ def test_times_are_told_of_as_they_were_taken(tmp_path: Path) -> None:
     assert berlin.log.span_s == 5400
     ms = imported(tmp_path, HEADER + f"1|{DAY}000|{DAY}500|n1|COMPLETED|main\n")
     assert (finding(ms, "epoch_ms").count, ms.log.span_s) == (2, 0.5)
+
+
+JOBS = "job_id,start,end,nodes\n1,1600000000,1600000500,n1\n"
+PAGE = "<!DOCTYPE html>\n<html><body><table><tr><td>job</td></tr></table></body></html>\n"
+
+
+def zipped(content: bytes, name: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (zipped(gzip.compress(JOBS.encode()), "jobs.csv.gz"), "packed twice .unpack it once"),
+        (gzip.compress(zipped(JOBS.encode(), "jobs.csv")), "packed twice .unpack it once"),
+        (zipped(b"<xml/>", "xl/workbook.xml"), "a workbook of a spreadsheet program .save its sheet as CSV"),
+        (PAGE.encode(), r"a page of the web .HTML., not a file of records .save its table as CSV"),
+        (b"[]", "JSON without a record of a job .give objects"),
+        (b"[1, 2]", "JSON without a record of a job .give objects"),
+        (JOBS.encode("utf-16-be"), "written in UTF-16 .turn it into UTF-8"),
+        (JOBS.encode("utf-16-le"), "written in UTF-16 .turn it into UTF-8"),
+        (
+            JOBS.replace("nodes", "nodes,start").replace("n1", "n1,1600000400").encode(),
+            "two columns are called 'start' .rename one of them",
+        ),
+        (
+            JOBS.replace("1600000000", "13/09/2020 12:00").encode(),
+            "1 bad_time .write times as epochs or as 2020-09-13T",
+        ),
+        (
+            JOBS.replace("1600000000", "9/13/2020 1:00 PM").encode(),
+            "1 bad_time .write times as epochs or as 2020-09-13T",
+        ),
+    ],
+)
+def test_files_that_cannot_be_read_say_what_they_are_and_what_helps(tmp_path: Path, content: bytes, what: str) -> None:
+    with pytest.raises(BadInput, match=what):
+        imported(tmp_path, content)

@@ -22,8 +22,10 @@ HEADER = "JobID|Start|End|State|NodeList\n"
 
 def row(job: str, start: float, end: float | None, nodes: str, state: str = "") -> str:
     """Write one row of sacct; times are days from the start."""
-    told = "Unknown" if end is None else f"{START + end * DAY:.0f}"
-    return f"{job}|{START + start * DAY:.0f}|{told}|{state or ('RUNNING' if end is None else 'COMPLETED')}|{nodes}\n"
+    end_text = "Unknown" if end is None else f"{START + end * DAY:.0f}"
+    return (
+        f"{job}|{START + start * DAY:.0f}|{end_text}|{state or ('RUNNING' if end is None else 'COMPLETED')}|{nodes}\n"
+    )
 
 
 def idle_days(found: Imported, node: str) -> float:

@@ -12,11 +12,11 @@ from bftrain.errors import BadInput
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.published.frame import load_frame
-from bftrain_datasets.published.log import COLUMNS_AT_ONCE, NodeTransitions, transitions_of
+from bftrain_datasets.readers.ndstat import COLUMNS_AT_ONCE, NodeTransitions, transitions_of
 from tests.helpers.samples import PICKLES
 
 
-def told(table: pd.DataFrame) -> NodeTransitions:
+def from_pickle(table: pd.DataFrame) -> NodeTransitions:
     stream = io.BytesIO()
     table.to_pickle(stream)
     stream.seek(0)
@@ -51,9 +51,9 @@ def test_a_log_of_any_pandas(version: str) -> None:
 def test_every_type_of_numbers_and_either_order(kind: str, order: str) -> None:
     rng = np.random.default_rng(3)
     matrix = rng.integers(0, 2, (40, COLUMNS_AT_ONCE + 9))
-    expected = log_of(told(pd.DataFrame(matrix, index=range(100, 140))))
+    expected = log_of(from_pickle(pd.DataFrame(matrix, index=range(100, 140))))
     typed = np.array(matrix, dtype=kind, order=order)  # type: ignore[call-overload]  # "C" or "F"
-    log = log_of(told(pd.DataFrame(typed, index=range(100, 140))))
+    log = log_of(from_pickle(pd.DataFrame(typed, index=range(100, 140))))
     assert log.sha256 == expected.sha256
     sizes = dict(zip(log.times.tolist(), log.pool_sizes().tolist(), strict=True))
     assert sizes == {100.0 + row: int(count) for row, count in enumerate(matrix.sum(axis=1))}
@@ -61,21 +61,21 @@ def test_every_type_of_numbers_and_either_order(kind: str, order: str) -> None:
 
 def test_columns_of_several_types_keep_their_names() -> None:
     table = pd.DataFrame({"a": np.array([1, 0], "i1"), "b": [0.0, 1.0], "c": [True, True], 7: np.array([0, 1], "i1")})
-    log = log_of(told(table))
+    log = log_of(from_pickle(table))
     assert log.node_names == ("a", "b", "c", "7")
     assert list(log.pool_changes()) == [(0.0, (), ("a", "c")), (1.0, ("a",), ("b", "7"))]
 
 
 def test_rows_in_disorder_are_sorted_and_counted() -> None:
     matrix = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
-    jumbled = told(pd.DataFrame(matrix, index=[30, 10, 20, 5], columns=["a", "b"]))
-    tidy = told(pd.DataFrame(matrix[[3, 1, 2, 0]], index=[5, 10, 20, 30], columns=["a", "b"]))
+    jumbled = from_pickle(pd.DataFrame(matrix, index=[30, 10, 20, 5], columns=["a", "b"]))
+    tidy = from_pickle(pd.DataFrame(matrix[[3, 1, 2, 0]], index=[5, 10, 20, 30], columns=["a", "b"]))
     assert (jumbled.unsorted, tidy.unsorted) == (2, 0)
     assert log_of(jumbled).sha256 == log_of(tidy).sha256
 
 
 def test_of_several_rows_at_one_time_the_last_one_holds() -> None:
-    found = told(pd.DataFrame({"a": [0, 1, 0, 1, 1]}, index=[0, 10, 10, 20, 20]))
+    found = from_pickle(pd.DataFrame({"a": [0, 1, 0, 1, 1]}, index=[0, 10, 10, 20, 20]))
     assert found.repeated_times == 2
     assert list(log_of(found).pool_changes()) == [(20.0, (), ("a",))]
     assert log_of(found).provenance.counts["superseded"] == 1
@@ -93,7 +93,7 @@ def test_of_several_rows_at_one_time_the_last_one_holds() -> None:
     ids=["nanoseconds", "zone", "before 1970", "reals", "range"],
 )  # fmt: skip
 def test_times_become_seconds(index: pd.Index[float], seconds: list[float]) -> None:
-    found = told(pd.DataFrame({"a": [1, 0]}, index=index))
+    found = from_pickle(pd.DataFrame({"a": [1, 0]}, index=index))
     assert found.times.tolist() == seconds
     assert (found.begin_s, found.end_s) == tuple(seconds)
 
@@ -117,7 +117,7 @@ def test_times_become_seconds(index: pd.Index[float], seconds: list[float]) -> N
 )
 def test_what_is_no_log_is_refused_with_its_place(table: pd.DataFrame, says: str) -> None:
     with pytest.raises(BadInput, match=says) as caught:
-        told(table)
+        from_pickle(table)
     assert caught.value.where == "nd.pkl"
 
 

@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 from bftrain.cli.main import main
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain.taskfiles.profiles import profile
-from bftrain_datasets.log.builder import log_from_transitions
+from bftrain.taskfiles.records import profile
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.published.tasks import import_tasks
 from tests.helpers.samples import PICKLES
 from tests.helpers.site_data import site_data
+from tests.helpers.transitions import log_from_transitions
 
 BEGIN_S = 1612951200.0  # 2021-02-10 10:00 UTC, the first Tsub of the saved pairs
 
@@ -96,7 +96,7 @@ def test_times_count_from_where_one_says(tmp_path: Path) -> None:
         ([3.0, 4.0], None),
     ],
 )
-def test_what_the_objective_column_holds_is_told(tmp_path: Path, os_values: object, objective: str | None) -> None:
+def test_what_the_objective_column_holds_is_reported(tmp_path: Path, os_values: object, objective: str | None) -> None:
     assert import_tasks(*pair(tmp_path, Os=os_values)).objective == objective
 
 
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict[str, object], 
         import_tasks(*pair(tmp_path, **changes))
 
 
-def test_the_files_are_told_apart(tmp_path: Path) -> None:
+def test_the_files_are_distinguished(tmp_path: Path) -> None:
     first, second = pair(tmp_path)
     with pytest.raises(BadInput, match=r"JNPs.pkl: this is the other file of the pair .*first"):
         import_tasks(second, first)
@@ -158,11 +158,11 @@ def test_the_command_writes_tasks_and_says_where_they_are_from(tmp_path: Path) -
     assert "# from Jbnd.pkl, sha256 " in head
     assert "# submit_s counts from 2021-02-10 09:59:00 UTC" in head
     assert "# Os holds the objective throughput: replay with --objective throughput" in head
-    told = json.loads(run(first, second, "-o", tmp_path / "tasks.csv", "--json").stdout)
+    output = json.loads(run(first, second, "-o", tmp_path / "tasks.csv", "--json").stdout)
     assert load_tasks(tmp_path / "tasks.csv") == import_tasks(first, second).tasks
-    assert told["tasks"] == 2
-    assert told["begin_s"] == BEGIN_S
-    assert [source["name"] for source in told["sources"]] == ["Jbnd.pkl", "JNPs.pkl"]
+    assert output["tasks"] == 2
+    assert output["begin_s"] == BEGIN_S
+    assert [source["name"] for source in output["sources"]] == ["Jbnd.pkl", "JNPs.pkl"]
 
 
 def test_the_command_warns_of_what_a_task_file_cannot_hold(tmp_path: Path) -> None:

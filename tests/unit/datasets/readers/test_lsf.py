@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers.records import busy_node_s, finding, imported, kinds
-from tests.helpers.samples import DAY, lsf_job
+from bftrain.errors import BadInput
+from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported, kinds
+from tests.helpers.samples import DAY, lsf_job, lsf_new, lsf_start, lsf_status
 from tests.helpers.site_data import site_data
 
 if TYPE_CHECKING:
@@ -93,3 +94,62 @@ def test_records_of_a_real_site(tmp_path: Path) -> None:
 def test_quotes_without_end_cost_no_time(tmp_path: Path, count: int) -> None:
     text = '"JOB_FINISH" "10.1" ' + '"a""' * (1000 * count) + "\n" + lsf_job(1, DAY, DAY + 60, "a")
     assert imported(tmp_path, text).rows.aside == {"malformed": 1}
+
+
+STAYS = [("a", DAY, DAY + 60), ("b", DAY, DAY + 60), ("a", DAY + 70, DAY + 100), ("b", DAY + 80, DAY + 100)]
+
+
+def test_idle_time_by_events_is_that_of_a_plain_loop(tmp_path: Path) -> None:
+    text = lsf_new(1, DAY) + lsf_start(1, DAY, "16*a", "16*b") + lsf_status(1, DAY + 60)
+    text += lsf_new(2, DAY) + lsf_start(2, DAY + 70, "a", index=1) + lsf_start(2, DAY + 80, "b", index=2)
+    text += lsf_status(2, DAY + 100, index=1) + lsf_status(2, DAY + 100, status=32, index=2)
+    found = imported(tmp_path, text, window=(DAY, DAY + 100))
+    assert found.log.idle_node_s == idle_second_by_second(found.log, STAYS) == 10 + 20
+    accounting = lsf_job(1, DAY, DAY + 60, "a", "b") + lsf_job(2, DAY + 70, DAY + 100, "a", index=1)
+    accounting += lsf_job(2, DAY + 80, DAY + 100, "b", index=2)
+    assert imported(tmp_path, accounting, window=(DAY, DAY + 100)).log.sha256 == found.log.sha256
+
+
+def test_events_of_jobs_that_run_wait_again_or_never_started(tmp_path: Path) -> None:
+    text = lsf_new(1, DAY, queue="soft") + lsf_start(1, DAY, "a") + lsf_status(1, DAY + 9)  # preemptible
+    text += lsf_new(2, DAY) + lsf_status(2, DAY + 9, status=32)  # killed while it waited
+    text += lsf_new(3, DAY) + lsf_start(3, DAY, "b") + lsf_status(3, DAY + 10, status=1)  # requeued, and again
+    text += lsf_start(3, DAY + 20, "c") + f'"JOB_REQUEUE" "10.1" {DAY + 30} 3 0\n' + lsf_status(3, DAY + 30, status=1)
+    text += lsf_start(4, DAY + 20, "b") + lsf_status(4, DAY + 25, status=16)  # suspended: it keeps its host
+    text += lsf_status(5, DAY + 25)  # its start was not read
+    text += lsf_status(3, DAY + 40, status=192)  # after its last process
+    found = imported(tmp_path, text, preemptible=("soft",))
+    assert found.rows.aside == {"other_record": 6, "never_started": 1, "preemptible": 1, "no_start": 1}
+    assert finding(found, "still_running").count == 1
+    assert busy_node_s(found.log) == 10 + 10 + 10
+
+
+def test_events_in_any_order_of_files(tmp_path: Path) -> None:
+    earlier, later = lsf_new(1, DAY) + lsf_start(1, DAY, "a"), lsf_status(1, DAY + 60)
+    first, second = imported(tmp_path, earlier, later), imported(tmp_path, later, earlier)
+    assert first.log.sha256 == second.log.sha256
+    assert busy_node_s(first.log) == 60
+
+
+def test_events_that_are_cut_off(tmp_path: Path) -> None:
+    whole = lsf_start(1, DAY, "a") + lsf_status(1, DAY + 60)
+    cut = ['"JOB_START" "10.1" 1600000000 7 4\n', '"JOB_START" "10.1" 1600000000 7 4 0 0 60.0 9 "a"\n']
+    cut += ['"JOB_STATUS" "10.1" 1600000000 7 64\n', '"JOB_REQUEUE" "10.1" 1600000000\n']
+    odd = lsf_start(8, "soon", "a") + lsf_status(8, "soon")
+    assert imported(tmp_path, whole + "".join(cut) + odd).rows.aside == {"malformed": 4, "bad_time": 2}
+
+
+def test_slots_are_cores(tmp_path: Path) -> None:
+    finished = lsf_job(1, DAY, DAY + 60, "3*a", "b", "b") + lsf_job(2, DAY, DAY + 100, "a")
+    events = (
+        lsf_start(1, DAY, "3*a", "b", "b") + lsf_status(1, DAY + 60) + lsf_start(2, DAY, "a") + lsf_status(2, DAY + 100)
+    )
+    held = [
+        (f"{host}/core{number}", DAY, DAY + 60) for host, slots in {"a": 3, "b": 2}.items() for number in range(slots)
+    ]
+    held.append(("a/core3", DAY, DAY + 100))
+    for text in (finished, events):
+        log = imported(tmp_path, text, unit="core", node_units=4, window=(DAY, DAY + 100)).log
+        assert log.idle_node_s == idle_second_by_second(log, held) == 8 * 100 - 5 * 60 - 100
+    with pytest.raises(BadInput, match="do not tell the GPUs"):
+        imported(tmp_path, finished, unit="gpu")

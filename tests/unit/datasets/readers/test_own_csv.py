@@ -25,7 +25,7 @@ def test_a_saved_log_comes_back_the_same(tmp_path: Path) -> None:
     assert found.log.sha256 == log.sha256 == load_log(tmp_path / "log.csv").sha256
 
 
-def test_rows_in_any_order_and_the_end_as_told(tmp_path: Path) -> None:
+def test_rows_in_any_order_and_the_end_as_given(tmp_path: Path) -> None:
     found = imported(tmp_path, f"\n# end_s: {DAY + 90}\n time , node,state\n{DAY + 60},a,busy\n{DAY},a,idle\n")
     assert (found.log.start_s, found.log.end_s) == (DAY, DAY + 90)
     assert found.log.idle_node_s == 60

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bftrain.errors import BadInput
+from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.readers import pbs as reader
-from tests.helpers.records import busy_node_s, finding, imported, kinds
+from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.scheduler_lines import pbs, pbs_end, pbs_start
 from tests.helpers.site_data import site_data
@@ -30,7 +32,7 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert (found.log.start_s, found.log.end_s) == (DAY + 10, DAY + 70)
     assert busy_node_s(found.log) == 2 * 60
     assert found.rows.aside == {"other_record": 2}
-    assert "local_times" not in kinds(found)  # epochs are told
+    assert "local_times" not in kinds(found)  # epochs are given
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,11 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
         ("n1.site.org/0*4+n2.site.org/0", "n1.site.org n2.site.org"),
         ("n1.site.org:15002/0*4", "n1.site.org"),
         ("n1", "n1"),
+        ("torque:n1/0+torque:n1/1+torque:n2/0", "n1 n2"),
+        ("0-2,7", "0 1 2 7"),
+        ("cc01:cc02", "cc01 cc02"),
+        ("VST-22460-22571-4", ""),
+        ("VST-22460-22571-8", "VST-22460 VST-22461 VST-22470 VST-22471 VST-22560 VST-22561 VST-22570 VST-22571"),
         ("n1/0*2 (n1:ncpus=2:mem=8kb)", "n1"),
         ("n1/0*4+n1/1*4+n1/2*4 (n1:ncpus=4)+(n1[0]:ncpus=4)+(n1[1]:ncpus=4)", "n1"),
         ("n1/0*4 (n1[0]:ncpus=2+n1[1]:ncpus=2)", "n1"),
@@ -55,7 +62,38 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
     ],
 )
 def test_places(text: str, nodes: str) -> None:
+    if not nodes:
+        with pytest.raises(ValueError, match="is no block"):
+            reader.places_of(text)
+        return
     assert reader.places_of(text) == nodes.split()
+
+
+def test_the_block_of_a_whole_machine() -> None:
+    assert len(set(reader.places_of("MIR-00000-7BFF1-49152"))) == 49_152
+
+
+def test_idle_time_of_cobalt_is_that_of_a_plain_loop(tmp_path: Path) -> None:
+    hosts = {1: '"0-1,3"', 2: '"2"', 3: '"0,2-3"'}
+    times = {1: (DAY, DAY + 50), 2: (DAY + 10, DAY + 90), 3: (DAY + 60, DAY + 100)}
+    usual = {"args": "", "cwd": '"/home/a b"', "ctime": DAY + 0.25, "group": None, "session": '"x y=1"'}
+    text = ""
+    for job, (start, end) in times.items():
+        used = {"start": start + 0.0, "end": end + 0.0, "resources_used__location": hosts[job]}
+        text += pbs("S", job, start, start=start + 0.0, exec_host=hosts[job], **usual)
+        text += pbs("E", job, end, exec_host=hosts[job] if job > 1 else "None", **usual, **used)
+    found = imported(tmp_path, text, window=(DAY, DAY + 100))
+    named = {1: "013", 2: "2", 3: "023"}
+    stays = [(node, *times[job]) for job, nodes in named.items() for node in nodes]
+    assert found.log.node_names == ("0", "1", "2", "3")
+    assert found.log.idle_node_s == idle_second_by_second(found.log, stays) == 10 + 50 + 10 + 10
+
+
+def test_a_name_before_each_record(tmp_path: Path) -> None:
+    text = pbs_start("1.s", DAY, "n1/0") + pbs_end("1.s", DAY, DAY + 60, "n1/0")
+    plain = imported(tmp_path, text).log.sha256
+    for before in ("torque: ", "20200913:", "Sep 13 12:26:40 srv pbs_server: "):
+        assert imported(tmp_path, "".join(before + line for line in text.splitlines(keepends=True))).log.sha256 == plain
 
 
 @pytest.mark.parametrize("text", ["", " ", "+", "n1 /0", "[name]/0", "n1/0+n\0/1", "(/0"])
@@ -108,7 +146,7 @@ def test_a_start_again_without_an_end(tmp_path: Path) -> None:
     assert finding(found, "restarted").first.endswith("0:1")
 
 
-def test_a_job_that_is_deleted_and_of_which_no_end_is_told(tmp_path: Path) -> None:
+def test_a_deleted_job_without_an_end(tmp_path: Path) -> None:
     text = (
         pbs_start("1", DAY, "n1/0")
         + pbs("D", "1", DAY + 60)
@@ -200,5 +238,43 @@ def test_what_is_set_aside_and_why(tmp_path: Path) -> None:
     ],
 )
 def test_real_files(tmp_path: Path, name: str, used: int, nodes: int) -> None:
-    found = imported(tmp_path, site_data(name).read_bytes())
+    found = imported(tmp_path, site_data(name).read_bytes(), cluster="*")  # the last one is of four servers
     assert (found.format, found.rows.used, len(found.log.node_names)) == ("pbs", used, nodes)
+
+
+def test_servers_are_kept_apart(tmp_path: Path) -> None:
+    text = pbs_end("1.east.site", DAY, DAY + 50, "n1/0") + pbs_end("1.west", DAY, DAY + 90, "n1/0")
+    with pytest.raises(BadInput, match="2 clusters: east, west"):
+        imported(tmp_path, text)
+    assert busy_node_s(imported(tmp_path, text, cluster="west").log) == 90
+
+
+VNODES = {"exec_vnode": "(n1:ncpus=4:ngpus=2)+(n2[1]:ncpus=2:mem=4gb:ngpus=1)"}
+TORQUE = {"exec_gpus": "n1-gpu/0+n1-gpu/3+n2-gpu/1"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "values", "unit", "held"),
+    [
+        ("n1/0*4+n2/1*2", VNODES, "gpu", {"n1/gpu0", "n1/gpu1", "n2/gpu0"}),
+        ("n1.site/0*4+n2.site/1*2", VNODES, "gpu", {"n1.site/gpu0", "n1.site/gpu1", "n2.site/gpu0"}),
+        ("n1/0*3+n2/1", VNODES, "core", {*(f"n1/core{core}" for core in range(4)), "n2/core0", "n2/core1"}),
+        ("n1/0*3+n2/1", {}, "core", {"n1/core0", "n1/core1", "n1/core2", "n2/core0"}),
+        ("n1/2-3,6+n2/1", {}, "core", {"n1/core2", "n1/core3", "n1/core6", "n2/core1"}),
+        ("n1/0+n1/3", TORQUE, "gpu", {"n1/gpu0", "n1/gpu3", "n2/gpu1"}),
+    ],
+)
+def test_gpus_and_cores_of_a_job(tmp_path: Path, hosts: str, values: dict[str, str], unit: str, held: set[str]) -> None:
+    text = pbs_start("1", DAY, hosts, **values) + pbs_end("1", DAY, DAY + 70, hosts, **values)
+    log = imported(tmp_path, text, unit=unit).log
+    assert log.unit == unit
+    states = log.states_at(DAY).tolist()
+    assert {name for name, state in zip(log.node_names, states, strict=True) if state == NodeState.BUSY} == held
+
+
+def test_a_job_still_running_holds_the_gpus_that_its_start_names(tmp_path: Path) -> None:
+    text = pbs_start("1", DAY, "n1/0*4+n2/1*2", **VNODES) + pbs_end(
+        "2", DAY, DAY + 50, "n3/0", exec_vnode="(n3:ngpus=1)"
+    )
+    log = imported(tmp_path, text, unit="gpu", node_units=2).log
+    assert log.idle_node_s == 50 * (2 * 3 - 4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -30,9 +31,9 @@ def iso(seconds: float) -> str:
 def cells(number: object, start: object, end: object, nodes: str, **other: str) -> dict[str, str]:
     """Give one job by column; numbers are seconds after DAY."""
     times = {"Start": start, "End": end, "Submit": 0}
-    told = {name: iso(value) if isinstance(value, (int, float)) else str(value) for name, value in times.items()}
+    written = {name: iso(value) if isinstance(value, (int, float)) else str(value) for name, value in times.items()}
     usual = {"JobID": str(number), "JobName": "job", "Partition": "main", "NNodes": "1", "State": "COMPLETED"}
-    return usual | told | {"NodeList": nodes} | other
+    return usual | written | {"NodeList": nodes} | other
 
 
 def dump(*jobs: dict[str, str], columns: tuple[str, ...] = COLUMNS, separator: str = "|", end: str = "") -> str:
@@ -78,7 +79,7 @@ def test_two_jobs_in_many_forms(tmp_path: Path, text: str) -> None:
 
 def test_quoted_cells(tmp_path: Path) -> None:
     text = dump(TWO[1], separator=",")
-    listed = dump(cells(1, 0, 100, '"nid[0001,0002]"', JobName='"a ""name"", with all"'), separator=",")
+    listed = dump(cells(1, 0, 100, '"nid[0001,0002]"', NNodes="2", JobName='"a ""name"", with all"'), separator=",")
     found = imported(tmp_path, listed + text)
     assert busy_node_s(found.log) == BUSY_S
     assert found.rows.aside == {}
@@ -232,7 +233,7 @@ def test_rows_of_another_width_are_counted(tmp_path: Path, line: str) -> None:
     assert found.rows.aside == {"malformed": 1}
 
 
-def test_separators_in_a_name_are_told_from_too_many_columns(tmp_path: Path) -> None:
+def test_separators_in_a_name_are_distinguished_from_too_many_columns(tmp_path: Path) -> None:
     found = imported(tmp_path, dump(*TWO, cells(3, 100, 120, "nid0001", JobName="a|b||c|")))
     assert busy_node_s(found.log) == BUSY_S + 20
     assert finding(found, "delimiter_in_text").first == "0:4"
@@ -289,3 +290,87 @@ def test_a_run_of_a_real_slurm() -> None:
     found = import_files([site_data("sacct/ub-micro-slurm_acct.out")], ImportOptions())
     assert busy_node_s(found.log) == 405_162
     assert len(found.log.node_names) == 10
+
+
+def test_the_number_of_nodes_is_held_against_their_names(tmp_path: Path) -> None:
+    odd = (
+        cells(1, 0, 100, "0-127", NNodes="128"),
+        cells(2, 0, 50, "n1", NNodes="128"),
+        cells(3, 0, 9, "4,6-7", NNodes="3"),
+    )
+    found = imported(tmp_path, dump(*odd))
+    assert len(found.log.node_names) == 128
+    assert busy_node_s(found.log) == 128 * 100
+    assert finding(found, "nodes_differ").node_s == 128 * 50
+    assert finding(found, "number_ranges").count == 2
+
+
+def test_a_number_that_was_asked_for_is_not_held_against_names(tmp_path: Path) -> None:
+    text = f"JobID|Start|End|ReqNodes|NodeList\n1|{DAY}|{DAY + 9}|4|n1\n"
+    assert imported(tmp_path, text).rows.used == 1
+
+
+@pytest.mark.parametrize("elapsed", ["ElapsedRaw", "Elapsed"])
+def test_the_night_when_the_clock_goes_back_is_exact_by_the_length(tmp_path: Path, elapsed: str) -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    night = int(datetime(2025, 10, 25, 22, 0, tzinfo=UTC).timestamp())
+    spans = [(night + 600 * at, night + 600 * at + 3000 + at) for at in range(24)]
+    rows = "".join(
+        "|".join(
+            (
+                str(at),
+                *(datetime.fromtimestamp(edge, zone).strftime("%Y-%m-%dT%H:%M:%S") for edge in span),
+                str(span[1] - span[0]) if elapsed == "ElapsedRaw" else f"{timedelta(seconds=span[1] - span[0])}",
+                f"n{at:02d}\n",
+            )
+        )
+        for at, span in enumerate(spans)
+    )
+    found = imported(tmp_path, f"JobID|Start|End|{elapsed}|NodeList\n{rows}", timezone="Europe/Berlin", keep_end=True)
+    assert found.rows.aside == {}
+    assert busy_node_s(found.log) == sum(end - start for start, end in spans)
+    assert finding(found, "length_known").count == 15
+    assert finding(found, "twice_times").count == 2 * 2  # start and end within one of the two hours that look alike
+
+
+def test_the_night_when_the_clock_goes_forward_is_exact_by_the_length(tmp_path: Path) -> None:
+    text = "JobID|Start|End|ElapsedRaw|NodeList\n1|2026-03-29T01:30:00|2026-03-29T02:10:00|2400|n1\n"
+    found = imported(tmp_path, text, timezone="Europe/Berlin")
+    assert found.log.span_s == 2400
+    assert "twice_times" not in kinds(found)
+
+
+def test_an_end_without_a_start_is_not_a_job_that_never_started(tmp_path: Path) -> None:
+    jobs = (*TWO, cells(3, "Unknown", 90, "nid0001"), cells(4, "Unknown", 90, "None assigned", State="CANCELLED"))
+    assert imported(tmp_path, dump(*jobs)).rows.aside == {"no_start": 1, "never_started": 1}
+
+
+@pytest.mark.parametrize("state", ["SPECIAL_EXIT", "REQUEUE_HOLD", "COMPLETING"])
+def test_a_job_with_both_times_has_ended(tmp_path: Path, state: str) -> None:
+    found = imported(tmp_path, dump(*TWO, cells(3, 0, 20, "nid0003", State=state)))
+    assert busy_node_s(found.log) == BUSY_S + 20
+
+
+@pytest.mark.parametrize("end", ["", "|"])
+@pytest.mark.parametrize("last", ["COMPLETED", ""])
+def test_separators_in_a_name_with_and_without_one_at_the_end(tmp_path: Path, end: str, last: str) -> None:
+    columns = ("JobID", "JobName", "Start", "End", "NodeList", "State")
+    jobs = (cells(1, 0, 100, "nid[1-2]", JobName="a|b"), cells(2, 150, 200, "nid1", JobName="x|y|", State=last))
+    found = imported(tmp_path, dump(*jobs, columns=columns, end=end))
+    assert busy_node_s(found.log) == BUSY_S
+    assert finding(found, "delimiter_in_text").count == 2
+
+
+def test_clusters_are_kept_apart(tmp_path: Path) -> None:
+    columns = ("JobID", "Cluster", "Start", "End", "NodeList")
+    text = dump(*(cells(1, 0, end, "n1", Cluster=name) for name, end in (("east", 50), ("west", 90))), columns=columns)
+    with pytest.raises(BadInput, match=r"2 clusters: east, west.*--cluster all or --cluster '\*' reads all"):
+        imported(tmp_path, text)
+    found = imported(tmp_path, text, cluster="west")
+    assert busy_node_s(found.log) == 90
+    assert found.rows.aside == {"other_cluster": 1}
+    with pytest.raises(BadInput, match="did you mean 'west'"):
+        imported(tmp_path, text, cluster="wst")
+    assert len({busy_node_s(imported(tmp_path, text, cluster=word).log) for word in ("all", "*")}) == 1
+    with pytest.raises(BadInput, match="one of the clusters is called 'all'"):
+        imported(tmp_path, text.replace("west", "all"), cluster="all")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.slurm_words import state_of
+from bftrain_datasets.importing.text_cells import state_of
 from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.readers import sinfo
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY
@@ -164,6 +165,14 @@ def test_gaps_between_polls(tmp_path: Path) -> None:
     assert finding(found, "poll_gap").node_s == 2 * 181
     assert finding(found, "poll_gap").first.endswith(":14")
     assert found.log.idle_share == 1  # the last seen state goes on
+
+
+def test_idle_time_between_polls_that_lie_far_apart_is_doubtful(tmp_path: Path) -> None:
+    first = poll(DAY, shown("alloc", "n1"), shown("idle", "n2"))
+    later = [poll(DAY + time, shown("idle", "n[1-2]")) for time in (60, 120, 180, 361, 421)]
+    causes = doubts_of(imported(tmp_path, first + "".join(later)).log).causes
+    # The second node was idle all the time, which comes first
+    assert causes == {"always_idle": pytest.approx(421 / 3600), "poll_gap": pytest.approx(181 / 3600)}
 
 
 def test_a_poll_that_failed_is_none(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_ways_to_say_when(tmp_path: Path, stamp: str) -> None:
 
 def test_jobs_that_run_at_both_ends_of_the_log(tmp_path: Path) -> None:
     text = done(DAY, 1) + allocated(DAY, 2, "n1") + allocated(DAY + 1, 3, "n2") + done(DAY + 61, 3)
-    found = imported(tmp_path, text + ctld(DAY + 100, "error: whatever"))
+    found = imported(tmp_path, text + ctld(DAY + 100, "error: anything"))
     assert finding(found, "no_start").count == 1
     assert finding(found, "no_start").first.endswith("0:2")
     assert found.rows.aside["no_start"] == 1
@@ -170,7 +170,7 @@ def test_files_in_the_wrong_order(tmp_path: Path) -> None:
         assert finding(found, "still_running").count == 1
 
 
-def test_a_start_that_is_told_twice_and_one_without_an_end(tmp_path: Path) -> None:
+def test_a_start_that_is_logged_twice_and_one_without_an_end(tmp_path: Path) -> None:
     text = ctld(DAY, "sched: _slurm_rpc_allocate_resources JobId=1 NodeList=(null) usec=5978")
     text += (
         allocated(DAY + 1, 1, "n1") + allocated(DAY + 1, 1, "n1") + allocated(DAY + 101, 1, "n2") + done(DAY + 201, 1)

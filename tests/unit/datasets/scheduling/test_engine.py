@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BrokenPlugin
-from bftrain_datasets.scheduling.policy_options import PolicyOptions
-from bftrain_datasets.scheduling.runtime_estimates import estimator
+from bftrain_datasets.scheduling.jobs import RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEnd, ScheduleEngine
 from bftrain_datasets.scheduling.schedule_figures import job_figures
+from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from bftrain_datasets.scheduling.scheduling import find_policy
 from tests.helpers.schedules import NEVER, Row, jobs_of, scheduled
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Plugin:
-    """A policy of somebody else."""
+    """A third-party policy."""
 
     name = "mine"
 
@@ -63,16 +63,16 @@ def test_it_is_asked_at_events_and_when_it_wants_to() -> None:
     assert asked == [0, 5, 30, 40, 50]
 
 
-def test_it_is_told_what_happened_since() -> None:
-    told: list[tuple[list[int], list[int], list[int]]] = []
+def test_it_receives_what_happened_since() -> None:
+    changes: list[tuple[list[int], list[int], list[int]]] = []
 
     def noting(cluster: SimulatedCluster) -> list[int]:
-        told.append((cluster.submitted[:], cluster.overran[:], cluster.ended[:]))
+        changes.append((cluster.submitted[:], cluster.overran[:], cluster.ended[:]))
         assert cluster.running == sorted(cluster.running)
         return greedy(cluster)
 
     scheduled([Row(0, 50, limit=20), Row(20, 30), Row(20, 5)], 9, Plugin(noting))
-    assert told == [([0], [], []), ([1, 2], [0], []), ([], [], [2]), ([], [], [0, 1])]
+    assert changes == [([0], [], []), ([1, 2], [0], []), ([], [], [2]), ([], [], [0, 1])]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_it_is_told_what_happened_since() -> None:
         (lambda _: [], "leaves job 1 waiting though nothing runs"),
     ],
 )
-def test_a_policy_that_breaks_the_rules_is_told_so(
+def test_a_policy_that_breaks_the_rules_is_reported(
     starts: Callable[[SimulatedCluster], Sequence[int]], what: str
 ) -> None:
     with pytest.raises(BrokenPlugin, match=what) as refused:
@@ -117,9 +117,9 @@ def test_overload_ends_it() -> None:
     assert scheduled(rows, 10, "easy", max_backlog_s=1.0).ended is ScheduleEnd.ALL_DONE
 
 
-def test_whoever_watches_may_end_it() -> None:
+def test_a_watcher_may_end_it() -> None:
     jobs = jobs_of([Row(number, 5, 1) for number in range(2000)])
-    engine = ScheduleEngine(jobs, 4, find_policy("easy", PolicyOptions()), estimator("limit", jobs), 600.0)
+    engine = ScheduleEngine(jobs, 4, find_policy("easy", PolicyOptions()), RuntimeEstimator("limit", jobs), 600.0)
     seen: list[tuple[float, int]] = []
 
     def watch(simulated_s: float, done: int) -> bool:

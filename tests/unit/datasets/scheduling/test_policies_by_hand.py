@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from bftrain_datasets.scheduling.campaign_figures import figures
-from bftrain_datasets.scheduling.fairshare import UserUsage
+from bftrain_datasets.scheduling.ranked_policies import PublishedUsage, UserUsage
+from bftrain_datasets.scheduling.schedule_figures import figures
+from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from tests.helpers.schedules import Row, scheduled, starts
 
 # Ten nodes, six of them taken until 100. The second job must wait for that; who may pass it?
@@ -16,7 +19,7 @@ LONG = Row(3, 200, 4, 200)  # would not, and needs nodes of the head
 NARROW = Row(60, 300, 2, 300)  # would not, and needs none of them
 
 
-def test_first_come_first_served_lets_nobody_pass() -> None:
+def test_first_come_first_served_lets_no_job_pass() -> None:
     assert starts([BUSY, HEAD, SHORT, LONG, NARROW], 10, "fcfs") == [0, 100, 150, 150, 150]
 
 
@@ -52,7 +55,7 @@ def test_conservative_moves_into_the_hole_that_another_one_left() -> None:
     assert list(made.start_s) == [0, 10, 60]
 
 
-def test_conservative_promises_anew_in_the_order_of_promises_when_a_job_overruns() -> None:
+def test_conservative_promises_again_in_the_order_of_promises_when_a_job_overruns() -> None:
     rows = [Row(0, 130, 6, 100), Row(1, 50, 8, 50), Row(2, 50, 6, 50), Row(3, 95, 4, 95)]
     made = scheduled(rows, 10, "conservative")
     assert list(made.promised_s) == [0, 100, 150, 3]
@@ -73,7 +76,7 @@ def test_fair_share_counts_usage_over_share_and_forgets_by_half() -> None:
         Row(2, 10, 10, 10, 1),
         Row(3, 10, 10, 10, 2),
     ]
-    # At 100 the second user has used nothing; at 140 he has used 400 node-seconds, and the first 1,000
+    # At 100 the second user has used nothing; at 140 they have used 400 node-seconds, and the first 1,000
     assert starts(rows, 10, "fairshare") == [0, 100, 150, 140]
     assert starts(rows, 10, "fairshare", shares=(4.0, 1.0)) == [0, 100, 140, 150]
     assert starts(rows, 10, "fairshare", half_life_s=5.0) == [0, 100, 140, 150]  # all but the last seconds is forgotten
@@ -93,6 +96,42 @@ def test_usage_decays_as_the_integral_says() -> None:
     forever.hold(0, 4, 10.0)
     forever.hold(0, -3, 30.0)
     assert forever.of(0, 100.0) == 4 * 20 + 70
+
+
+def test_published_usage_decays_at_events_and_every_five_minutes() -> None:
+    usage = PublishedUsage(PolicyOptions(half_life_s=86_400.0, shares=(1.0, 1.0)))
+    usage.hold(0, 4, 0.0)
+    assert usage.ranks(100.0) == [-25_000, -100_000]  # all of the usage on half of the shares: 2 ** -2
+    usage.hold(0, -4, 100.0)
+    usage.hold(1, 1, 100.0)
+    kept = 1 - 0.693 / 86_400
+    first, second = 400 * kept**800, ((300 * kept**300 + 300) * kept**300 + 100) * kept**100
+    expected = [-math.floor(1e5 * 2 ** (-2 * each / (first + second))) for each in (first, second)]
+    assert usage.ranks(800.0) == expected
+
+
+def test_published_fair_share_takes_users_of_equal_rank_job_by_job() -> None:
+    rows = [Row(0, 10, 10, 10, 3), Row(1, 10, 10, 10, 1), Row(2, 10, 10, 10, 2), Row(3, 10, 10, 10, 1)]
+    assert starts(rows, 10, "fairshare", decay="published") == [0, 10, 20, 30]
+
+
+@pytest.mark.parametrize("policy", ["fairshare", "ostrich"])
+def test_backfill_at_multiples_of_an_interval_only(policy: str) -> None:
+    rows = [Row(0, 1000, 6, 1000), Row(1, 1, 8, 1, 2), Row(2, 10, 4, 10, 3), Row(3, 10, 4, 10, 4)]
+    assert starts(rows, 10, policy) == [0, 1000, 2, 12]
+    assert starts(rows, 10, policy, backfill_interval_s=300.0) == [0, 1000, 300, 600]
+
+
+def test_no_start_is_kept_beyond_the_window() -> None:
+    rows = [Row(0, 1000, 6, 1000), Row(1, 50, 8, 50, 2), Row(2, 2000, 4, 2000, 3)]
+    assert starts(rows, 10, "fairshare") == [0, 1000, 1050]
+    assert starts(rows, 10, "fairshare", backfill_window_s=900.0) == [0, 2002, 2]
+
+
+def test_ostrich_takes_campaigns_that_ended_virtually_by_their_end_or_oldest_first() -> None:
+    rows = [Row(0, 1000, 10, 1000, 1), Row(1, 50, 10, 50, 2), Row(2, 10, 10, 10, 3)]
+    assert starts(rows, 10, "ostrich") == [0, 1010, 1000]
+    assert starts(rows, 10, "ostrich", done_campaigns="oldest-first") == [0, 1000, 1050]
 
 
 def six(run_s: float, user: int) -> list[Row]:
@@ -129,7 +168,7 @@ def test_a_campaign_ends_where_a_later_one_begins() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fairshare", "ostrich"])
-def test_backfilling_looks_as_deep_as_it_is_told(policy: str) -> None:
+def test_backfilling_looks_as_deep_as_its_setting(policy: str) -> None:
     wide = [Row(1, 10, 10, 10) for _ in range(3)]
     rows = [Row(0, 100, 9, 100), *wide, Row(2, 50, 1, 50)]
     found = [starts(rows, 10, policy, depth=depth)[4] for depth in (4, 3, 0)]

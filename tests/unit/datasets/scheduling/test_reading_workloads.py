@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.hazard_kinds import HAZARDS
+from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.scheduling.jobs import UNLIMITED, JobWorkload, read_workload
-from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
+from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings, load_shares
 from bftrain_datasets.scheduling.scheduling import read
-from bftrain_datasets.scheduling.user_shares import load_shares
+from tests.helpers.records import imported
 from tests.helpers.samples import DAY, swf_job
 from tests.helpers.schedules import Row, swf
 
@@ -34,7 +34,7 @@ def workload(folder: Path, text: str, **options: Any) -> JobWorkload:  # noqa: A
     return found
 
 
-def told(found: JobWorkload) -> dict[str, int]:
+def counts_of(found: JobWorkload) -> dict[str, int]:
     return {each.name: each.count for each in found.findings}
 
 
@@ -52,12 +52,12 @@ def test_a_row_becomes_a_job(tmp_path: Path) -> None:
     assert (jobs.size, jobs.procs) == ([2, 1], [6, 4])
     assert (jobs.users, jobs.user) == (("3", "12"), [1, 0])
     assert [jobs.name(job) for job in range(len(jobs))] == ["7", "8"]
-    assert told(found) == {"no_limit": 1}
+    assert counts_of(found) == {"no_limit": 1}
 
 
 def test_rows_that_tell_of_no_job_that_ran_are_set_aside(tmp_path: Path) -> None:
     rows = {
-        "step": [line(1, 5, 9, 1, status=2)],
+        "step": [line(99, 5, 9, 1, status=status) for status in (2, 3, 4)],
         "bad_time": [line(2, float("nan"), 9, 1), line(3, 5, float("inf"), 1), line(4, 1e12, 9, 1)],
         "never_started": [line(5, 5, -1, 1, status=5), line(6, 5, 0, 1, status=5)],
         "no_end": [line(7, 5, -1, 1, status=1)],
@@ -69,6 +69,19 @@ def test_rows_that_tell_of_no_job_that_ran_are_set_aside(tmp_path: Path) -> None
     assert workload(tmp_path, text).rows.aside == {reason: len(those) for reason, those in rows.items()}
 
 
+def test_parts_and_cancelled_jobs_count_as_they_do_in_an_import(tmp_path: Path) -> None:
+    text = HEADER + line(1, 50, 9, 1) + line(1, 5, 9, 1, status=3) + line(2, 5, 8, 1, status=2)
+    text += line(2, 50, 7, 1, status=4) + line(3, 5, -1, 1, status=2) + line(4, 20, 6, 1, status=5)
+    text += line(5, 20, -1, 1, status=5) + line(6, 20, 0, 1, status=5)
+    found = workload(tmp_path, text)
+    assert found.rows.aside == {"step": 1, "never_started": 3}
+    assert found.rows.aside == imported(tmp_path, text, counts=True).rows.aside
+    assert [found.jobs.name(job) for job in range(len(found.jobs))] == ["2", "4", "1", "2"]
+    assert found.jobs.run_s == [8, 6, 9, 7]
+    cut = workload(tmp_path, text, first=3)  # of the log's rows, parts of jobs among them
+    assert (cut.rows.read, cut.rows.used, cut.rows.aside) == (3, 2, {"step": 1})
+
+
 def test_a_job_that_ended_at_once_is_a_job_all_the_same(tmp_path: Path) -> None:
     assert workload(tmp_path, HEADER + line(1, 5, 0, 1)).jobs.run_s == [0]
 
@@ -76,7 +89,7 @@ def test_a_job_that_ended_at_once_is_a_job_all_the_same(tmp_path: Path) -> None:
 def test_what_is_assumed_is_counted(tmp_path: Path) -> None:
     text = HEADER + line(1, 9, 80, -1, 20, asked=5) + line(2, 5, 9, 1, 9) + line(3, 7, 9, 1)
     found = workload(tmp_path, text)
-    assert told(found) == {"requested_size": 1, "over_limit": 1, "no_limit": 1, "unsorted": 1}
+    assert counts_of(found) == {"requested_size": 1, "over_limit": 1, "no_limit": 1, "unsorted": 1}
     assert [found.jobs.name(job) for job in range(3)] == ["2", "3", "1"]
     assert found.jobs.size == [1, 1, 2]
 
@@ -84,11 +97,11 @@ def test_what_is_assumed_is_counted(tmp_path: Path) -> None:
 def test_jobs_submitted_at_once_keep_the_order_of_the_log(tmp_path: Path) -> None:
     found = workload(tmp_path, HEADER + "".join(line(job, 5, 9, 1) for job in (3, 1, 2)))
     assert [found.jobs.name(job) for job in range(3)] == ["3", "1", "2"]
-    assert "unsorted" not in told(found)
+    assert "unsorted" not in counts_of(found)
 
 
-def test_that_nobody_is_named_is_told(tmp_path: Path) -> None:
-    assert told(workload(tmp_path, HEADER + line(1, 5, 9, 1, 9, user=-1)))["no_users"] == 1
+def test_missing_users_are_reported(tmp_path: Path) -> None:
+    assert counts_of(workload(tmp_path, HEADER + line(1, 5, 9, 1, 9, user=-1)))["no_users"] == 1
 
 
 def test_shared_nodes_are_scheduled_by_processor(tmp_path: Path) -> None:
@@ -198,6 +211,6 @@ def test_shares_that_make_no_sense_are_refused(tmp_path: Path, text: str, what: 
         load_shares(path)
 
 
-def test_a_missing_file_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="missing"):
         read_workload(tmp_path / "missing", ScheduleSettings(), {})

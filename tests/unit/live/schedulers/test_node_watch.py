@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain.live.schedulers import node_polling
-from bftrain.live.schedulers.command_runner import CommandRunner, environment, in_pieces
+from bftrain.live.schedulers import hook_spool, node_polling
 from bftrain.live.schedulers.hook_spool import HookNews
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Run
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, CommandRunner, Run, environment, in_pieces
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Taken
 from bftrain.ports import Availability
 from tests.helpers.live_inside import in_a_loop, until
@@ -83,13 +82,13 @@ async def test_a_node_that_was_found_by_a_look_between_is_news_when_it_is_taken(
         assert await found.look() == {"n1", "n2"}
         found._hear([HookNews(what="start", nodes=("n1",), job="8")])  # noqa: SLF001 - as the spool does
         assert news == [Taken(nodes=("n1",))]
-        assert await found.look() == {"n2"}, "whatever an answer says that was on its way"
+        assert await found.look() == {"n2"}, "regardless of an answer that was on its way"
         asked.idle = set()
         await until(lambda: news[-1] == Taken(nodes=("n2",)))
 
 
 @in_a_loop
-async def test_one_that_does_not_answer_is_told_once_and_asked_less_and_less() -> None:
+async def test_one_that_does_not_answer_is_reported_once_and_asked_less_and_less() -> None:
     asked = Asked()
     asked.fails = "no controller"
     async with watch(asked, poll_s=0.01) as (found, news):
@@ -166,6 +165,47 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
         assert len(asked.times) == before, "a node that never becomes idle is left to the next regular look"
 
 
+@in_a_loop
+async def test_without_a_spool_that_can_be_used_nodes_are_still_looked_at(tmp_path: Path) -> None:
+    asked = Asked()
+    async with watch(asked, poll_s=0.01, spool=str(tmp_path / "missing")) as (_, news):  # type: ignore[arg-type]  # a text
+        await until(lambda: len(asked.times) > 2 and len(news) > 1)
+        assert Allowed(nodes=("n1", "n2")) in news
+        (remark,) = [one.text for one in news if isinstance(one, Remark)]
+        assert "hooks are not heard" in remark
+        assert "No such file" in remark
+    async with watch(asked, poll_s=0.01, spool=str(tmp_path), spool_writers=("nosuchuser",)) as (_, news):  # type: ignore[arg-type]  # as above
+        await until(lambda: len(news) > 1)
+        assert "nosuchuser" in str(news[0])
+        assert Allowed(nodes=("n1", "n2")) in news
+
+
+@in_a_loop
+async def test_a_message_that_cannot_be_read_makes_a_look_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_polling, "_BETWEEN_S", 0.001)
+    asked = Asked()
+    async with watch(asked, poll_s=3600.0) as (found, news):
+        await until(lambda: news)
+        asked.idle = {"n1"}
+        found._hear([HookNews(what="lost", nodes=(), job="")])  # noqa: SLF001 - as the spool does
+        await until(lambda: news[-1] == Taken(nodes=("n2",)))
+
+
+@in_a_loop
+async def test_jobs_that_no_hook_reports_are_remarked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hook_spool, "_SILENT_S", 0.0)
+    asked = Asked()
+    async with watch(asked, poll_s=0.01, spool=str(tmp_path)) as (found, news):
+        await until(lambda: news)
+        found._hear([HookNews(what="end", nodes=("n1",), job="7")])  # noqa: SLF001 - the prolog is missing
+        for idle in ({"n1"}, {"n1", "n2"}, {"n2"}, set()):
+            asked.idle = set(idle)
+            before = len(asked.times)
+            await until(lambda: len(asked.times) > before + 3)  # noqa: B023 - called before the next round
+        (remark,) = [one.text for one in news if isinstance(one, Remark)]
+        assert "node n2 left without a job's start being reported" in remark
+
+
 # -- commands
 
 
@@ -202,7 +242,7 @@ async def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path:
 
 
 @in_a_loop
-async def test_a_command_that_nobody_waits_for_any_more_is_killed(tmp_path: Path) -> None:
+async def test_an_abandoned_command_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     waiting = asyncio.create_task(CommandRunner()(Command(argv=("/bin/sh", "-c", f"echo $$ > {pids}; exec sleep 600"))))
     await until(lambda: pids.exists() and pids.read_text().strip())
@@ -225,8 +265,8 @@ def test_pipes_that_are_held_by_what_a_command_left_behind_are_not_waited_for(sc
 
 def test_what_is_still_to_be_written_to_a_command_is_not_waited_for(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    kept = f"exec 3<&0; setsid sleep 60 <&3 & echo $! >{pid}; wait"
-    command = Command(argv=("/bin/sh", "-c", kept), stdin="x" * 1_000_000)  # more than a pipe holds
+    record = f"exec 3<&0; setsid sleep 60 <&3 & echo $! >{pid}; wait"
+    command = Command(argv=("/bin/sh", "-c", record), stdin="x" * 1_000_000)  # more than a pipe holds
     with pytest.raises(CommandFailed, match=r"did not answer within 0\.5 s"):
         asyncio.run(asyncio.wait_for(CommandRunner(timeout_s=0.5)(command), 20.0))
     gc.collect()

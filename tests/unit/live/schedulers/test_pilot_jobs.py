@@ -1,4 +1,4 @@
-"""Pilots under a scheduler that lives in memory: kept in stock, told about, found again, let go of."""
+"""Pilots under a scheduler that lives in memory: kept in stock, reported, found again, given back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.pilot_backend import (
-    ALIVE,
-    PilotLimits,
-    PilotState,
-    Run,
-)
+from bftrain.live.schedulers.pilot_backend import ALIVE, PilotLimits, PilotState, Run
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from tests.helpers.pilot_stage import PilotStage, play
 
@@ -25,16 +20,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._MOST_AWAY_S", 0.02)
 
 
-def test_idle_nodes_are_filled_and_told_and_so_is_their_end(tmp_path: Path) -> None:
+def test_idle_nodes_are_filled_and_reported_and_so_is_their_end(tmp_path: Path) -> None:
     async def test() -> None:
         async with PilotStage(tmp_path, "n1", "n2", "n3") as stage:
-            await stage.until(lambda: set(stage.told()) == {"n1", "n2", "n3"}, "all nodes are ours")
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n1", "n2", "n3"}, "all nodes are ours")
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) >= 2, "and a stock waits for more")
             assert await stage.scheduler.look() == {"n1", "n2", "n3"}
             stage.toy.take("n2")
-            await stage.until(lambda: set(stage.told()) == {"n1", "n3"}, "n2 was taken")
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n1", "n3"}, "n2 was taken")
             stage.toy.nodes.append("n2")
-            await stage.until(lambda: "n2" in stage.told(), "n2 came back")
+            await stage.until(lambda: "n2" in stage.idle_nodes(), "n2 came back")
         assert (tmp_path / "pilots").stat().st_mode & 0o777 == 0o700
 
     play(test())
@@ -56,13 +51,36 @@ def test_pilots_are_counted_by_what_they_do(tmp_path: Path) -> None:
     play(test())
 
 
+def test_pilots_whose_end_no_hook_reports_are_remarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bftrain.live.schedulers.hook_spool._SILENT_S", 0.0)
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o700)
+
+    async def test() -> None:
+        async with PilotStage(tmp_path / "site", "n1", "n2", spool=str(spool)) as stage:
+            await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
+            assert stage.scheduler.hooks.silent == ("end",)
+            (spool / "end.1").write_text("bftrain1 end 1 0 n7 main 0 .\n")
+            await stage.until(lambda: stage.scheduler.hooks.counts["end"] == 1, "a hook reported a job")
+            stage.toy.take("n1")
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n2"}, "n1 is gone")
+            assert stage.remarks() == "", "hooks report most jobs, and this node may have been drained"
+        async with PilotStage(tmp_path / "other", "n1", spool=str(spool)) as stage:
+            await stage.until(lambda: len(stage.idle_nodes()) == 1, "it is ours")
+            stage.toy.take("n1")
+            await stage.until(lambda: stage.remarks() != "", "it is remarked")
+            assert "node n1 was lost without a job's end being reported" in stage.remarks()
+
+    play(test())
+
+
 def test_a_scheduler_that_forgets_jobs_is_understood(tmp_path: Path) -> None:
     async def test() -> None:
         async with PilotStage(tmp_path, "n1", "n2") as stage:
             stage.toy.forgets = True
-            await stage.until(lambda: len(stage.told()) == 2, "both are ours")
+            await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
             stage.toy.take("n1")
-            await stage.until(lambda: set(stage.told()) == {"n2"}, "n1 is gone")
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n2"}, "n1 is gone")
 
     play(test())
 
@@ -71,14 +89,14 @@ def test_what_an_earlier_daemon_left_is_used_and_not_doubled(tmp_path: Path) -> 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2", "n3")
         async with stage:
-            await stage.until(lambda: len(stage.told()) == 3, "all are ours")
+            await stage.until(lambda: len(stage.idle_nodes()) == 3, "all are ours")
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) >= 2, "the stock is there")
         jobs = dict(stage.toy.jobs)
         stock = stage.toy.count(PilotState.WAITING)
         assert stage.toy.count(PilotState.RUNNING) == 3, "agents go on while the daemon is away"
         later = PilotStage(tmp_path, toy=stage.toy)
         async with later:
-            await later.until(lambda: len(later.told()) == 3, "they are found again")
+            await later.until(lambda: len(later.idle_nodes()) == 3, "they are found again")
             asked = stage.toy.asked
             await later.until(lambda: stage.toy.asked > asked + 20, "some looks later")
             assert stage.toy.jobs == jobs
@@ -96,14 +114,14 @@ def test_want_and_drained_nodes(tmp_path: Path) -> None:
         stage = PilotStage(tmp_path, "n1", "n2", "n3", "n4")
         stage.scheduler.want(2)
         async with stage:
-            await stage.until(lambda: len(stage.told()) == 2, "no more than could be used")
+            await stage.until(lambda: len(stage.idle_nodes()) == 2, "no more than could be used")
             assert stage.toy.count(PilotState.WAITING) == 0
             stage.scheduler.want(4, without={"n1", "unheard-of"})
             await stage.scheduler.give_back({"n1"})
-            await stage.until(lambda: set(stage.told()) == {"n2", "n3", "n4"}, "all but the drained one")
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n2", "n3", "n4"}, "all but the drained one")
             assert {order.avoid for order in stage.toy.orders} <= {(), ("n1",)}
             stage.scheduler.want(4)
-            await stage.until(lambda: len(stage.told()) == 4, "it is back")
+            await stage.until(lambda: len(stage.idle_nodes()) == 4, "it is back")
 
     play(test())
 
@@ -113,14 +131,14 @@ def test_until_when_a_node_is_ours(tmp_path: Path) -> None:
         stage = PilotStage(tmp_path, "n1", "n2", plan_poll_s=0.01)
         stage.toy.planned = {"n1": 5000.0}
         async with stage:
-            await stage.until(lambda: stage.told() == {"n1": 5000.0, "n2": None}, "n1 is planned for others")
+            await stage.until(lambda: stage.idle_nodes() == {"n1": 5000.0, "n2": None}, "n1 is planned for others")
             count = len(stage.news)
             stage.toy.planned = {"n1": 5010.0}
             asked = stage.toy.asked
             await stage.until(lambda: stage.toy.asked > asked + 10, "some looks later")
             assert len(stage.news) == count, "a few seconds are no news"
             stage.toy.planned = {"n1": 9000.0, "n2": 100.0}
-            await stage.until(lambda: stage.told() == {"n1": 9000.0, "n2": 100.0}, "plans changed")
+            await stage.until(lambda: stage.idle_nodes() == {"n1": 9000.0, "n2": 100.0}, "plans changed")
 
     play(test())
 
@@ -128,19 +146,19 @@ def test_until_when_a_node_is_ours(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_away_changes_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with PilotStage(tmp_path, "n1", "n2") as stage:
-            await stage.until(lambda: len(stage.told()) == 2, "both are ours")
+            await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
             jobs = dict(stage.toy.jobs)
             stage.toy.away = True
-            await stage.until(lambda: "nobody there" in stage.remarks(), "people are told")
+            await stage.until(lambda: "not reachable" in stage.remarks(), "operators are warned")
             assert await stage.scheduler.look() is None
             await stage.scheduler.give_back({"n1"})
             await asyncio.sleep(0.1)
             assert stage.toy.jobs == jobs
-            assert len(stage.told()) == 2
+            assert len(stage.idle_nodes()) == 2
             assert stage.remarks().count("does not answer") == 1, "once"
             stage.toy.away = False
             stage.toy.take("n1")
-            await stage.until(lambda: set(stage.told()) == {"n2"}, "it goes on")
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n2"}, "it goes on")
 
     play(test())
 
@@ -150,13 +168,13 @@ def test_a_limit_is_found_and_used_up(tmp_path: Path) -> None:
         stage = PilotStage(tmp_path, *(f"n{number}" for number in range(20)), pending=8)
         stage.toy.most = 11
         async with stage:
-            await stage.until(lambda: len(stage.told()) == 11, "as many as are allowed")
+            await stage.until(lambda: len(stage.idle_nodes()) == 11, "as many as are allowed")
             sent = len(stage.toy.orders)
             asked = stage.toy.asked
             await stage.until(lambda: stage.toy.asked > asked + 50, "many looks later")
             assert len(stage.toy.orders) == sent, "no more is asked for"
             stage.toy.take("n1")
-            await stage.until(lambda: len(stage.told()) == 11, "one went, one came")
+            await stage.until(lambda: len(stage.idle_nodes()) == 11, "one went, one came")
         assert stage.remarks() == ""
 
     play(test())
@@ -170,7 +188,7 @@ def test_where_the_longest_are_refused_shorter_ones_are_used(tmp_path: Path) -> 
         stage = PilotStage(tmp_path, "n1", lengths_s=LENGTHS)
         stage.toy.most_s = 3600.0
         async with stage:
-            await stage.until(lambda: "n1" in stage.told(), "a shorter one has the node")
+            await stage.until(lambda: "n1" in stage.idle_nodes(), "a shorter one has the node")
             await stage.until(lambda: stage.toy.count(PilotState.WAITING) >= 4, "and more wait")
             asked = stage.toy.asked
             await stage.until(lambda: stage.toy.asked > asked + 50, "many looks later")
@@ -183,12 +201,12 @@ def test_where_the_longest_are_refused_shorter_ones_are_used(tmp_path: Path) -> 
     play(test())
 
 
-def test_where_all_lengths_are_refused_people_are_told_once(tmp_path: Path) -> None:
+def test_where_all_lengths_are_refused_people_are_warned_once(tmp_path: Path) -> None:
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", lengths_s=LENGTHS, pending=1)
         stage.toy.most_s = 60.0
         async with stage:
-            await stage.until(lambda: "cannot be submitted" in stage.remarks(), "people are told")
+            await stage.until(lambda: "cannot be submitted" in stage.remarks(), "operators are warned")
             asked = stage.toy.asked
             await stage.until(lambda: stage.toy.asked > asked + 50, "many looks later")
         assert [order.seconds for order in stage.toy.orders] == list(LENGTHS), "each was tried, and none again soon"
@@ -208,13 +226,13 @@ def test_a_limit_of_the_number_is_not_taken_for_one_of_the_length(tmp_path: Path
             asked = stage.toy.asked
             await stage.until(lambda: stage.toy.asked > asked + 50, "many looks later")
         assert len({job.mark for job in stage.toy.jobs.values()}) == 1
-        assert stage.toy.count(PilotState.TAKEN) == 0, "nobody made room for shorter ones"
+        assert stage.toy.count(PilotState.TAKEN) == 0, "none was cancelled for shorter ones"
         assert stage.remarks() == "", "some are there"
 
     play(test())
 
 
-def test_pilots_that_fail_are_told_and_not_repeated_without_end(tmp_path: Path) -> None:
+def test_pilots_that_fail_are_reported_and_not_repeated_without_end(tmp_path: Path) -> None:
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2")
         async with stage:
@@ -225,18 +243,18 @@ def test_pilots_that_fail_are_told_and_not_repeated_without_end(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("how", [PilotState.LEFT, PilotState.FAILED])
-def test_pilots_that_leave_when_they_are_told_to_have_not_failed(tmp_path: Path, how: PilotState) -> None:
+def test_pilots_that_leave_when_they_are_asked_to_have_not_failed(tmp_path: Path, how: PilotState) -> None:
     async def test() -> None:
         async with PilotStage(tmp_path, "n1") as stage:
             for _ in range(10):  # as often as a main job wants the node for a moment
-                await stage.until(lambda: "n1" in stage.told(), "it is ours")
+                await stage.until(lambda: "n1" in stage.idle_nodes(), "it is ours")
                 stage.scheduler.noticed("n1")
                 stage.toy.take("n1", why=how)
                 stage.scheduler.hint()
-                await stage.until(lambda: "n1" not in stage.told(), "it was taken")
+                await stage.until(lambda: "n1" not in stage.idle_nodes(), "it was taken")
                 stage.toy.nodes.append("n1")
             assert stage.remarks() == ""
-            await stage.until(lambda: "n1" in stage.told(), "it is ours again")
+            await stage.until(lambda: "n1" in stage.idle_nodes(), "it is ours again")
 
     play(test())
 
@@ -244,7 +262,7 @@ def test_pilots_that_leave_when_they_are_told_to_have_not_failed(tmp_path: Path,
 def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Path) -> None:
     async def test() -> None:
         async with PilotStage(tmp_path, "n1") as stage:
-            await stage.until(lambda: "n1" in stage.told(), "it is ours")
+            await stage.until(lambda: "n1" in stage.idle_nodes(), "it is ours")
             stage.scheduler.noticed("n1")
             stage.toy.take("n1", why=PilotState.LEFT)
             stage.toy.nodes.append("n1")
@@ -257,10 +275,10 @@ def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Pat
 def test_leaving_cancels_all_and_submits_no_more(tmp_path: Path) -> None:
     async def test() -> None:
         async with PilotStage(tmp_path, "n1", "n2") as stage:
-            await stage.until(lambda: len(stage.told()) == 2, "both are ours")
+            await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
             await stage.scheduler.leave()
             assert stage.toy.count(*ALIVE) == 0
-            await stage.until(lambda: stage.told() == {}, "that is told too")
+            await stage.until(lambda: stage.idle_nodes() == {}, "that is reported too")
             asked = stage.toy.asked
             await stage.until(lambda: stage.toy.asked > asked + 10, "some looks later")
             assert stage.toy.count(*ALIVE) == 0
@@ -308,7 +326,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2")
         stage.begin()
-        await stage.until(lambda: len(stage.told()) == 2, "both are ours")
+        await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
         await stage.until(lambda: stage.toy.count(PilotState.WAITING) > 0, "and more wait")
 
         async def refuse(_: Run) -> PilotLimits:
@@ -321,10 +339,10 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
             await stage.running
         if answers:
             assert stage.toy.count(*ALIVE) == 0
-            assert stage.told() == {}
+            assert stage.idle_nodes() == {}
         else:
             assert "not cancelled yet" in stage.remarks()
-            assert len(stage.told()) == 2, "they are there as long as nobody says otherwise"
+            assert len(stage.idle_nodes()) == 2, "they are there as long as no answer says otherwise"
 
     play(test())
 

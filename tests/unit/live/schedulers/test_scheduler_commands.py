@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain.live.schedulers import pbs, pbs_nodes, slurm, slurm_limits, slurm_nodes
+from bftrain.live.schedulers import pbs, slurm
 from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 
@@ -108,7 +108,7 @@ def test_limits_of_an_account_hold_and_who_may_not_ask_is_not_stopped() -> None:
         scontrol_show_config=config,
         **{"sacctmgr_--parsable2_show_assoc": failed("no"), "sacctmgr_--parsable2_show_qos": qos},
     )
-    limits = asyncio.run(slurm_limits.ask(said, slurm_limits.Chosen("", "low", "physics")))
+    limits = asyncio.run(slurm.ask_limits(said, slurm.SlurmSettings(qos="low", account="physics"), 0.0))
     assert limits.running == 10
     assert [text.split(" is ")[0] for text in limits.remarks] == ["GraceTime", "PreemptExemptTime"]
     assoc = next(argv for argv in said.asked if "assoc" in argv)
@@ -138,7 +138,7 @@ def queue(**attributes: object) -> Said:
     return Said(qstat=json.dumps({"Queue": {"idle": {"started": "True", "enabled": "True", **attributes}}}))
 
 
-def test_what_a_queue_allows_is_read_and_what_is_odd_is_told() -> None:
+def test_what_a_queue_allows_is_read_and_what_is_odd_is_reported() -> None:
     limits = asyncio.run(
         of_pbs().limits(
             queue(max_run="[u:PBS_GENERIC=3]", max_queued="[o:PBS_ALL=9]", resources_max={"walltime": "12:00:00"})
@@ -214,7 +214,7 @@ def test_pbs_is_asked_for_free_nodes_and_plans() -> None:
     assert said.asked[-1].count("1.pbs") == 200, "the first ones will do"
     quiet = Said()
     assert asyncio.run(of_pbs().plans(quiet, "bftrain-t")) == {}
-    assert quiet.programs == ["qselect"], "nobody waits, so there is nothing to ask"
+    assert quiet.programs == ["qselect"], "no job waits, so there is nothing to ask"
 
 
 # -- their commands, on this machine or not
@@ -240,22 +240,22 @@ def looks(scheduler: Scheduler) -> frozenset[str] | None:
 
 
 def test_nodes_that_slurm_calls_idle_are_ours(commands: Callable[..., Path], tmp_path: Path) -> None:
-    scheduler = slurm_nodes.make({"partition": "batch"}, SITE)
+    scheduler = slurm.make_nodes({"partition": "batch"}, SITE)
     assert not scheduler.available().ok
     assert scheduler.available().reason == "no command sinfo here"
     asked = commands(sinfo="")
     (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho \"$@\" >>'{asked}'\necho 'nid0001|idle'\necho 'nid0002|idle*'\n")
     assert scheduler.available().ok
-    assert looks(slurm_nodes.make({"partition": "batch"}, SITE)) == {"nid0001"}
+    assert looks(slurm.make_nodes({"partition": "batch"}, SITE)) == {"nid0001"}
     assert "--partition=batch" in asked.read_text()
 
 
 def test_nodes_that_pbs_calls_free_are_ours_in_both_forms(commands: Callable[..., Path], tmp_path: Path) -> None:
-    assert pbs_nodes.make({}, SITE).available().fix == pbs.REMEDY
+    assert pbs.make_nodes({}, SITE).available().fix == pbs.REMEDY
     commands(pbsnodes='echo \'{"nodes": {"n1": {"state": "free"}}}\'')
-    assert looks(pbs_nodes.make({}, SITE)) == {"n1"}
+    assert looks(pbs.make_nodes({}, SITE)) == {"n1"}
     (tmp_path / "pbsnodes").write_text("#!/bin/sh\nprintf 'n2\\n    state = free\\n'\n")
-    scheduler = pbs_nodes.make({"json": False}, SITE)
+    scheduler = pbs.make_nodes({"json": False}, SITE)
     assert scheduler.available().ok
     assert looks(scheduler) == {"n2"}
     (tmp_path / "pbsnodes").write_text("#!/bin/sh\nexit 3\n")
@@ -263,7 +263,7 @@ def test_nodes_that_pbs_calls_free_are_ours_in_both_forms(commands: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("make", "name"), [(slurm_nodes.make, "partition"), (pbs_nodes.make, "json"), (slurm_nodes.make, "poll_s")]
+    ("make", "name"), [(slurm.make_nodes, "partition"), (pbs.make_nodes, "json"), (slurm.make_nodes, "poll_s")]
 )
 def test_settings_of_who_watches_are_held_to_their_rules(make: Callable[..., Scheduler], name: str) -> None:
     with pytest.raises(BadConfig, match=name):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadConfig, BadValue, NotAvailable
-from bftrain.live.schedulers import slurm, slurm_limits
+from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.pilot_backend import (
     LATER,
     Command,
@@ -18,8 +18,8 @@ from bftrain.live.schedulers.pilot_backend import (
     PilotOrder,
     PilotState,
     Trouble,
+    pilot_script,
 )
-from bftrain.live.schedulers.pilot_script import pilot_script
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=86400)
@@ -240,7 +240,7 @@ def asked(
                 return tables[what]
         raise CommandFailed(command.argv, 1, f"Partition {command.argv[3]} not found")
 
-    return asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("pilot", qos, "", grace_s)))
+    return asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="pilot", qos=qos), grace_s))
 
 
 def test_what_the_site_allows_is_read() -> None:
@@ -271,7 +271,7 @@ def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
         return "" if "config" in command.argv else PARTITION.format(mode="CANCEL", grace=0, state="UP", time="", qos="")
 
     with pytest.raises(CommandFailed, match="cannot be read"):
-        asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("pilot", "", "")))
+        asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="pilot"), 0.0))
 
 
 @pytest.mark.parametrize(
@@ -298,11 +298,36 @@ def test_pilots_that_would_stand_in_the_way_are_refused(config: dict[str, str]) 
         asked(**config)  # type: ignore[arg-type]  # rows of a test
 
 
-def test_a_partition_that_is_not_there_is_told() -> None:
+@pytest.mark.parametrize(
+    ("said", "never"),
+    [
+        ("allocation failure: Invalid qos specification", True),
+        ("allocation failure: Invalid account or account/partition combination specified", True),
+        ("allocation failure: Requested node configuration is not available", False),
+        ("allocation failure: Unable to contact slurm controller (connect failure)", False),
+        ("", False),
+    ],
+)
+def test_what_slurm_never_takes_is_found_without_a_pilot(said: str, never: bool) -> None:  # noqa: FBT001 - a row
+    asked: list[tuple[str, ...]] = []
+
+    async def run(command: Command) -> str:
+        asked.append(command.argv)
+        if said:
+            raise CommandFailed(command.argv, 1, said)
+        return ""
+
+    order = PilotOrder(name="bftrain-x", mark="m", script="#!/bin/sh\n", seconds=600.0)
+    batch = slurm.Slurm(slurm.SlurmSettings(partition="p", qos="q"))
+    assert asyncio.run(batch.refused(run, order)) == (said if never else "")
+    assert [argv[-1] for argv in asked] == ["--test-only"]
+
+
+def test_a_partition_that_is_not_there_is_reported() -> None:
     async def run(command: Command) -> str:
         if "config" in command.argv:
             return ""
         raise CommandFailed(command.argv, 1, "slurm_load_partitions error: Partition nix not found")
 
     with pytest.raises(NotAvailable, match="no such partition"):
-        asyncio.run(slurm_limits.ask(run, slurm_limits.Chosen("nix", "", "")))
+        asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="nix"), 0.0))

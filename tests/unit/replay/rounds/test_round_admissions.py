@@ -44,7 +44,7 @@ def test_who_lets_all_in_changes_nothing(admission: str, policy: str) -> None:
 def test_by_load_who_is_let_in_runs_until_it_is_done() -> None:
     assert run().summary.preemptions > 0
     done = run("load=1")
-    assert done.summary.preemptions == 0  # all who compete fit, and nobody is overtaken
+    assert done.summary.preemptions == 0  # all who compete fit, and no task is overtaken
     starts = done.tasks_table["first_start_s"]
     assert starts == sorted(starts)
     assert done.ended == "all_done"
@@ -121,7 +121,7 @@ def test_an_admission_that_is_wrong_is_named(body: str, complaint: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("admission", "complaint"), [("nobody", "no admission is called"), ("quota", "no user has a quota")]
+    ("admission", "complaint"), [("unknown", "no admission is called"), ("quota", "no user has a quota")]
 )
 def test_what_is_no_admission_is_refused_before_any_round(admission: str, complaint: str) -> None:
     with pytest.raises(BftrainError, match=complaint):
@@ -174,7 +174,7 @@ def test_a_run_whose_metric_raises_is_written_without_its_number(tmp_path: Path)
     assert json.loads((folder / "summary.json").read_text())["metrics"] == {"odd": None}
 
 
-def test_what_an_admission_remarks_is_told_once_and_not_without_end() -> None:
+def test_remarks_of_an_admission_are_reported_once_and_not_without_end() -> None:
     done = run("quota,nodes=2")
     above = [task.name for task in TASKS if task.min_nodes > 2]
     assert done.remarks == tuple(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -208,15 +209,15 @@ def test_how_it_ends() -> None:
     assert (overload.ended, overload.complete) == ("overload", False)
     assert 20 <= overload.summary.waiting <= 25
     batch = rounds(ONE, [gang(str(number), 1000.0) for number in range(50)], round_s=100.0, max_backlog_s=20_000.0)
-    assert batch.ended == "all_done"  # much to do, but nobody comes any more
-    told: list[float] = []
+    assert batch.ended == "all_done"  # much to do, but no task comes any more
+    progress: list[float] = []
 
     def watch(simulated_s: float, done: int) -> bool:
-        told.append(simulated_s + done)
+        progress.append(simulated_s + done)
         return False
 
     stopped = simulate(ONE, tasks[:3], RoundSettings(round_s=1.0, policy="las"), watch=watch)
-    assert (stopped.ended, stopped.complete, len(told)) == ("interrupted", False, 1)
+    assert (stopped.ended, stopped.complete, len(progress)) == ("interrupted", False, 1)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las", "srtf", "max-min"])
@@ -274,3 +275,29 @@ def test_elastic_tasks_need_a_size() -> None:
 def test_the_order_of_the_file_does_not_matter(order: tuple[int, ...]) -> None:
     tasks = [gang("a", 300.0), gang("b", 200.0, submit_s=10.0), gang("c", 100.0, submit_s=20.0)]
     assert ends(rounds(ONE, [tasks[place] for place in order])) == ends(rounds(ONE, tasks))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"cost_factor": 1e308}, r"cost_factor: must be at most 1e\+12, not 1e\+308"),
+        ({"cost_factor": float("nan")}, "cost_factor: must be a finite number, not nan"),
+        ({"cost_factor": float("inf")}, "cost_factor: must be a finite number, not inf"),
+        ({"cost_factor": -1.0}, "cost_factor: must be at least 0, not -1"),
+        ({"start_cost_s": 1e308}, r"start_cost_s: must be at most 1e\+12, not 1e\+308"),
+        ({"start_cost_s": float("nan")}, "start_cost_s: must be a finite number"),
+        ({"start_cost_s": 1e10, "cost_factor": 1e3}, r"task 'a': takes 1e\+13 s to start, and 1e\+12 s are the most"),
+    ],
+)
+def test_absurd_costs_are_refused(settings: dict[str, float], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rounds(ONE, [gang("a", 50.0)], **settings)
+
+
+def test_an_absurd_cost_of_a_task_is_refused_with_its_name() -> None:
+    tasks = [gang("a", 50.0), msgspec.structs.replace(gang("b", 50.0), start_cost_s=1e308)]
+    for factor in (1.0, 1e12):
+        with pytest.raises(BadInput, match=r"task 'b': takes (1e\+308|inf) s to start.*see its start_cost_s"):
+            rounds(ONE, tasks, cost_factor=factor)
+    assert ends(rounds(ONE, tasks, cost_factor=0.0)) == {"a": 50.0, "b": 350.0}
+    assert ends(rounds(ONE, tasks[:1], start_cost_s=1e12)) == {"a": 1e12 + 50.0}

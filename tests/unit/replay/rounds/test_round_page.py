@@ -34,9 +34,9 @@ def pictures(folder: Path) -> dict[str, ChartFigure]:
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_it_tells_how_long_tasks_took_and_who_held_the_nodes(tmp_path: Path, form: str) -> None:
     folder = folder_of(tmp_path, form)
-    told = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     drawn = round_page.page(round_page.of_folder(folder))
-    assert f"{told['completion_s']['mean'] / 3600:.3g} h" in drawn.lead
+    assert f"{summary['completion_s']['mean'] / 3600:.3g} h" in drawn.lead
     assert drawn.warnings == []
     found = pictures(folder)
     assert set(found) == {"time", "nodes", "completion", "rho", "slowdown", "users"}

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from bftrain import registry
+from bftrain.assembly import share
 from bftrain.errors import BadInput, UnknownName
-from bftrain.solving import share
+from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_replay.rounds.gang_packing import _in_steps, _one_by_one
+from bftrain_replay.rounds.round_choice import _in_steps, _one_by_one
 from bftrain_replay.rounds.round_policy import RoundPolicy
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
@@ -47,7 +48,7 @@ def test_max_min_reaches_the_published_speeds() -> None:
     assert result.shares_computed == 1
 
 
-@pytest.mark.parametrize(("order", "near"), [("priority", 0.95), ("drawn", 0.7)])
+@pytest.mark.parametrize(("order", "near"), [("priority", 0.95), ("listed", 0.7), ("drawn", 0.7)])
 @pytest.mark.parametrize("policy", sorted(registry.parts("sharing")))
 def test_every_sharing_policy_is_carried_out(policy: str, order: str, near: float) -> None:
     nodes = {"v": 2, "k": 2}
@@ -66,7 +67,7 @@ def test_every_sharing_policy_is_carried_out(policy: str, order: str, near: floa
         assert got[name] >= near * least  # or more, where nodes would else be idle
 
 
-def test_shares_are_computed_anew_when_somebody_comes_or_goes() -> None:
+def test_shares_are_computed_again_when_a_task_comes_or_goes() -> None:
     tasks = [*three(), gang("late", 500.0, submit_s=600.0, speeds={"v": 1.0, "k": 1.0})]
     settings = RoundSettings(policy="max-min", round_s=60.0, until_s=LONG_S, max_backlog_s=1e15)
     result = rounds({"v": 1, "k": 1}, tasks, settings)
@@ -110,13 +111,13 @@ def test_a_kind_may_go_and_come_back(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(registry.parts("sharing")))
-def test_tasks_without_weight_have_what_nobody_else_can_use(policy: str) -> None:
+def test_tasks_without_weight_have_what_no_other_can_use(policy: str) -> None:
     tasks = [gang("none", 100.0, weight=0.0), gang("some", 200.0), gang("nil", 100.0, weight=0.0)]
     three_nodes = rounds({"": 3}, tasks, policy=policy, round_s=50.0)
-    assert three_nodes.tasks_table["finish_s"] == [100.0, 200.0, 100.0]  # none would be used by anybody else
+    assert three_nodes.tasks_table["finish_s"] == [100.0, 200.0, 100.0]  # none would be used by any other
     one = rounds({"": 1}, tasks, policy=policy, round_s=50.0)
     assert (one.ended, max(one.tasks_table["finish_s"])) == ("all_done", 400.0)
-    if policy not in {"makespan", "finish-time", "isolated"}:  # which know no weights
+    if not policy.startswith(("makespan", "finish-time", "isolated", "allox", "fifo")):  # which know no weights
         assert one.tasks_table["finish_s"][1] == 200.0
     alone = rounds({"": 1}, [tasks[0], tasks[2]], policy=policy, round_s=50.0)
     assert alone.ended == "all_done"
@@ -141,9 +142,19 @@ def test_policies_that_divide_by_work_refuse_endless_tasks_at_the_begin(policy: 
     assert rounds({"": 1}, tasks, policy="max-min", round_s=50.0, until_s=200.0).ended == "until"
 
 
-def test_who_waits_for_new_shares_has_not_stalled() -> None:
+def test_a_task_without_a_share_runs_on_an_idle_node() -> None:
     tasks = [gang("a", 100.0), gang("b", 100.0, submit_s=50.0)]
     result = rounds({"": 2}, tasks, policy="max-min", round_s=60.0, shares_interval_s=86_400.0)
+    assert (result.ended, result.tasks_table["finish_s"]) == ("all_done", [100.0, 160.0])
+    both = {"v": 9.0, "k": 1.0}
+    waits = [gang("wide", 1e6, 2, speeds=both), gang("slim", 100.0, speeds={"v": 1.0, "k": 1.0}, submit_s=60.0)]
+    table = rounds({"v": 3, "k": 1}, waits, policy="throughput", round_s=60.0).tasks_table
+    assert table["first_start_s"] == [0.0, 60.0]
+
+
+def test_who_waits_for_new_shares_as_in_gavel_has_not_stalled() -> None:
+    tasks = [gang("a", 100.0), gang("b", 100.0, submit_s=50.0)]
+    result = rounds({"": 2}, tasks, policy="max-min", round_s=60.0, shares_interval_s=86_400.0, like="gavel")
     assert (result.ended, result.tasks_table["finish_s"]) == ("all_done", [100.0, 86_500.0])
 
 
@@ -285,7 +296,7 @@ def test_policies_by_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'srtf'"):
         rounds({"": 1}, [gang("a", 1.0)], policy="srft")
     for name in registry.parts("rounds"):
-        assert isinstance(registry.load("rounds", name)(), RoundPolicy)
+        assert isinstance(registry.load("rounds", name)(), RoundPolicy | SharingPolicy)
         assert registry.load("rounds", name)().name == name
     with pytest.raises(BadInput, match="overtaking: shares know no order"):
         rounds({"": 1}, [gang("a", 1.0)], policy="max-min", overtaking="no")

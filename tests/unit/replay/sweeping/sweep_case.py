@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bftrain_replay.sweeping.executors import AtWork
-from bftrain_replay.sweeping.run_point import work
+from bftrain_replay.sweeping.run_point import AtWork, work
 from bftrain_replay.sweeping.sweep_inputs import InputCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bftrain_replay.sweeping.executors import Stopping, Tell
-    from bftrain_replay.sweeping.run_outcomes import PassOutcome
-    from bftrain_replay.sweeping.sweep_runs import SweepPass
+    from bftrain_replay.sweeping.run_point import Stopping, Tell
+    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
 
 
-def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep file may hold
+def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
     """Give a sweep of one point, and ``more``."""
     return {"log": "small", "tasks": "mix", "logs": LOGS, "task_sets": TASK_SETS, **more}
 

@@ -16,11 +16,10 @@ from bftrain_replay.rounds.simulation import rounds
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
-from bftrain_replay.sweeping.run_outcomes import OutcomeFile
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import RunKind, SweepPass
+from bftrain_replay.sweeping.sweep_runs import OutcomeFile, RunKind, SweepPass
 from bftrain_replay.sweeping.sweep_spec import read_spec
 from bftrain_replay.sweeping.sweep_table import PointState
 from tests.unit.replay.sweeping.sweep_case import LOGS, Here
@@ -35,12 +34,12 @@ ROUNDS = {"round_s": 360}
 FOUR = {"v100": 2, "k80": 2}
 
 
-def given(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep file may hold
+def given(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
     return {"cluster": "v100=2,k80=2", "tasks": "jobs", "task_sets": {"jobs": GANGS}, **more}
 
 
-def swept(folder: Path, told: dict[str, Any]) -> SweepResult:
-    sweep = PreparedSweep.of(told, folder)
+def swept(folder: Path, sweep_file: dict[str, Any]) -> SweepResult:
+    sweep = PreparedSweep.of(sweep_file, folder)
     with OutcomeFile(folder) as outcomes:
         sweep.run(outcomes, Here())
         return sweep.swept(outcomes.known)
@@ -75,9 +74,9 @@ def test_rounds_come_to_the_figures_of_the_command(tmp_path: Path) -> None:
 
 def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: Path) -> None:
     grid = {"cluster": [2, "v100=2,k80=2"], "seed": [1]}
-    told = {**given(baseline="equal-share", grid=grid)}
-    del told["cluster"]
-    done = swept(tmp_path, told)
+    sweep_file = {**given(baseline="equal-share", grid=grid)}
+    del sweep_file["cluster"]
+    done = swept(tmp_path, sweep_file)
     assert [row.state for row in done.rows] == [PointState.DONE] * 2
     for row, nodes in zip(done.rows, ({"": 2}, FOUR), strict=True):
         study = cluster_study(FixedCluster(nodes=nodes), jobs(1), ReplaySettings(seed=1), baseline="equal-share")
@@ -104,9 +103,9 @@ def test_one_table_has_rounds_beside_replays(tmp_path: Path) -> None:
 
 
 def test_rounds_share_the_idle_nodes_of_a_log_too(tmp_path: Path) -> None:
-    told = given(log="small", logs=LOGS, fixed=ROUNDS, grid={"policy": ["fifo", "las"], "nodes": ["0:8"]})
-    del told["cluster"]
-    done = swept(tmp_path, told)
+    sweep_file = given(log="small", logs=LOGS, fixed=ROUNDS, grid={"policy": ["fifo", "las"], "nodes": ["0:8"]})
+    del sweep_file["cluster"]
+    done = swept(tmp_path, sweep_file)
     assert [(row.state, row.cells["ended"]) for row in done.rows] == [(PointState.DONE, "log_end")] * 2
 
 
@@ -118,7 +117,7 @@ def test_until_ends_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fixed", [{}, ROUNDS])
-def test_means_of_the_few_that_were_done_are_told(tmp_path: Path, fixed: dict[str, Any]) -> None:
+def test_means_of_the_few_that_were_done_are_reported(tmp_path: Path, fixed: dict[str, Any]) -> None:
     done = swept(tmp_path, given(fixed=fixed, grid={"until_s": [3600, 1e7]}))
     assert [bool(row.cells["tasks_unfinished"]) for row in done.rows] == [True, False]
     assert [(text[:46], count) for text, count in done.warnings.items()] == [
@@ -127,13 +126,13 @@ def test_means_of_the_few_that_were_done_are_told(tmp_path: Path, fixed: dict[st
     assert sum("not " in said and "in the end" in said for said in page(done).warnings) == 1
 
 
-def test_what_an_admission_remarks_is_told(tmp_path: Path) -> None:
+def test_remarks_of_an_admission_are_reported(tmp_path: Path) -> None:
     flat = {**GANGS, "gangs": "2:1"}
     done = swept(tmp_path, given(task_sets={"jobs": flat}, fixed={**ROUNDS, "admission": "quota,nodes=1"}))
     assert sum("may hold 1: it never runs" in text for text in done.warnings) == 5
 
 
-def test_what_ends_early_is_told(tmp_path: Path) -> None:
+def test_an_early_end_is_reported(tmp_path: Path) -> None:
     flood = {**GANGS, "count": 40, "arrivals_per_hour": 20.0}
     fixed = {"round_s": 360, "max_backlog_s": 3600}
     done = swept(tmp_path, given(task_sets={"jobs": flood}, fixed=fixed, grid={"policy": ["fifo", "las"]}))
@@ -146,16 +145,16 @@ def test_what_ends_early_is_told(tmp_path: Path) -> None:
 def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("class Mine:\n    name = 'mine'\n\n    def priorities(self, now):\n        return -now.submit_s\n")
-    told = given(fixed=ROUNDS, grid={"policy": ["mine.py:Mine", "fifo"]})
-    before = PreparedSweep.of(told, tmp_path)
-    done = swept(tmp_path, told)
+    sweep_file = given(fixed=ROUNDS, grid={"policy": ["mine.py:Mine", "fifo"]})
+    before = PreparedSweep.of(sweep_file, tmp_path)
+    done = swept(tmp_path, sweep_file)
     assert done.rows[0].cells["policy"] == "mine.py:Mine"
     assert done.rows[0].cells["completion_s_mean"] == pytest.approx(done.rows[1].cells["completion_s_mean"])
     mine.write_text(mine.read_text().replace("-now", "+now"))
-    after = PreparedSweep.of(told, tmp_path)
+    after = PreparedSweep.of(sweep_file, tmp_path)
     assert [one == other for one, other in zip(before.plan.passes, after.plan.passes, strict=True)] == [False, True]
     mine.unlink()
-    failed = swept(tmp_path, told).rows[0]
+    failed = swept(tmp_path, sweep_file).rows[0]
     assert failed.state is PointState.FAILED
     assert str(tmp_path) not in failed.error.partition("there is no file")[0]
 
@@ -183,16 +182,16 @@ def test_a_pass_can_be_sent_to_a_worker() -> None:
 def test_a_swept_seed_that_only_orders_kinds_counts() -> None:
     tasks = {"jobs": {**GANGS, "seed": 1}}
     for order, warned in (("drawn", False), ("priority", True)):
-        told = given(
+        sweep_file = given(
             task_sets=tasks, fixed={**ROUNDS, "kind_order": order, "policy": "isolated"}, grid={"seed": [1, 2]}
         )
-        assert any("the seed is swept" in said for said in PreparedSweep.of(told).swept({}).warnings) == warned
+        assert any("the seed is swept" in said for said in PreparedSweep.of(sweep_file).swept({}).warnings) == warned
 
 
 def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "speeds.json").write_text((EXAMPLE.parent / "speeds.json").read_text())
-    told = {**GANGS, "gangs": "1:1", "speeds": "speeds.json"}
-    spec = read_spec(given(task_sets={"jobs": told, "some": {**told, "kinds": "k80, v100"}}), tmp_path)
+    sweep_file = {**GANGS, "gangs": "1:1", "speeds": "speeds.json"}
+    spec = read_spec(given(task_sets={"jobs": sweep_file, "some": {**sweep_file, "kinds": "k80, v100"}}), tmp_path)
     assert {tuple(sorted(task.curves)) for task in spec.tasks("jobs").load(1)} == {("k80", "p100", "v100")}
     assert {tuple(task.curves) for task in spec.tasks("some").load(1)} == {("k80", "v100")}
     assert spec.tasks("some", {"tasks.kinds": "p100"}).load(1)[0].curve.rate[0] in {11.9, 49.0, 27.0}
@@ -208,6 +207,8 @@ def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
         ("[fixed]\npolicy = 'las'", r"sweep.toml:\d+: fixed.policy: is for time shared in rounds .*round_s = 360"),
         ("[fixed]\nround_s = 60\n[grid]\nsolver = ['exact']", r"grid.solver: means nothing in rounds"),
         ("[fixed]\nround_s = 0", r"fixed.round_s: must be above 0"),
+        ("[fixed]\nround_s = 1e308", r"fixed.round_s: must be from 1e-09 to 1e\+12, not 1e\+308"),
+        ("[fixed]\nround_s = 5e-324", r"fixed.round_s: must be from 1e-09 to 1e\+12, not 4\.9"),
         ("[fixed]\nround_s = 60\nfinish = 'soon'", r"fixed.finish: is 'soon'"),
         ("baseline = 'greedy'\n[fixed]\nround_s = 60", r"baseline: is a solver, and in rounds a policy decides"),
         ("[fixed]\nround_s = 60\nnodes = '0:3'", r"fixed.nodes: is for logs"),
@@ -235,9 +236,9 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
 
 
 def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
-    told = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0..3", "2..5"]})
+    sweep_file = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0..3", "2..5"]})
     with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(there are 4 tasks, the last is 3\)"):
-        PreparedSweep.of(told, tmp_path)
+        PreparedSweep.of(sweep_file, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -249,13 +250,13 @@ def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str) -> No
 
 
 def test_a_log_has_an_end_and_a_point_needs_nodes(tmp_path: Path) -> None:
-    told = {"tasks": "jobs", "task_sets": {"jobs": GANGS}, "logs": LOGS}
+    sweep_file = {"tasks": "jobs", "task_sets": {"jobs": GANGS}, "logs": LOGS}
     with pytest.raises(BadConfig, match=r"until_s: is for clusters: a log has an end"):
-        points_of(read_spec({**told, "log": "small", "fixed": {"until_s": 60}}))
+        points_of(read_spec({**sweep_file, "log": "small", "fixed": {"until_s": 60}}))
     with pytest.raises(BadConfig, match=r"names no log \(write log = .*, or cluster = "):
-        read_spec(told)
+        read_spec(sweep_file)
     save_log(FixedCluster(nodes={"": 2}).log(100.0), tmp_path / "log.npz")
-    assert len(points_of(read_spec({**told, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path))) == 2
+    assert len(points_of(read_spec({**sweep_file, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path))) == 2
 
 
 def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -> None:
@@ -286,9 +287,9 @@ def test_the_page_draws_completion_against_load_with_a_band_over_seeds(tmp_path:
     assert made.subtitle.startswith("8 replays of v100=2,k80=2 with jobs, over policy, ")
     assert any(name.startswith("clusters: v100=2,k80=2") for name in _makings(made))
     done.write(tmp_path)
-    told = json.loads((tmp_path / "sweep.json").read_text())
-    assert [one["name"] for one in told["inputs"]["clusters"]] == ["v100=2,k80=2"]
-    assert not any(name.startswith("solver") for name in told["versions"])
+    summary = json.loads((tmp_path / "sweep.json").read_text())
+    assert [one["name"] for one in summary["inputs"]["clusters"]] == ["v100=2,k80=2"]
+    assert not any(name.startswith("solver") for name in summary["versions"])
 
 
 def _makings(made: Any) -> list[str]:  # noqa: ANN401 - a page

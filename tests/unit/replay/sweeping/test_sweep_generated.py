@@ -10,14 +10,14 @@ import pytest
 from bftrain.errors import BadConfig
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
 from bftrain_datasets.workloads.task_generators import TaskArrivals
-from bftrain_replay.sweeping.run_outcomes import OutcomeFile
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import spreads
 from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_inputs import ClusterTasks
 from bftrain_replay.sweeping.sweep_page import page
+from bftrain_replay.sweeping.sweep_runs import OutcomeFile
 from bftrain_replay.sweeping.sweep_spec import read_spec
-from bftrain_replay.sweeping.table_metrics import metric_of
+from bftrain_replay.sweeping.sweep_table import metric_of
 from tests.unit.replay.sweeping.sweep_case import LOGS, Here, small
 
 ROOT = Path(__file__).parents[4]
@@ -25,7 +25,7 @@ EXAMPLE = ROOT / "examples" / "sweeps" / "load.toml"
 JOBS = {"kind": "cluster", "count": 6, "elastic": True, "long_share": 0.0, "users": 2}
 
 
-def cluster(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a sweep file may hold
+def cluster(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
     return {"log": "small", "tasks": "jobs", "logs": LOGS, "task_sets": {"jobs": JOBS}, **more}
 
 
@@ -46,6 +46,21 @@ def test_a_cluster_of_jobs_is_the_one_of_the_command() -> None:
     fixed = ClusterTasks(count=2, seed=5)
     assert not fixed.uses_seed
     assert fixed.load(1) == fixed.load(2) == generate_cluster(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            {"task_sets": {"jobs": {"count": 0x7FFFFFFF}}},
+            r"jobs: count must be at most 1,000,000, not 2,147",
+        ),
+        ({"logs": {"small": {"nodes": 0x7FFFFFFF, "days": 1}}}, r"small: nodes must be at most 1,000,000, not"),
+    ],
+)
+def test_inputs_that_no_memory_holds_are_refused_before_they_are_made(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadConfig, match=says):
+        PreparedSweep.of(cluster(**more))
 
 
 def test_options_of_what_is_generated_make_other_inputs() -> None:

@@ -14,8 +14,15 @@ from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, spreads, varied
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_page import page, render, write_figures
-from bftrain_replay.sweeping.sweep_table import PointRow, PointState
-from bftrain_replay.sweeping.table_metrics import EFFICIENCY, HARVEST, MAKESPAN, metric_of, metrics_of
+from bftrain_replay.sweeping.sweep_table import (
+    EFFICIENCY,
+    HARVEST,
+    MAKESPAN,
+    PointRow,
+    PointState,
+    metric_of,
+    metrics_of,
+)
 from tests.unit.replay.sweeping.sweep_case import small
 
 if TYPE_CHECKING:
@@ -43,7 +50,8 @@ def rows(
 
 
 def swept(found: list[PointRow], **spec: object) -> SweepResult:
-    return SweepResult(PreparedSweep.of(small(**spec)), tuple(found), {})
+    sweep = PreparedSweep.of(small(**spec))
+    return SweepResult(sweep.spec, tuple(found), {}, sweep)
 
 
 def by_name(found: list[PointRow]) -> dict[str, ChartFigure]:
@@ -142,8 +150,8 @@ def test_values_that_span_much_stand_on_a_logarithmic_axis() -> None:
     def scale(*values: float) -> dict[str, Any]:
         found = rows(*({"horizon_s": value} for value in values), value=lambda one: one["horizon_s"])
         (figure,) = by_name(found).values()
-        told: dict[str, Any] = figure.spec["encoding"]["x"]["scale"]
-        return told
+        axis_scale: dict[str, Any] = figure.spec["encoding"]["x"]["scale"]
+        return axis_scale
 
     assert scale(10.0, 600.0)["type"] == "log"
     assert "type" not in scale(10.0, 60.0)
@@ -196,7 +204,7 @@ def test_what_is_drawn_is_the_usual_or_what_is_asked_for() -> None:
     done = rows({"a": 1}, value=lambda _: 7200.0, column="makespan_s")
     assert metrics_of((), done) == (MAKESPAN,)
     assert metrics_of(("rescales", "idle_node_h"), SOME) == (metric_of("rescales"), metric_of("idle_node_h"))
-    assert metric_of("makespan_s").said(7200.0 * 3) == "6 h"
+    assert metric_of("makespan_s").format(7200.0 * 3) == "6 h"
     (figure,) = figures(rows({"a": 1}, {"a": 2}, value=lambda one: one["a"] * 3600.0, column="makespan_s"), (MAKESPAN,))
     assert [value["mean"] for value in figure.spec["data"]["values"]] == [1.0, 2.0]
 
@@ -232,17 +240,19 @@ def test_the_page_says_what_is_best_and_what_makes_the_difference() -> None:
 def test_where_less_is_better_the_least_is_best() -> None:
     found = rows({"a": 1}, {"a": 2}, value=lambda one: one["a"] * 36000.0, column="makespan_s")
     lead = page(swept(found)).lead
-    assert lead.startswith("All tasks done after: <strong>10 h with a = 1</strong> at best, 20 h with a = 2 at worst.")
+    assert lead.startswith(
+        "All tasks finished after: <strong>10 h with a = 1</strong> at best, 20 h with a = 2 at worst."
+    )
 
 
-def test_points_that_failed_or_are_open_are_told() -> None:
+def test_points_that_failed_or_are_open_are_reported() -> None:
     found = rows({"a": 1}, {"a": 2}, {"a": 3}, value=lambda _: 0.5)
     found[1] = PointRow(found[1].point, PointState.FAILED, "it <rained>", {"a": 2})
     found[2] = PointRow(found[2].point, PointState.OPEN, "", {"a": 3})
-    told = swept(found)
-    laid = page(told)
+    points = swept(found)
+    laid = page(points)
     assert list(laid.warnings) == ["1 of 3 points are still to be done.", "1 of 3 points failed; the table says why."]
-    text = render(told)
+    text = render(points)
     assert "it &lt;rained&gt;" in text
     assert "it <rained>" not in text
 

@@ -13,12 +13,11 @@ from bftrain.ports import Availability
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
-from bftrain_replay.sweeping.run_outcomes import PassStatus
 from bftrain_replay.sweeping.run_point import PassStopped, work
 from bftrain_replay.sweeping.sweep import PreparedSweep
 from bftrain_replay.sweeping.sweep_inputs import InputCache
 from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import RunKind
+from bftrain_replay.sweeping.sweep_runs import PassStatus, RunKind
 from bftrain_solvers.exact import solver as exact
 from tests.unit.replay.sweeping.sweep_case import LOGS, TASK_SETS, done, small
 
@@ -72,7 +71,7 @@ def test_the_figures_are_those_of_a_replay(fixed: dict[str, object]) -> None:
     point = sweep.points[0]
     inputs, seed = InputCache(), point.settings.seed
     log, tasks = inputs.log(sweep.spec.log("small"), seed), inputs.tasks(sweep.spec.tasks("mix"), seed)
-    told = bftrain.replay(log, tasks, baseline=point.baseline, **fixed).summary
+    summary = bftrain.replay(log, tasks, baseline=point.baseline, **fixed).summary
     same = (
         "harvested",
         "efficiency",
@@ -82,12 +81,12 @@ def test_the_figures_are_those_of_a_replay(fixed: dict[str, object]) -> None:
         "coverage",
         "rescales",
     )
-    assert {name: row.cells[name] for name in same} == {name: told[name] for name in same}
-    assert row.cells["lost_preemption_samples"] == told["lost"]["preemption"]["samples"]
-    assert row.cells["unused_node_h_task_cap"] == told["unused_node_h"]["task_cap"]
+    assert {name: row.cells[name] for name in same} == {name: summary[name] for name in same}
+    assert row.cells["lost_preemption_samples"] == summary["lost"]["preemption"]["samples"]
+    assert row.cells["unused_node_h_task_cap"] == summary["unused_node_h"]["task_cap"]
     if point.baseline:
-        assert row.cells["baseline_efficiency"] == told["baseline"]["efficiency"]
-        assert row.cells["baseline_harvested"] == told["baseline"]["harvested"]
+        assert row.cells["baseline_efficiency"] == summary["baseline"]["efficiency"]
+        assert row.cells["baseline_harvested"] == summary["baseline"]["harvested"]
     assert row.state == "done"
 
 
@@ -135,7 +134,7 @@ def test_a_worker_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert done(job).reason.startswith("this worker has solver exact 0.0.7, and the sweep was begun with ")
 
 
-def test_whatever_a_solver_or_an_objective_does_only_its_own_pass_fails(tmp_path: Path) -> None:
+def test_an_error_in_a_solver_or_an_objective_fails_its_own_pass_only(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "import sys\ndef exits(task, sizes):\n    sys.exit(3)\ndef nan(task, sizes):\n    return sizes * float('nan')\n"
     )
@@ -178,13 +177,13 @@ def test_a_pass_tells_how_far_it_is_and_can_be_stopped() -> None:
         ({"task_sets": TASK_SETS | {"mix": {"count": 0}}}, "sweep: task_sets.mix: count must be at least 1, not 0"),
     ],
 )
-def test_what_cannot_be_generated_is_told_with_its_place(sets: dict[str, object], complaint: str) -> None:
+def test_sets_that_cannot_be_generated_are_refused_with_their_place(sets: dict[str, object], complaint: str) -> None:
     with pytest.raises(BadConfig) as refused:
         PreparedSweep.of(small() | sets)
     assert str(refused.value) == complaint
 
 
-def test_a_broken_log_is_told_as_ever(tmp_path: Path) -> None:
+def test_a_broken_log_is_refused_as_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "log.npz").write_text("no log")
     with pytest.raises(BadInput, match=r"log\.npz.*: not a readable log file"):
         PreparedSweep.of(small(log="log.npz"), tmp_path)
@@ -200,5 +199,5 @@ def test_doubts_about_a_log_stand_in_the_table(tmp_path: Path) -> None:
     (row,) = found.rows
     assert (row.cells["doubtful_share"], row.cells["log_source"]) == (1.0, "counts")
     assert {"doubtful_share", "log_source"} <= {column.name for column in found.columns}
-    assert any("idle node-hours are doubtful, because the records end and jobs" in text for text in found.warnings)
+    assert any("of which none is sure" in text and "after the last recorded jobs" in text for text in found.warnings)
     assert any("derived from counts" in text for text in page(found).warnings)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bftrain_replay.sweeping.run_outcomes import OutcomeFile, known_in
 from bftrain_replay.sweeping.sweep import PreparedSweep
-from bftrain_replay.tables.table_schema import ColumnType
+from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
+from bftrain_replay.tables import ColumnType
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
 
 if TYPE_CHECKING:
@@ -108,17 +108,23 @@ def test_the_order_of_work_does_not_matter_and_what_a_clock_measured_is_left_out
 def test_the_summary_tells_what_it_was_made_from(tmp_path: Path) -> None:
     found = swept(grid={"seed": [1, 2]}, title="A test")
     found.write(tmp_path)
-    told = json.loads((tmp_path / "sweep.json").read_text())
-    assert told == json.loads(json.dumps(found.summary()))
-    assert (told["title"], told["points"], told["done"], told["failed"], told["open"]) == ("A test", 2, 2, 0, 0)
-    assert told["sweep_file"]["content"]["grid"] == {"seed": [1, 2]}
-    assert [(one["name"], one["seed"]) for one in told["inputs"]["tasks"]] == [("mix", 1), ("mix", 2)]
-    (log,) = told["inputs"]["logs"]
+    summary = json.loads((tmp_path / "sweep.json").read_text())
+    assert summary == json.loads(json.dumps(found.summary()))
+    assert (summary["title"], summary["points"], summary["done"], summary["failed"], summary["open"]) == (
+        "A test",
+        2,
+        2,
+        0,
+        0,
+    )
+    assert summary["sweep_file"]["content"]["grid"] == {"seed": [1, 2]}
+    assert [(one["name"], one["seed"]) for one in summary["inputs"]["tasks"]] == [("mix", 1), ("mix", 2)]
+    (log,) = summary["inputs"]["logs"]
     assert (log["name"], log["seed"], len(log["sha256"])) == ("small", None, 64)
-    assert {"bftrain", "python", "numpy", "solver exact"} <= set(told["versions"])
+    assert {"bftrain", "python", "numpy", "solver exact"} <= set(summary["versions"])
 
 
-def test_what_is_odd_is_told_once_with_how_often() -> None:
+def test_a_warning_is_reported_once_with_its_count() -> None:
     found = swept(grid={"max_tasks": [1, 2]}, task_sets={"mix": {"count": 2, "min_nodes": 30, "max_nodes": 30}})
     ((words, count),) = found.warnings.items()
     assert "need more nodes than the" in words

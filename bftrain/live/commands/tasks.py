@@ -1,0 +1,313 @@
+"""Commands that ask a live run for its tasks and nodes, or change them; and what all commands that ask it share."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import click
+
+from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.output import Output, prints_results, table
+from bftrain.errors import BadInput, Interrupted, PartlyFailed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bftrain.live.client.client import Client
+    from bftrain.live.model.schemas import StatusView, TaskView
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_REMARKS: Final = 5
+_LOG_EVERY_S: Final = 0.5
+_OVER: Final = frozenset({"done", "failed", "cancelled"})
+_LAST_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
+
+
+def talks(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command that prints results ``--live`` and ``--token-file``, and hand it the live run as ``client``."""
+
+    @heading("Live run")
+    @click.option(
+        "--live",
+        "address",
+        metavar="ADDRESS",
+        default="",
+        help="Socket or http://HOST:PORT of the live run [$BFTRAIN_LIVE, or your own, or this machine's].",
+    )
+    @click.option(
+        "--token-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=None,
+        help="File of the token for an ADDRESS that begins with http [$BFTRAIN_TOKEN].",
+    )
+    @prints_results
+    @functools.wraps(function)
+    def wrapped(*args: Any, address: str, token_file: Path | None, **kwargs: Any) -> R:  # noqa: ANN401 - handed through
+        from bftrain.live.client.client import Client
+
+        with closing(Client(address, token_file)) as client:
+            return function(*args, client=client, **kwargs)  # type: ignore[arg-type]  # the decorator adds client
+
+    return wrapped  # type: ignore[return-value]  # the two options are consumed by click
+
+
+# -- changes of tasks and nodes
+
+
+def _change(how: str, about: str, example: str) -> click.Command:
+    """Make a command that changes tasks one by one; one that cannot be changed does not stop the others."""
+
+    @click.command(cls=DocumentedCommand, help=about, example=example)
+    @click.argument("tasks", metavar="TASK...", nargs=-1, required=True)
+    @talks
+    def command(tasks: tuple[str, ...], client: Client, out: Output) -> None:
+        done: list[TaskView] = []
+        problems: list[BadInput] = []
+        for name in tasks:
+            try:
+                done.append(client.change(name, how))
+            except BadInput as error:
+                if len(tasks) == 1:
+                    raise
+                problems.append(error)
+        out.result(done, lambda: "\n".join(f"{task.name}: {task.state}" for task in done))
+        for problem in problems:
+            out.warn(str(problem))
+        if problems:
+            raise PartlyFailed(f"{len(problems)} of {len(tasks)} tasks could not be changed")
+
+    return command
+
+
+cancel = _change("cancel", "End a task for good; what it has saved in its folder stays.", "bftrain cancel resnet vgg")
+pause = _change(
+    "pause", "Let a task wait without nodes until it is resumed; it saves where it is.", "bftrain pause resnet"
+)
+resume = _change("resume", "Let a paused task compete again, in its old place in the queue.", "bftrain resume resnet")
+
+
+@click.command(cls=DocumentedCommand, example="bftrain drain 'node[01-04]'\nbftrain drain 'node[01-04]' --end")
+@click.argument("nodes", metavar="[NODESET]...", nargs=-1)
+@click.option("--end", is_flag=True, help="Use them again.")
+@talks
+def drain(nodes: tuple[str, ...], client: Client, out: Output, *, end: bool) -> None:
+    """Use nodes no more, such as nid[0001-0004]: what runs there saves its state and moves first.
+
+    Without NODESET, lists all nodes that the live run knows.
+    """
+    if nodes:
+        from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+        try:
+            names = tuple(NodeSet(",".join(nodes)))
+        except NodeSetException as error:
+            raise BadInput(str(error), where=",".join(nodes), fix="such as nid[0001-0004,7]") from error
+        found = client.drain(names, end=end)
+    else:
+        found = client.nodes()
+    rows = [(one.name, one.state, one.task) for one in found]
+    out.result(found, lambda: table("", ("node", "state", "task"), rows, left=(0, 1, 2)))
+
+
+# -- how things stand
+
+COLUMNS: Final = ("task", "user", "state", "nodes", "done", "speed", "loss", "waits or runs")
+
+
+@click.command(cls=DocumentedCommand, example="bftrain queue --all")
+@click.option("--all", "over", is_flag=True, help="Those as well that are over.")
+@talks
+def queue(client: Client, out: Output, *, over: bool) -> None:
+    """List your tasks in a live run; its operators see those of all users."""
+    tasks, now = client.tasks(over=over), time.time()
+    title = f"{len(tasks)} tasks" if len(tasks) != 1 else "1 task"
+    out.result(tasks, lambda: table(title, COLUMNS, [row(task, now) for task in tasks], left=(0, 1, 2, 4)))
+
+
+@click.command(cls=DocumentedCommand, example="bftrain status resnet")
+@click.argument("task", metavar="[TASK]", required=False)
+@talks
+def status(task: str | None, client: Client, out: Output) -> None:
+    """Say how a live run stands, or all about TASK (a name, or #number)."""
+    if task is not None:
+        found = client.task(task)
+        out.result(found, lambda: described(found))
+    else:
+        run = client.status()
+        out.result(run, lambda: status_table(run))
+
+
+def row(task: TaskView, now_s: float) -> tuple[object, ...]:
+    """Lay a task out as one row."""
+    return (
+        task.name,
+        task.user,
+        task.state,
+        f"{task.size}" if task.size or task.state in {"running", "waiting"} else "",
+        done(task),
+        f"{task.speed:,.0f}/s" if task.speed else "",
+        "" if task.loss is None else f"{task.loss:.4g}",
+        duration((task.ended_s or now_s) - (task.started_s or task.submitted_s)),
+    )
+
+
+def done(task: TaskView) -> str:
+    """Say how far a task is."""
+    if task.work_samples:
+        return f"{min(1.0, task.samples / task.work_samples):.0%}"
+    return f"step {task.step:,}" if task.step else ""
+
+
+def kinds_in_words(status: StatusView) -> str:
+    """Say how many nodes of each kind are ours and used; nothing where nodes have no kinds."""
+    return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
+
+
+def hooks_in_words(status: StatusView) -> str:
+    """Say what hooks reported; nothing where the site names no spool."""
+    if status.hooks is None:
+        return ""
+    counts = ", ".join(f"{count:,} {what}" for what, count in sorted(status.hooks.messages.items()))
+    last = "" if status.hooks.last_s is None else f"; the last {duration(status.now_s - status.hooks.last_s)} ago"
+    return f"{counts or 'no messages'}{last}"
+
+
+def duration(seconds: float) -> str:
+    """Say a time in two units."""
+    whole = max(0, int(seconds))
+    for size, unit, small_size, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // small_size} {small}"
+    return f"{whole} s"
+
+
+def clock(time_s: float) -> str:
+    """Say when something was."""
+    today = time.localtime()[:3] == time.localtime(time_s)[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", time.localtime(time_s))
+
+
+def described(task: TaskView) -> RenderableType:
+    """Describe a task in full."""
+    rows = [
+        ("number", f"#{task.number}"),
+        ("state", task.state),
+        ("of", task.user),
+        ("nodes", f"{task.size}: {' '.join(task.nodes)}" if task.nodes else "none"),
+        ("may have", f"{task.min_nodes} to {task.max_nodes}"),
+        ("runs", " ".join(task.argv)),
+        ("launcher", task.launcher),
+        ("folder", task.folder),
+        ("submitted", clock(task.submitted_s)),
+        ("started", "" if task.started_s is None else clock(task.started_s)),
+        ("ended", "" if task.ended_s is None else clock(task.ended_s)),
+        ("done", f"{done(task)} ({task.samples:,.0f} samples, {task.step:,} steps)"),
+        ("in memory", f"up to step {task.in_memory_step:,}" if task.in_memory_step else ""),
+        ("on disk", f"up to step {task.committed_step:,}" if task.committed_step else ""),
+        ("loss", "" if task.loss is None else f"{task.loss:.6g}"),
+        ("speed", f"{task.speed:,.0f} samples/s" if task.speed else ""),
+        ("measured", "  ".join(f"{size}: {rate:,.0f}/s" for size, rate in task.speeds.items())),
+        ("costs", "  ".join(f"{change}: {cost:.2f} s" for change, cost in task.costs.items())),
+        ("node-hours", f"{task.node_s / 3600:.3f}"),
+        ("sizes changed", f"{task.rescales} times as decided, {task.preemptions} by preemption"),
+        ("failures", str(task.failures) if task.failures else ""),
+        ("reason", task.reason),
+    ]
+    return table(f"task {task.name}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
+
+
+def status_table(status: StatusView) -> RenderableType:
+    """Describe a live run."""
+    decided = harvest = ""
+    if status.harvested:
+        today = status.harvested[-1]
+        harvest = f"{today.samples:,.0f} samples in {today.node_s / 3600:.2f} node-hours ({today.day})"
+    if status.decision is not None:
+        last = status.decision
+        decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
+    rows = [
+        ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}"),
+        ("nodes", f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained"),
+        ("kinds", kinds_in_words(status)),
+        ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),
+        ("speed", f"{status.speed:,.0f} samples/s"),
+        ("harvest", harvest),
+        ("decided", decided),
+        ("hooks", hooks_in_words(status)),
+        ("listens on", " ".join(status.addresses)),
+        ("runs", f"bftrain {status.version} as {status.user}, process {status.pid}, scheduler {status.scheduler}"),
+        *(("remark", f"{clock(one.time_s)}  {one.text}") for one in status.remarks[-_REMARKS:]),
+    ]
+    return table(f"live run {status.site}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
+
+
+# -- logs
+
+
+@click.command(cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20")
+@click.argument("task", metavar="TASK")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed until the task is over.")
+@click.option("-n", "--lines", default=0, metavar="N", help="Begin with the last N lines of each worker [all].")
+@talks
+def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool) -> None:
+    """Print what the workers of TASK printed; each line begins with the node and slot it comes from."""
+    name = f"#{client.task(task).number}"
+    reader = _LogReader(client, name, lines, out)
+    try:
+        while True:
+            over = client.task(name).state in _OVER  # asked first: what is printed before it is over is read then
+            reader.turn()
+            if over or not follow:
+                break
+            time.sleep(_LOG_EVERY_S)
+    except KeyboardInterrupt as error:
+        raise Interrupted("no longer following; the task goes on") from error
+    for worker, rest in reader.begun.items():
+        if rest:
+            reader.print(worker, [rest])
+
+
+class _LogReader:
+    def __init__(self, client: Client, task: str, last_lines: int, out: Output) -> None:
+        self._client = client
+        self._task = task
+        self._last = last_lines
+        self._out = out
+        self._offsets: dict[str, int] = {}
+        self.begun: dict[str, bytes] = {}  # lines without an end so far
+
+    def turn(self) -> None:
+        for file in self._client.logs(self._task):
+            fresh = file.name not in self._offsets
+            offset = self._offsets.setdefault(file.name, max(0, file.size - _LAST_BYTES) if self._last else 0)
+            lines: list[bytes] = []
+            while offset < file.size and (piece := self._client.log(self._task, file.name, offset)):
+                offset += len(piece)
+                *whole, rest = (self.begun.get(file.name, b"") + piece).split(b"\n")
+                self.begun[file.name] = rest
+                lines += whole
+                if not (fresh and self._last):
+                    self.print(file.name, lines)
+                    lines = []
+            self._offsets[file.name] = offset
+            self.print(file.name, lines[-self._last :] if fresh and self._last else lines)
+
+    def print(self, name: str, lines: list[bytes]) -> None:
+        from bftrain.values import wire
+
+        where = name.removesuffix(".log")
+        for line in lines:
+            text = line.decode(errors="replace")
+            if self._out.json:
+                click.echo(wire.encode({"worker": where, "line": text}))
+                continue
+            # What would command the terminal is left out
+            shown = (one if one.isprintable() or one == "\t" else "\ufffd" for one in text.rstrip("\r"))
+            click.echo(f"{where}: {''.join(shown)}")

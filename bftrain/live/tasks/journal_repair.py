@@ -1,0 +1,109 @@
+"""Repair: a new journal of what can be relied on in a damaged one; the damaged one is only read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bftrain.config import Settings
+from bftrain.deciding.allocation_state import HarvesterSnapshot
+from bftrain.errors import BadInput, BftrainError
+from bftrain.journal import Journal, check_format, read_steps
+from bftrain.live.tasks.task_store import TaskStore, read_record
+from bftrain.rerun import followed
+from bftrain.values import wire
+
+# What a live run keeps beside the steps -> its columns
+_TABLES: Final = {
+    "task": ("number", "name", "state", "body", "progress"),
+    "fact": ("key", "value"),
+    "drained": ("node", "user", "since_s"),
+    "begun": ("number", "time_s", "step", "digest", "site"),
+}
+
+
+class JournalRepaired(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repaired journal has; ``stopped`` says why it has no more steps, ``lost`` what else is missing."""
+
+    journal: str
+    steps: int
+    stopped: str = ""
+    lost: tuple[str, ...] = ()
+
+
+def repair(path: Path, target: Path) -> JournalRepaired:
+    """Make the journal ``target`` of all steps of ``path`` up to the first that is damaged or does not follow."""
+    if not path.is_file():
+        raise BadInput("there is no such journal", where=str(path))
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
+        try:
+            check_format(source, path)
+            (text,) = source.execute("SELECT value FROM about WHERE key = 'settings'").fetchone() or (None,)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise BadInput(f"nothing of it can be read: {error}", where=str(path), fix="take a backup of it") from error
+        if not isinstance(text, str):
+            raise BadInput("has lost its settings, without which no step has a meaning", where=str(path))
+        settings = wire.decode(text, Settings, where=f"{path}: settings")
+        with Journal.create(target, settings) as journal:
+            return _filled(journal, source, path)
+
+
+def _filled(journal: Journal, source: sqlite3.Connection, path: Path) -> JournalRepaired:
+    lost, stopped = list[str](), ""
+    changes = dict(_changes(source, path, lost))
+    select = "SELECT step, number, kind, body FROM entry ORDER BY number"
+    try:
+        with closing(source.execute(select)) as rows:
+            for step, harvester in followed(read_steps(rows, path), journal.settings, changes, path):
+                if step is not None:
+                    journal.append(step.events, step.decision)
+                elif (settings := changes[len(journal)][0]) != journal.settings_now:
+                    journal.keep(settings, harvester.snapshot)
+    except (BftrainError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        stopped = str(BadInput(error.what, where=error.where) if isinstance(error, BftrainError) else error)
+    TaskStore(journal)  # makes the tables
+    for table, columns in _TABLES.items():
+        _copy(journal, source, table, columns, path, lost)
+    return JournalRepaired(journal=str(journal.path), steps=len(journal), stopped=stopped, lost=tuple(lost))
+
+
+def _changes(
+    source: sqlite3.Connection, path: Path, lost: list[str]
+) -> Iterator[tuple[int, tuple[Settings, HarvesterSnapshot]]]:
+    """Read after which steps settings were changed, and where things stood then."""
+    for step, settings, snapshot in _rows(source, "standing WHERE changed", ("step", "settings", "body"), lost):
+        try:
+            where = f"{path}: standing {step}"
+            yield int(step), (wire.decode(settings, Settings, where=where), wire.decode(snapshot, HarvesterSnapshot))
+        except (BftrainError, TypeError, ValueError) as error:
+            lost.append(f"a change of settings after step {step}: {error}")
+
+
+def _copy(
+    journal: Journal, source: sqlite3.Connection, table: str, columns: tuple[str, ...], path: Path, lost: list[str]
+) -> None:
+    values = f"({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    for row in _rows(source, table, columns, lost):
+        try:
+            if table == "task":
+                read_record(row[3], row[2], row[4], path)
+            if table == "begun" and isinstance(row[4], str):
+                wire.decode(row[4], dict[str, object])
+            journal.change((f"INSERT INTO {table} {values}", row))
+        except (BftrainError, sqlite3.Error) as error:
+            lost.append(f"{table} {row[0]}: {error}")
+
+
+def _rows(source: sqlite3.Connection, table: str, columns: tuple[str, ...], lost: list[str]) -> Iterator[Any]:
+    with suppress(sqlite3.OperationalError):  # a journal of no live run has no such table
+        try:
+            yield from source.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {columns[0]}")  # noqa: S608 - names of ours
+        except sqlite3.OperationalError:
+            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            lost.append(f"the rest of table {table.partition(' ')[0]}: {error}")

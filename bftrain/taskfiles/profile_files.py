@@ -1,0 +1,72 @@
+"""Profile files: models as they were measured, such as ``bftrain train --save-profile`` writes, in TOML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain import toml_io
+from bftrain.errors import BadInput, UnknownName
+from bftrain.files import check_replaceable, whole_file, whole_text
+from bftrain.taskfiles.files import MADE_BY, is_own_tasks
+from bftrain.taskfiles.records import Profile, made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+KIND: Final = "profile file"
+_COSTS: Final = ("grow_cost_s", "shrink_cost_s", "start_cost_s")
+_KEYS: Final = ("name", "nodes", "rate", *_COSTS, "source")
+_FIX: Final = 'write [[profile]] tables such as: name = "cnn", nodes = [1, 2], rate = [90.0, 170.0]'
+
+
+def load_profiles(path: Path) -> tuple[Profile, ...]:
+    """Load the profiles of a file, in their order."""
+    document = toml_io.parse(whole_text(path, KIND), str(path), fix=_FIX)
+    rows = document.pop("profile", [])
+    if document or not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BadInput("holds no profiles alone", where=str(path), fix=_FIX)
+    found = [_profile(row, f"{path}: profile {number}") for number, row in enumerate(rows, start=1)]
+    twice = next(
+        (each.name for place, each in enumerate(found) if each.name in {one.name for one in found[:place]}), ""
+    )
+    if twice:
+        raise BadInput(f"'{twice}' comes twice", where=str(path), fix="give every profile a name of its own")
+    return tuple(found)
+
+
+def save_profiles(profiles: Iterable[Profile], path: Path) -> None:
+    """Save profiles under this name; the file appears complete or not at all."""
+    check_profiles_name(path)
+    parts = [f"# {MADE_BY}\n"]
+    for each in profiles:
+        row: dict[str, object] = {"name": each.name, "nodes": each.curve.nodes, "rate": each.curve.rate}
+        row |= {key: getattr(each, key) for key in (*_COSTS, "source")}
+        parts.append("\n[[profile]]\n" + toml_io.table(row))
+    with whole_file(path) as file:
+        file.write("".join(parts).encode())
+
+
+def check_profiles_name(path: Path) -> None:
+    """Refuse a name that no profiles can be saved under, or of a file that is not ours, before work is done for it."""
+    if path.suffix.lower() != ".toml":
+        raise BadInput("is no name of a profile file", where=str(path), fix="let it end in .toml")
+    check_replaceable(path, is_own_tasks)
+
+
+def _profile(row: Mapping[str, Any], where: str) -> Profile:
+    for key in row:
+        if key not in _KEYS:
+            raise UnknownName.among("key of a profile", key, _KEYS, where=where)
+    name = row.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadInput("has no name", where=where, fix=_FIX)
+    for key in _COSTS:
+        cost = row.get(key, 0.0)
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost < float("inf"):
+            raise BadInput(f"{key}: {cost!r} is no number of seconds", where=f"{where} '{name}'", fix=_FIX)
+    costs = {key: float(row[key]) for key in _COSTS if key in row}
+    curve = made({key: row[key] for key in ("nodes", "rate") if key in row}, f"{where} '{name}'")
+    return Profile(
+        name=name, curve=curve, source=str(row.get("source", "")), **{**dict.fromkeys(_COSTS[:2], 0.0), **costs}
+    )

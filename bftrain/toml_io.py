@@ -1,0 +1,66 @@
+"""TOML files: read within bounds, with the line of what is wrong, and written so that they read back."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any, Final
+
+from bftrain.errors import BadConfig
+from bftrain.values import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
+_LARGEST: Final = 1 << 63  # TOML has whole numbers of 64 bits
+
+
+def parse(text: str, where: str, *, fix: str | None = None) -> dict[str, Any]:
+    """Parse TOML; raise ``BadConfig`` for what is none, and for numbers and depths that no setting has."""
+    try:
+        return _bounded(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        what, where = str(error), f"{where}:{line[1]}" if line else where
+    except ValueError:  # of int(), which refuses thousands of digits
+        what = "a whole number has more than 64 bits"
+    except RecursionError:
+        what = "tables or lists are nested too deep"
+    raise BadConfig(f"is not valid TOML: {what}", where=where, fix=fix)
+
+
+def _bounded(document: dict[str, Any]) -> dict[str, Any]:
+    if not all(-_LARGEST <= each < _LARGEST for each in wire.leaves(document) if type(each) is int):
+        raise ValueError
+    return document
+
+
+def _plain(number: object) -> str:
+    return repr(number).lower()  # true and false
+
+
+def table(data: Mapping[str, object], path: tuple[str, ...] = ()) -> str:
+    """Write a table, and after it those inside it; what is ``None`` and empty tables are left out."""
+    inner = {key: part for key, part in data.items() if isinstance(part, dict)}
+    plain = [(name, part) for name, part in data.items() if part is not None and name not in inner]
+    heading = f"\n[{'.'.join(map(key, path))}]\n" if path and (plain or not inner) else ""
+    lines = "".join(f"{key(name)} = {value(part)}\n" for name, part in plain)
+    return heading + lines + "".join(table(part, (*path, name)) for name, part in inner.items() if part or path)
+
+
+def key(name: str) -> str:
+    """Write a key, in quotes if it needs some."""
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def value(given: object, number: Callable[[object], str] = _plain) -> str:
+    """Write a value; a table comes in braces, and ``number`` writes what is neither text nor contains others."""
+    if isinstance(given, str):
+        return json.dumps(given, ensure_ascii=False)  # a printable text is the same in JSON and TOML
+    if isinstance(given, list | tuple):
+        return f"[{', '.join(value(part) for part in given)}]"
+    if isinstance(given, dict):
+        return f"{{ {', '.join(f'{key(name)} = {value(part, number)}' for name, part in given.items())} }}"
+    return number(given)

@@ -1,0 +1,101 @@
+"""``bftrain tasks profiles``: the models that were measured, of the catalogue or of files, and their speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.output import Output, prints_results, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+    from bftrain.taskfiles.records import Profile
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+def reading_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the options that say how files of profiles are read."""
+    options = (
+        click.option("--node-kind", default=None, help="Of a table of Gavel: speeds on this kind of node."),
+        click.option(
+            "--gpus-per-node",
+            type=click.IntRange(min=1),
+            help="Of a set of AdaptDL: speeds by whole nodes of so many GPUs [by GPUs].",
+        ),
+        click.option(
+            "--local-batch",
+            type=click.IntRange(min=1),
+            help="Of a set of AdaptDL: samples of one GPU in one step [the most that all sizes have].",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain tasks profiles\nbftrain tasks profiles bert_scalability.csv --gpus-per-node 4 -o bert.toml",
+    epilog="FILE is a profile file (.toml) such as bftrain train --save-profile writes, a throughput table of Gavel "
+    "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
+@heading("How files are read")
+@reading_options
+@heading("Result")
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write them as a profile file (.toml).",
+)
+@prints_results
+def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - CatalogueOptions
+    """List models that were measured: speeds by size, how well they scale, what changing their size costs."""
+    from msgspec import structs
+
+    from bftrain.taskfiles.profile_files import save_profiles
+    from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
+
+    known = catalogue(files, CatalogueOptions(**given))
+    if path is not None:
+        save_profiles(known.values(), path)
+    records = [{**structs.asdict(each), "curve": structs.asdict(each.curve)} for each in known.values()]
+    out.result(records, lambda: _in_words(known, path))
+
+
+def _in_words(known: Mapping[str, Profile], path: Path | None) -> RenderableType:
+    from bftrain import text_formats
+
+    rows = []
+    for each in known.values():
+        nodes, rate = each.curve.nodes, each.curve.rate
+        first = next((place for place, speed in enumerate(rate) if speed), 0)
+        share = rate[-1] / rate[first] * nodes[first] / nodes[-1] if rate[first] else None
+        costs = (each.grow_cost_s, each.shrink_cost_s, each.start_cost_s)
+        rows.append(
+            (
+                each.name,
+                f"{nodes[0]}..{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}",
+                text_formats.large(rate[first]),
+                text_formats.large(rate[-1]),
+                text_formats.percent(share),
+                *("-" if cost is None else f"{cost:.3g}" for cost in costs),
+                each.source,
+            )
+        )
+    columns = ("profile", "sizes", "slowest", "fastest", "scaling", "grow, s", "shrink, s", "start, s", "source")
+    title = f"{path}: {len(rows):,} profiles" if path is not None else ""
+    return table(title, columns, rows, left=(0, 1, 8))

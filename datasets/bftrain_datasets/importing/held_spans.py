@@ -1,0 +1,71 @@
+"""Which job held which node from when to when: one row for each of these pairs, some nodes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain_datasets.importing.job_columns import StayColumns
+
+_PAIRS_AT_ONCE: Final = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSpans:
+    """Every (job, node) of a part of the nodes, ordered by node and then by start; ``row`` tells the job.
+
+    Where GPUs or cores are counted, ``units`` are how many of the node's the job held, or which (``StayColumns``).
+    """
+
+    node: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    row: NDArray[np.int64]
+    units: NDArray[np.int32] | None = None
+
+
+def spans_by_node(
+    jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
+) -> Iterator[HeldSpans]:
+    """Give every (job, node) within the time observed, some nodes at a time so that memory stays small."""
+    rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
+    sizes = np.diff(jobs.set_offsets)
+    weight = np.zeros(node_count, dtype=np.int64)
+    uses = np.bincount(jobs.sets[rows], minlength=sizes.size)
+    np.add.at(weight, jobs.set_nodes, np.repeat(uses, sizes))
+    part = np.cumsum(weight) // _PAIRS_AT_ONCE
+    for number in np.unique(part).tolist():
+        low, high = np.searchsorted(part, [number, number + 1]).tolist()
+        yield _held_by(jobs, rows, low, high, begin_s, end_s)
+
+
+def _held_by(
+    jobs: StayColumns, rows: NDArray[np.int64], low: int, high: int, begin_s: float, end_s: float
+) -> HeldSpans:
+    inside = np.flatnonzero((jobs.set_nodes >= low) & (jobs.set_nodes < high))
+    nodes = jobs.set_nodes[inside]
+    offsets = np.searchsorted(inside, jobs.set_offsets)
+    sets = jobs.sets[rows]
+    counts = np.diff(offsets)[sets]
+    row = np.repeat(rows, counts)
+    firsts = np.repeat(offsets[sets] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+    member = firsts + np.arange(row.size)
+    node = nodes[member]
+    start = np.maximum(jobs.start[row], begin_s)
+    end = np.minimum(jobs.end[row], end_s)
+    order = np.lexsort((start, node))
+    units = jobs.set_units[inside][member][order] if jobs.set_units.size else None
+    return HeldSpans(node[order], start[order], end[order], row[order], units)
+
+
+def latest_ends(group: NDArray[np.int64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each span the latest end of it and all before it in the same group; groups are numbered upward."""
+    # Ends are replaced by their rank and lifted group by group, so that one running maximum serves all groups
+    values, rank = np.unique(end, return_inverse=True)
+    lift = group * values.size
+    found: NDArray[np.float64] = values[np.maximum.accumulate(lift + rank) - lift]
+    return found

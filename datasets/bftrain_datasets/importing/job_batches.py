@@ -1,0 +1,201 @@
+"""Many jobs at once, as columns: judged as ``RecordIntake.job`` judges one, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.nodesets import MOST_NODES
+from bftrain.nodesets import expand as expand_set
+from bftrain_datasets.importing.job_checks import MAY_HAVE_RUN, RecordIntake, size_of
+from bftrain_datasets.importing.job_columns import key_of
+from bftrain_datasets.importing.machine_nodes import HeldNodes
+from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE
+
+BAD_TIME = -np.inf  # a time that cannot be read
+_FIRST = ("bad_time", "no_start", "never_started", "no_end", "backwards", "zero_length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBatch:
+    """One row a job. Times are seconds UTC: NaN where there is none, ``BAD_TIME`` where it cannot be read.
+
+    ``end`` is infinite while a job runs. ``sets`` are places in ``set_texts``, the node sets as written, or -1; without
+    names ``count`` says how many nodes, or GPUs or cores where these are counted. With names, ``units`` tell these of
+    each of ``set_texts`` (``unit_sets.shares_of``). ``reason`` is the place in ``reasons`` for which the reader sets a
+    row aside, or -1. ``lines`` are where the rows stand. ``most`` is how many nodes a job may have held, where its
+    processors are known and not its nodes.
+    """
+
+    lines: NDArray[np.int64]
+    job: Sequence[str]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    sets: NDArray[np.int32]
+    set_texts: Sequence[str]
+    count: NDArray[np.int64]
+    queue: Sequence[str] | None
+    preempted: NDArray[np.bool_]
+    reason: NDArray[np.int8]
+    reasons: tuple[str, ...] = ()
+    units: Sequence[str] = ()
+    most: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return self.start.size
+
+
+def take_jobs(intake: RecordIntake, batch: JobBatch, expand: Callable[[str], Sequence[str]] = expand_set) -> None:
+    """Judge the jobs and settle their rows."""
+    judge = _Judge(intake, batch)
+    for place, reason in enumerate(batch.reasons):
+        judge.set_aside(reason, batch.reason == place)
+    start, end = batch.start, batch.end
+    with np.errstate(invalid="ignore"):
+        held_s = end - start
+    bad = np.isinf(start) | (end == BAD_TIME)
+    unnamed = batch.sets < 0
+    no_start = np.isnan(start) & np.isfinite(end) & ~unnamed
+    masks = (bad, no_start, np.isnan(start), np.isnan(end), held_s < 0, held_s == 0)
+    for reason, mask in zip(_FIRST, masks, strict=True):
+        judge.set_aside(reason, mask, size=_sizes_of(batch, mask, expand) if reason in MAY_HAVE_RUN else None)
+    holding = _Holding.of(intake, batch, judge.left, expand)
+    unknown = np.array([each.unknown for each in holding.sets], dtype=np.int64)[holding.kind]
+    size = np.where(holding.size > 0, holding.size, np.minimum(batch.count, MOST_NODES))
+    known_s = np.where(np.isinf(held_s), 0.0, held_s)
+    weight = known_s * size
+    for reason in ("no_units", "bad_nodes", "bad_count", "nodes_differ"):
+        wrong = np.array([each == reason for each in holding.reasons], dtype=np.bool_)[holding.kind]
+        judge.set_aside(reason, wrong, None if reason == "bad_count" else weight, np.maximum(size, unknown))
+    if batch.queue and intake.options.preemptible:
+        preemptible = np.fromiter(map(intake.is_preemptible, batch.queue), dtype=np.bool_, count=len(batch))
+        judge.set_aside("preemptible", preemptible, weight)
+    empty = (holding.size == 0) | (unnamed & (not intake.options.counts))
+    judge.set_aside("other_nodes", empty & (unknown > 0), weight)
+    judge.set_aside("no_nodes", empty, weight, size)
+    begin_s, until_s = intake.options.window
+    outside = np.zeros(len(batch), dtype=np.bool_)
+    if begin_s is not None:
+        outside |= end <= begin_s
+    if until_s is not None:
+        outside |= start >= until_s
+    for row in np.flatnonzero(outside & judge.left & ~np.isinf(end)).tolist():
+        intake.stays.add_outside(batch.job[row], float(start[row]))
+    judge.set_aside("outside_window", outside, weight)
+    _use(intake, batch, np.flatnonzero(judge.left), holding, known_s)
+
+
+def _sizes_of(batch: JobBatch, mask: NDArray[np.bool_], expand: Callable[[str], Sequence[str]]) -> NDArray[np.int64]:
+    """Return how many nodes the rows in the mask have, as far as they say so: the others of a batch are used."""
+    size = np.clip(batch.count, 0, MOST_NODES)
+    known: dict[int, int] = {}
+    for row in np.flatnonzero(mask & (batch.count <= 0) & (batch.sets >= 0)).tolist():
+        place = int(batch.sets[row])
+        if place not in known:
+            known[place] = size_of(batch.set_texts[place], expand)
+        size[row] = known[place]
+    return size
+
+
+class _Judge:
+    """Sets rows aside; a row goes for the first reason that holds."""
+
+    def __init__(self, intake: RecordIntake, batch: JobBatch) -> None:
+        self.left = np.ones(len(batch), dtype=np.bool_)
+        self._intake = intake
+        self._batch = batch
+
+    def set_aside(
+        self,
+        reason: str,
+        mask: NDArray[np.bool_],
+        node_s: NDArray[np.float64] | None = None,
+        size: NDArray[np.int64] | None = None,
+    ) -> None:
+        """``size`` tells how many nodes rows may have held that cannot be used."""
+        rows = np.flatnonzero(mask & self.left)
+        if not rows.size:
+            return
+        self._intake.line = int(self._batch.lines[rows[0]])
+        self._intake.set_many_aside(reason, rows.size, 0.0 if node_s is None else float(node_s[rows].sum()))
+        self.left[rows] = False
+        if size is not None and reason in MAY_HAVE_RUN:
+            begin, end = self._batch.start[rows], self._batch.end[rows]
+            begin = np.where(np.isfinite(begin), begin, -np.inf)
+            end = np.where(np.isnan(end) | (end == BAD_TIME), np.inf, end)
+            for stay in zip(begin.tolist(), end.tolist(), np.maximum(size[rows], 1).tolist(), strict=True):
+                self._intake.doubtful_stays.add(ROWS_ASIDE, *stay)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What rows hold: ``kind`` is a row's place in ``sets`` and in ``reasons``, which say why it cannot be used."""
+
+    sets: list[HeldNodes]
+    reasons: list[str]
+    kind: NDArray[np.int64]
+    size: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, intake: RecordIntake, batch: JobBatch, left: NDArray[np.bool_], expand: Callable[[str], Sequence[str]]
+    ) -> _Holding:
+        """Look up each node set with each count that stands beside it once, in the order of the rows."""
+        count = np.clip(batch.count, -1, MOST_NODES + 1)
+        key = np.where(left, batch.sets.astype(np.int64) * (MOST_NODES + 3) + count, np.iinfo(np.int64).min)
+        _, first, kind, rows = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+        sets, reasons = [HeldNodes(0)] * first.size, [""] * first.size
+        for place in np.argsort(first).tolist():
+            row = int(first[place])
+            if left[row]:
+                nodes = batch.set_texts[batch.sets[row]] if batch.sets[row] >= 0 else ""
+                units = batch.units[batch.sets[row]] if nodes and batch.units else str(max(int(count[row]), 0))
+                sets[place], reasons[place] = intake.held_by(nodes, int(count[row]), expand, int(rows[place]), units)
+        return cls(sets, reasons, kind, np.array([each.size for each in sets], dtype=np.int64)[kind])
+
+
+def _use(
+    intake: RecordIntake, batch: JobBatch, rows: NDArray[np.int64], holding: _Holding, known_s: NDArray[np.float64]
+) -> None:
+    if not rows.size:
+        return
+    kind, size = holding.kind[rows], holding.size
+    numbers = np.full(len(holding.sets), -1, dtype=np.int32)
+    for place in np.unique(kind).tolist():
+        held = holding.sets[place]
+        numbers[place] = intake.number_of(held)
+        if held.unknown or held.repeated:
+            _note_set(intake, batch, held, rows[kind == place], known_s)
+    preempted = rows[batch.preempted[rows]]
+    if preempted.size:
+        intake.line = int(batch.lines[preempted[0]])
+        intake.note("preempted_jobs", count=preempted.size, node_s=float((size * known_s)[preempted].sum()))
+    if batch.most is not None:
+        further = batch.most[rows] - size[rows]
+        stays = (batch.start[rows], batch.end[rows], further)
+        for stay in zip(*(column[further > 0].tolist() for column in stays), strict=True):
+            intake.doubtful_stays.add(PROCS_AS_NODES, *stay)
+    intake.use_many(rows.size)
+    end, start = batch.end[rows], batch.start[rows]
+    intake.observed(float(np.where(np.isinf(end), start, end).max()))
+    keys = np.fromiter((key_of(batch.job[row]) for row in rows.tolist()), dtype=np.int64, count=rows.size)
+    intake.line = 0
+    places = intake.place() | batch.lines[rows]
+    intake.line = int(batch.lines[rows[-1]])
+    intake.stays.add_many(
+        start=start, end=end, sets=numbers[kind], count=size[rows].astype(np.int32), job=keys, place=places
+    )
+
+
+def _note_set(
+    intake: RecordIntake, batch: JobBatch, held: HeldNodes, rows: NDArray[np.int64], known_s: NDArray[np.float64]
+) -> None:
+    intake.line = int(batch.lines[rows[0]])
+    if held.unknown:
+        node_s = held.unknown * float(known_s[rows].sum())
+        intake.note("unknown_nodes", count=held.unknown * rows.size, node_s=node_s)
+    if held.repeated:
+        intake.note("repeated_hosts", count=held.repeated * rows.size)

@@ -1,0 +1,55 @@
+"""What tables of sacctmgr about nodes share: rows below a header, each of a cluster and a period."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import moment_of
+
+SEPARATOR: Final = "|"
+
+
+class Period(NamedTuple):
+    """When something began and ended; ``None`` where the row does not say."""
+
+    start_s: float | None
+    end_s: float | None
+
+
+def columns_of(line: str) -> list[str]:
+    """Return the names in a header, without the widths that a user asked for (``NodeName%30``)."""
+    return [column.strip().lower().partition("%")[0] for column in line.split(SEPARATOR)]
+
+
+def rows(
+    file: RawFile, intake: RecordIntake, header_of: Callable[[str], list[str] | None], last: str = ""
+) -> Iterator[Mapping[str, str]]:
+    """Give the rows below each header; those that end before the column ``last``, or before all, are set aside."""
+    columns: Sequence[str] = ()
+    for number, line in file.lines():
+        header = header_of(line)
+        if header is not None or not line.strip():
+            columns = header or columns
+            continue
+        intake.row(number)
+        cells = line.split(SEPARATOR)
+        if not columns or len(cells) < (columns.index(last) + 1 if last else len(columns)):
+            intake.set_aside("malformed")
+        else:
+            yield dict(zip(columns, cells, strict=False))
+
+
+def period_of(cells: Mapping[str, str], intake: RecordIntake, *, start: str, end: str, of: str) -> Period | None:
+    """Read when something of this cluster was; a row of another one, or without readable times, is set aside."""
+    cluster = cells.get(of, "")
+    if cluster and intake.is_other_cluster(cluster):
+        intake.set_aside("other_cluster")
+        return None
+    try:
+        return Period(*(moment_of(cells.get(column, ""), intake.seconds) for column in (start, end)))
+    except ValueError:
+        intake.set_aside("bad_time")
+        return None

@@ -1,0 +1,212 @@
+"""Cells of a table of jobs as numbers: times, spans of time and counts, in units that are guessed or given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.nodesets import MOST_NODES, expand
+from bftrain_datasets.importing.job_batches import BAD_TIME
+from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
+
+Cells = Sequence[Any] | NDArray[np.float64]
+
+ISO: Final = "iso"
+TEXT: Final = "d-hh:mm:ss"
+INTERVALS: Final = "intervals"
+NODE_SET: Final = "node set"
+EPOCHS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+SPANS: Final = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+NOTHING: Final = frozenset({"", "unknown", "none", "n/a", "na", "nan", "nat", "null", "none assigned", "(null)", "[]"})
+
+_THOUSANDS: Final = re.compile(r"\s*\d{1,3}(?:,\d{3})+\s*\Z")
+_CLOCK: Final = re.compile(r"(?:(\d+)(?:-| days?,? ))?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\Z")
+_DATE: Final = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
+_INTERVALS: Final = re.compile(r"\d+(?:-\d+)?(?:[ ,]+\d+(?:-\d+)?)*\Z")
+_OUTSIDE: Final = re.compile(r"[;|+\s]+(?![^\[]*\])|,(?![^\[]*\])")
+_MARKS: Final = "[](){}'\" "
+
+
+def number_of(cell: object) -> float | None:
+    """Give a cell as a number; None if it is none."""
+    if isinstance(cell, bool):
+        return None
+    try:
+        return float(cell)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _single(cell: object) -> Hashable:
+    """Give a cell that is one value; one that is a list or a record has none."""
+    return cell if isinstance(cell, str | float | int) else None
+
+
+def is_nothing(cell: object) -> bool:
+    """Whether a cell says that there is no value."""
+    return cell is None or (isinstance(cell, str) and cell.strip().lower() in NOTHING) or cell != cell  # noqa: PLR0124 - NaN
+
+
+def numbers_in(cells: Iterable[object]) -> list[float]:
+    """Give all cells as numbers, or nothing unless all that have a value are numbers."""
+    known = [number_of(cell) for cell in cells if not is_nothing(cell)]
+    found = [each for each in known if each is not None and math.isfinite(each)]
+    return found if len(found) == len(known) else []
+
+
+def time_unit(cells: Iterable[object]) -> str | None:
+    """Guess what times are in: ``iso``, or epochs in s, ms, us or ns; None if they are no times."""
+    known = [cell for cell in cells if not is_nothing(cell)]
+    if any(isinstance(cell, str) and _DATE.match(cell.strip()) for cell in known):
+        return ISO
+    found = [each for each in numbers_in(known) if each > 0]
+    if not found:
+        return None
+    typical = median(found)
+    return next((unit for unit, factor in EPOCHS.items() if typical * factor < LARGEST_S), None)
+
+
+def span_unit(cells: Iterable[object]) -> str | None:
+    """Guess what spans of time are in: seconds, or written as D-HH:MM:SS; None if they are none."""
+    known = [cell for cell in cells if not is_nothing(cell)]
+    if numbers_in(known):
+        return "s"
+    return TEXT if known and all(isinstance(cell, str) and _CLOCK.match(cell.strip()) for cell in known) else None
+
+
+def node_form(cells: Iterable[object]) -> str | None:
+    """Guess how nodes are written; None where each cell is a plain number, which says how many rather than which."""
+    known = [cell for cell in cells if not is_nothing(cell)]
+    if not known or numbers_in(known):
+        return None
+    if all(isinstance(cell, str) and _INTERVALS.match(cell.strip()) for cell in known):
+        return INTERVALS
+    return NODE_SET
+
+
+def read_times(cells: Cells, unit: str, clock: RecordClock, *, zero_is_none: bool) -> NDArray[np.float64]:
+    """Read times as seconds UTC: NaN where there is none, ``BAD_TIME`` where it cannot be read."""
+    factor = EPOCHS.get(unit, 0.0)
+    if isinstance(cells, np.ndarray):
+        found = cells * (factor or 1.0)
+    else:
+        found = np.fromiter((_time(cell, factor, clock) for cell in cells), dtype=np.float64, count=len(cells))
+    found[(found == 0) & zero_is_none] = np.nan
+    found[(found < 0) & (found > -2)] = np.nan  # noqa: PLR2004 - -1 says that there is none
+    found[(found < 0) | (found >= LARGEST_S)] = BAD_TIME
+    return found
+
+
+def _time(cell: object, factor: float, clock: RecordClock) -> float:
+    if isinstance(cell, str):
+        try:
+            return float(cell) * factor if factor else clock.seconds(cell)
+        except ValueError:
+            return _odd_time(cell, clock)
+    if cell is None:
+        return math.nan
+    number = number_of(cell)
+    return BAD_TIME if number is None else number * (factor or 1.0)
+
+
+def _odd_time(cell: str, clock: RecordClock) -> float:
+    text = cell.strip()
+    if text.lower() in NOTHING:
+        return math.nan
+    try:
+        return clock.seconds(text.replace("/", "-"))
+    except (ValueError, OverflowError):
+        return BAD_TIME
+
+
+def read_spans(cells: Cells, unit: str) -> NDArray[np.float64]:
+    """Read spans of time as seconds: NaN where there is none, or it cannot be read."""
+    factor = SPANS.get(unit, 1.0)
+    if isinstance(cells, np.ndarray):
+        found = cells * factor
+    else:
+        known: dict[object, float] = {}
+        found = np.empty(len(cells))
+        for place, cell in enumerate(map(_single, cells)):
+            value = known.get(cell)
+            if value is None:
+                value = known[cell] = _span(cell, factor)
+            found[place] = value
+    found[~((found >= 0) & (found < LARGEST_S))] = np.nan
+    return found
+
+
+def _span(cell: object, factor: float) -> float:
+    number = number_of(cell)
+    if number is not None:
+        return number * factor
+    match = _CLOCK.match(cell.strip()) if isinstance(cell, str) else None
+    if match is None or any(part and len(part) > 12 for part in match.groups()):  # noqa: PLR2004 - digits that make sense
+        return math.nan
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return days * 86_400 + hours * 3600 + minutes * 60 + seconds
+
+
+def read_counts(cells: Cells) -> NDArray[np.int64]:
+    """Read numbers of nodes, cores or GPUs, rounded up; 0 where there is none, one too many for any machine if so."""
+    if isinstance(cells, np.ndarray):
+        found = cells.astype(np.float64)
+    else:
+        single = [_single(cell) for cell in cells]
+        known = {cell: number_of(_without_commas(cell)) for cell in set(single)}
+        found = np.array([known[cell] for cell in single], dtype=np.float64)
+    found = np.nan_to_num(np.ceil(found - 1e-9), nan=0.0, posinf=MOST_NODES + 1, neginf=-1)
+    return np.clip(found, -1, MOST_NODES + 1).astype(np.int64)
+
+
+def _without_commas(cell: Hashable) -> Hashable:
+    """Give a count without the commas between thousands, which spreadsheets write."""
+    return cell.replace(",", "") if isinstance(cell, str) and _THOUSANDS.match(cell) else cell
+
+
+def node_text(cell: object) -> str:
+    """Give the nodes of a cell as one text: names on lines of their own where the cell is a list."""
+    if isinstance(cell, list | tuple):
+        return "\n".join(str(each) for each in cell if not is_nothing(each))
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return "" if is_nothing(cell) else str(cell).strip()
+
+
+def nodes_in(text: str) -> list[str]:
+    """Expand nodes as tables write them: node sets, lists such as ``[12, 'n3']``, or names with any separator."""
+    if "\n" in text:
+        return _checked(text.split("\n"))
+    if text[:1] in "[({":
+        return _checked([part.strip(_MARKS) for part in text.strip(_MARKS).replace(" ", ",").split(",")])
+    if not _OUTSIDE.search(text):
+        return expand(text)
+    return [name for part in _OUTSIDE.split(text) if part for name in expand(part)]
+
+
+def intervals_in(text: str) -> list[str]:
+    """Expand numbers and ranges of numbers, such as ``0-3 7``."""
+    names: list[str] = []
+    for part in text.replace(",", " ").split():
+        first, dash, last = part.partition("-")
+        low, high = int(first), int(last if dash else first)
+        if not 0 <= high - low < MOST_NODES - len(names):
+            raise ValueError(f"{text[:60]!r} is no set of numbers")
+        names += map(str, range(low, high + 1))
+    return _checked(names)
+
+
+def _checked(names: list[str]) -> list[str]:
+    found = [name for name in names if name]
+    if not found or not all(name.isprintable() and " " not in name and len(name) < 256 for name in found):  # noqa: PLR2004
+        raise ValueError("it names no node")
+    return found
+
+
+EXPAND: Final[dict[str, Callable[[str], Sequence[str]]]] = {NODE_SET: nodes_in, INTERVALS: intervals_in}

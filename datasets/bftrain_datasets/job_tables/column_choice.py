@@ -1,0 +1,347 @@
+"""Which column of a table means what: as the options say, as a public set has it, or by its name and first rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+from bftrain.errors import BadInput, suggestion
+from bftrain.node_units import CORE, GPU, NODE, in_words_of
+from bftrain_datasets.importing.text_cells import names_slurm_jobs
+from bftrain_datasets.job_tables import cell_values
+from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, PublicSet
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
+
+TIMES: Final = ("submit", "start", "end")
+SPANS: Final = ("elapsed", "wait", "limit")
+SIZES: Final = ("nodes", "count", "cores", "gpus")
+WORDS: Final = ("state", "user", "cluster", "job", "partition")
+MEANINGS: Final = (*TIMES, *SPANS, *SIZES, *WORDS)
+
+# Names of columns, in small letters and digits only; of several in a table the first here counts
+NAMES: Final[Mapping[str, str]] = {
+    "submit": "submit submittime timesubmit submissiontime submittedtime timesubmission queuedtimestamp jobsubmittime "
+    "submittimestamp submittedat submitted ctime qtime tsubmit",
+    "start": "start starttime timestart starttimestamp begin begintime timebegin startingtime startedat started "
+    "startdate jobstart trun",
+    "end": "end endtime timeend endtimestamp finish finishtime timefinish completiontime endedat ended enddate jobend "
+    "stoptime finishedat tinactive tcleanup",
+    "elapsed": "elapsedraw elapsed timeelapsed elapsedtime elapsedseconds runtime runtimeseconds runtimes duration "
+    "durationseconds executiontime usedtime walltimeused usedwalltime wallclockused resourcesusedwalltime",
+    "wait": "wait waittime waitingtime queuedtime queuetime planned",
+    "limit": "timelimitraw timelimit limit requestedtime reqtime wallclockreq wallclocklimit walltimereq "
+    "requestedwalltime walltimeseconds resourcewalltime resourcelistwalltime",
+    "nodes": "nodelist nodes allocatednodes allocatedresources allocatedprocessors hosts hostlist hostnames exechost "
+    "exechosts nodenames xnames allochosts machine machines host node hostname",
+    "count": "nnodes allocnodes nodesalloc numnodesalloc nodecount numnodes nodenum nodesused usednodes numhosts "
+    "allocationnodes nodect nodesallocated numnodesallocated nodesrequired nodes reqnodes nodesreq numnodesreq "
+    "nodesrequested requestednodes requestednumberofresources",
+    "cores": "ncpus alloccpus cpusalloc numcoresalloc coresused usedcores numcores cores cpus numcpus cpunum numproc "
+    "procs processors ncores requiredcpus processorsreq reqcpus cpusreq numcoresreq coresrequested cpucount",
+    "gpus": "ngpus allocgpus numgpusalloc gpunum numgpus gpus gpusalloc gpusreq numgpusreq gpucount numgpu",
+    "state": "state jobstate statecurrent status finalstate jobstatus",
+    "user": "user username userid owner uid usr usernamegenid iduser login",
+    "cluster": "cluster clustername machinename",
+    "job": "jobid idjob jobidraw job jid cobaltjobid jobnumber allocationid id jobname",
+    "partition": "partition queue queuename class vc",
+}
+RESERVATION: Final = frozenset({"name", "nodenames", "flags"})  # columns of Slurm's reservations, which are no jobs
+PER_NODE: Final = ("cores", "gpus")
+OF_UNIT: Final = {GPU: "gpus", CORE: "cores"}
+SAMPLE_ROWS: Final = 200
+_PLAIN: Final = re.compile(r"[^a-z0-9]+")
+FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain shows what each column is taken for"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnUse:
+    """A column and what it means; ``unit`` is how it is written, ``why`` how that is known."""
+
+    meaning: str
+    column: str
+    unit: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMap:
+    """What the columns of a table mean. ``relative`` says that times count from zero, ``unit_counted`` what is idle."""
+
+    uses: Mapping[str, ColumnUse]
+    names: tuple[str, ...]
+    public_set: PublicSet | None = None
+    relative: bool = False
+    unit_counted: str = NODE
+
+    def __contains__(self, meaning: str) -> bool:
+        return meaning in self.uses
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are read."""
+        return tuple(dict.fromkeys(use.column for use in self.uses.values()))
+
+    @property
+    def by_count(self) -> bool:
+        """Whether it is known only how many nodes a job held."""
+        return "nodes" not in self
+
+    def unit(self, meaning: str) -> str:
+        """Return the unit of a meaning, or nothing."""
+        return self.uses[meaning].unit if meaning in self.uses else ""
+
+    def per_node(self) -> tuple[str, int] | None:
+        """Return whether cores or GPUs tell how many nodes a job held, and how many of them a node has."""
+        known = (each for each in PER_NODE if each in self and self.unit(each).isdecimal())
+        return next(((each, int(self.unit(each))) for each in known), None)
+
+    def missing(self) -> list[str]:
+        """Say what has to be known of a job and is not."""
+        units = OF_UNIT.get(self.unit_counted)
+        found = [] if "start" in self or {"submit", "wait"} <= self.uses.keys() else ["when a job started (start)"]
+        if "start" not in self and {"end", "elapsed"} <= self.uses.keys():
+            found = []
+        if not {"end", "elapsed"} & self.uses.keys():
+            found.append("when it ended (end), or how long it ran (elapsed)")
+        if units is not None and units not in self:
+            found.append(f"how many {in_words_of(self.unit_counted, 'nodes')} it had ({units})")
+        elif units is None and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
+            found.append("its nodes (nodes), or how many (count)")
+        return found
+
+
+def columns_named(names: Sequence[str]) -> TableMap:
+    """Guess by names alone."""
+    known = public_set_of(names)
+    if known is not None:
+        uses = _of_entries(_present(known.columns, names), names, f"column of {known.name}")
+        return TableMap(uses=uses, names=tuple(names), public_set=known)
+    return TableMap(uses=_by_name(names), names=tuple(names))
+
+
+def recognised(names: Sequence[str]) -> bool:
+    """Whether these are the columns of a table of jobs, and not of a format with a reader of its own."""
+    found = columns_named(names)
+    if {name.lower() for name in names} >= RESERVATION:
+        return False
+    return (found.public_set is not None or not names_slurm_jobs(names)) and not found.missing()
+
+
+def public_set_of(names: Sequence[str]) -> PublicSet | None:
+    """Find the public set that has these columns; of several the one with more of them."""
+    fits = [each for each in PUBLIC_SETS if each.fits(names)]
+    return max(fits, key=lambda each: len(each.known_by), default=None)
+
+
+def choose(
+    names: Sequence[str],
+    sample: Mapping[str, Sequence[Any]],
+    wanted: Sequence[str],
+    set_name: str | None,
+    where: str,
+    unit: str = NODE,
+) -> TableMap:
+    """Say what each column means, by what the options want, else a public set, else name and first rows."""
+    known = named_set(set_name) if set_name else public_set_of(names)
+    uses = {} if known is not None else _by_name(names)
+    if known is not None:
+        columns = _present(known.columns, names) if not set_name or known.fits(names) else known.columns
+        uses = _of_entries(columns, names, f"column of {known.name}", where)
+    given = _entries(wanted)
+    uses = {**uses, **_of_entries(given, names, "--map", where)}
+    if "count" in given and "nodes" not in given:
+        uses.pop("nodes", None)
+    twice = next((use.column for use in uses.values() if names.count(use.column) > 1), None)
+    if twice is not None:
+        raise BadInput(f"two columns are called '{twice}'", where=where, fix="rename one of them in the header")
+    uses = _by_values(uses, sample)
+    times = {use.unit for meaning, use in uses.items() if meaning in TIMES}
+    made = TableMap(
+        uses=uses,
+        names=tuple(names),
+        public_set=known,
+        relative=_relative(uses, sample, times),
+        unit_counted=unit,
+    )
+    missing = made.missing()
+    if missing:
+        raise BadInput(miss_text(made), where=where, fix=f"name the column with {FIX}")
+    return made
+
+
+def miss_text(found: TableMap) -> str:
+    """Say what was recognised in a table, and what is missing."""
+    known = ", ".join(f"{use.column} = {meaning}" for meaning, use in found.uses.items()) or "no column"
+    others = [name for name in found.names if name not in found.columns]
+    rest = f"; other columns: {', '.join(others[:12])}" if others else ""
+    missing = " and ".join(found.missing())
+    return f"of the {len(found.names)} columns of this table {known} is recognised; missing is {missing}{rest}"
+
+
+def named_set(name: str) -> PublicSet:
+    """Find a public set by its name."""
+    known = {each.name: each for each in PUBLIC_SETS}
+    if name not in known:
+        raise BadInput(f"no public set is called '{name}'", where="--preset", fix=suggestion(name, known))
+    return known[name]
+
+
+def _present(columns: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    plain = {name.lower() for name in names}
+    roots = {name.partition(".")[0] for name in plain}
+    return {
+        meaning: text
+        for meaning, text in columns.items()
+        if text.partition(":")[0].lower() in plain or ("." in text and text.partition(".")[0].lower() in roots)
+    }
+
+
+def _entries(wanted: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in wanted:
+        meaning, equals, column = entry.partition("=")
+        if not equals or not column or meaning.strip() not in MEANINGS:
+            what = f"{entry!r} does not say what a column means"
+            raise BadInput(
+                what, where="--map", fix=f"write MEANING=COLUMN or MEANING=COLUMN:UNIT, of {', '.join(MEANINGS)}"
+            )
+        found[meaning.strip()] = column.strip()
+    return found
+
+
+def _of_entries(columns: Mapping[str, str], names: Sequence[str], why: str, where: str = "") -> dict[str, ColumnUse]:
+    exact, plain = set(names), {name.lower(): name for name in reversed(names)}
+    uses = {}
+    for meaning, text in columns.items():
+        column, colon, unit = text.rpartition(":")
+        if text in exact or not colon:
+            column, unit = text, ""
+        real = column if column in exact else plain.get(column.lower())
+        if real is None and "." in column:
+            real = column  # inside a list, which has no names
+        if real is None:
+            raise BadInput(f"there is no column '{column}'", where=where, fix=suggestion(column, names))
+        _check_unit(meaning, unit, text)
+        uses[meaning] = ColumnUse(meaning, real, unit, f"{why}, with its unit" if unit else why)
+    return uses
+
+
+def _check_unit(meaning: str, unit: str, text: str) -> None:
+    known: tuple[str, ...] = ()
+    if meaning in TIMES:
+        known = (cell_values.ISO, *cell_values.EPOCHS)
+    elif meaning in SPANS:
+        known = (cell_values.TEXT, *cell_values.SPANS)
+    elif meaning == "nodes":
+        known = tuple(cell_values.EXPAND)
+    elif meaning in PER_NODE:
+        if unit and not (unit.isdecimal() and 0 < int(unit[:9]) <= 1 << 20):
+            fix = f"write {meaning}=COLUMN:N, N being how many of them a node has"
+            raise BadInput(f"{text!r} has no number for a unit", where="--map", fix=fix)
+        return
+    elif meaning == "cluster":
+        return  # the one that is wanted
+    if unit and unit not in known:
+        fix = f"{meaning} may be in {', '.join(known)}" if known else f"{meaning} has no unit"
+        raise BadInput(f"{text!r} has an unknown unit", where="--map", fix=fix)
+
+
+def _by_name(names: Sequence[str]) -> dict[str, ColumnUse]:
+    plain = {_PLAIN.sub("", name.lower()): name for name in reversed(names)}
+    for name in sorted(names, key=lambda each: each.count(".")):  # inside a record: time.start, before steps.time.start
+        plain.setdefault(_PLAIN.sub("", name.lower().rpartition(".")[2]), name)
+    uses: dict[str, ColumnUse] = {}
+    for meaning, known in NAMES.items():
+        column = next((plain[each] for each in known.split() if each in plain), None)
+        if column is not None:
+            uses[meaning] = ColumnUse(meaning, column, "", "by its name")
+    return uses
+
+
+def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]) -> dict[str, ColumnUse]:
+    """Look at the first rows: for units, and for whether numbers of nodes are names or counts."""
+    found = dict(uses)
+    nodes = found.get("nodes")
+    if nodes is not None and not nodes.unit:
+        form = cell_values.node_form(sample.get(nodes.column, ()))
+        named = nodes.why != "by its name"
+        if form is None and not named:
+            del found["nodes"]
+            if "count" not in found or found["count"].column != nodes.column:
+                better = found.get("count")
+                plain = cell_values.numbers_in(sample.get(nodes.column, ()))
+                if plain and better is None:
+                    found["count"] = replace(nodes, meaning="count", why="by its name, and it has numbers")
+        else:
+            found["nodes"] = replace(nodes, unit=form or cell_values.NODE_SET)
+            if "count" in found and found["count"].column == nodes.column:
+                del found["count"]
+    for meaning, use in tuple(found.items()):
+        if meaning == "partition" and use.why == "by its name" and use.column.lower() == "queue":
+            if cell_values.numbers_in(sample.get(use.column, ())):
+                del found[meaning]  # seconds in the queue
+        elif not use.unit and meaning in (*TIMES, *SPANS):
+            unit, why = _guessed(use, found, sample)
+            found[meaning] = replace(use, unit=unit, why=f"{use.why}; {why}")
+    return found
+
+
+def _guessed(use: ColumnUse, uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]) -> tuple[str, str]:
+    cells = sample.get(use.column, ())
+    if use.meaning in TIMES:
+        unit = cell_values.time_unit(cells)
+        return (
+            unit or "s",
+            f"its first rows are {'ISO times' if unit == cell_values.ISO else 'epochs' if unit else 'empty'}",
+        )
+    unit = cell_values.span_unit(cells)
+    plain = _PLAIN.sub("", use.column.lower())
+    if unit != "s":
+        return unit or "s", "its first rows are spans" if unit else "its first rows are empty"
+    if plain.endswith(("timelimitraw", "minutes", "min", "mins")):
+        return "min", "as its name says"
+    if use.meaning == "elapsed" and {"start", "end"} <= uses.keys():
+        return _by_difference(cells, uses, sample)
+    return "s", "numbers"
+
+
+def _by_difference(
+    cells: Sequence[Any], uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
+) -> tuple[str, str]:
+    """Find the unit in which a span is end minus start."""
+    ends = []
+    for meaning in ("start", "end"):
+        column = sample.get(uses[meaning].column, ())
+        unit = uses[meaning].unit or cell_values.time_unit(column) or "s"
+        ends.append(cell_values.read_times(list(column), unit, RecordClock(), zero_is_none=False))
+    ratios = []
+    for cell, held_s in zip(cells, (ends[1] - ends[0]).tolist(), strict=False):
+        number = cell_values.number_of(cell)
+        if number and held_s > 0 and number > 0:
+            ratios.append(held_s / number)
+    if not ratios:
+        return "s", "numbers"
+    ratio = median(ratios)
+    unit = next((unit for unit, factor in cell_values.SPANS.items() if abs(ratio / factor - 1) < 0.05), "")  # noqa: PLR2004
+    return (unit, "it is end minus start") if unit else ("s", "numbers; it is not end minus start")
+
+
+def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]], units: set[str]) -> bool:
+    if units == {cell_values.ISO}:
+        return False
+    found: list[float] = []
+    for meaning in ("start", "end"):
+        if meaning in uses and uses[meaning].unit in cell_values.EPOCHS:
+            factor = cell_values.EPOCHS[uses[meaning].unit]
+            found += [
+                each * factor for each in cell_values.numbers_in(sample.get(uses[meaning].column, ())) if each > 0
+            ]
+    return bool(found) and median(found) < SMALLEST_EPOCH_S
+
+
+def described(found: TableMap) -> Iterator[ColumnUse]:
+    """Give the columns in the order of their meanings."""
+    yield from (found.uses[meaning] for meaning in MEANINGS if meaning in found)

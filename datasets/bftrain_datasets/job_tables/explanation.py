@@ -1,0 +1,110 @@
+"""What ``bftrain import --explain`` shows: what each column is taken for, and the first rows as understood."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.pipeline import reader_recognising
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.job_tables import cell_values
+from bftrain_datasets.job_tables.column_choice import MEANINGS
+from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
+from bftrain_datasets.job_tables.table_rows import ColumnBatch
+from bftrain_datasets.log import time_formats
+
+TABLES: Final = "jobs"  # the reader of tables
+ROWS_SHOWN: Final = 5
+NODES_SHOWN: Final = 4
+
+
+class TableExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Each of ``columns`` has a meaning, column, unit and why; ``unused`` are the others, ``rows`` the first jobs."""
+
+    public_set: str | None
+    timezone: str
+    columns: list[dict[str, str]]
+    unused: list[str]
+    rows: list[dict[str, Any]]
+
+
+def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
+    """Say how a table of jobs would be read; ``None`` is standard input."""
+    tally = FindingsTally()
+    with RawFile(path, tally) as file:
+        tally.file = file.name
+        zone = options.timezone or "UTC"
+        try:
+            table = read_table(file, tally, options, time_formats.RecordClock(time_formats.zone(zone)))
+        except BadInput as error:
+            reader = reader_recognising(file.head)
+            if reader is None or reader.name == TABLES:
+                raise
+            what = f"this is {reader.name}, whose fields have one meaning: there is nothing to explain"
+            raise BadInput(what, where=file.where, fix="import it without --explain") from error
+        known = table.map.public_set
+        if known is not None and known.zone and options.timezone is None:
+            zone = known.zone
+            table.clock.zone = time_formats.zone(zone)
+        columns = [
+            {"meaning": use.meaning, "column": use.column, "unit": use.unit, "why": use.why}
+            for use in (table.map.uses[meaning] for meaning in MEANINGS if meaning in table.map)
+        ]
+        read = set(table.map.columns)
+        return TableExplanation(
+            public_set=None if known is None else known.name,
+            timezone=zone,
+            columns=columns,
+            unused=[name for name in table.map.names if name not in read],
+            rows=_first_rows(table),
+        )
+
+
+def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
+    for batch in table.rows.batches(table.map.columns):
+        columns = {name: cells[:ROWS_SHOWN] for name, cells in batch.columns.items()}
+        few = ColumnBatch(batch.lines[:ROWS_SHOWN], columns)
+        jobs = table.jobs(few)
+        words = {meaning: table.words(few, meaning) for meaning in ("state", "user", "partition")}
+        numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
+        submit = table.times(few, "submit")
+        found = []
+        for row in range(len(jobs)):
+            text = jobs.set_texts[jobs.sets[row]] if jobs.sets[row] >= 0 else ""
+            shown = {
+                "line": int(jobs.lines[row]),
+                "job": jobs.job[row],
+                "submit": _moment(submit[row]),
+                "start": _moment(jobs.start[row]),
+                "end": "still runs" if math.isinf(jobs.end[row]) and jobs.end[row] > 0 else _moment(jobs.end[row]),
+                "nodes": _nodes(text, table) or str(int(jobs.count[row])),
+                **{meaning: int(values[row]) for meaning, values in numbers.items()},
+                **{meaning: values[row] for meaning, values in words.items() if values is not None},
+            }
+            found.append(shown)
+        return found
+    return []
+
+
+def _moment(time_s: np.float64) -> str:
+    if math.isnan(time_s):
+        return "none"
+    return "cannot be read" if math.isinf(time_s) else time_formats.time_text(float(time_s))
+
+
+def _nodes(text: str, table: JobTableReader) -> str:
+    if not text or table.map.by_count:
+        return ""
+    try:
+        names = list(cell_values.EXPAND[table.map.unit("nodes")](text))
+    except ValueError:
+        return "cannot be read"
+    more = f" and {len(names) - NODES_SHOWN:,} more" if len(names) > NODES_SHOWN else ""
+    return f"{', '.join(names[:NODES_SHOWN])}{more}"

@@ -1,0 +1,302 @@
+"""From a file to jobs: open a table of any form, say what its columns mean, and give its rows as batches of jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import BadInput
+from bftrain.node_units import NODE
+from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
+from bftrain_datasets.importing.job_batches import JobBatch
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.job_tables import cell_values
+from bftrain_datasets.job_tables.cell_values import Cells
+from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
+from bftrain_datasets.job_tables.parquet_rows import MARK, ParquetTable
+from bftrain_datasets.job_tables.table_rows import ColumnBatch, JsonTable, TableRows, TextTable
+from bftrain_datasets.log.time_formats import RecordClock
+
+JSON_BEGINS: Final = (b"{", b"[")
+RUNNING: Final = frozenset(
+    {"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "R"}
+)
+WAITING: Final = frozenset({"PENDING", "QUEUED", "WAITING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "PD", "Q"})
+_RUNNING, _WAITING, _PREEMPTED = 1, 2, 3  # codes of states; 0 for all others
+_STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
+_WORD: Final = re.compile(r"\w+")
+_LAST_NUMBER: Final = re.compile(r"\d+\Z")
+_LONGEST_NOTHING: Final = 20  # letters of a text that says that there are no nodes
+REASONS: Final = ("step", "other_cluster")
+
+
+def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:
+    """Open a table by its content: Parquet, JSON or text."""
+    if file.head.startswith(MARK):
+        return ParquetTable(file)
+    if file.head.lstrip().startswith(JSON_BEGINS):
+        return JsonTable(file, tally)
+    return TextTable(file, tally, names)
+
+
+@dataclass(slots=True)
+class JobTableReader:
+    """A table of which it is known what each column means.
+
+    ``clusters`` are those that were found. If there are several, ``cluster`` has to say which to read, as their nodes
+    may share names.
+    """
+
+    rows: TableRows
+    map: TableMap
+    clock: RecordClock
+    where: str
+    cluster: str | None = None
+    clusters: set[str] = field(default_factory=set)
+    unit: str = NODE
+
+    def batches(self) -> Iterator[tuple[ColumnBatch, JobBatch]]:
+        """Give all rows, as they are and as jobs."""
+        shared = self._shared_list()
+        for batch in self.rows.batches((*self.map.columns, *((shared,) if shared else ()))):
+            yield batch, self.jobs(batch)
+
+    def cells(self, batch: ColumnBatch, meaning: str) -> Cells | None:
+        """Give the cells of a meaning, if the table has it."""
+        return batch.columns[self.map.uses[meaning].column] if meaning in self.map else None
+
+    def times(self, batch: ColumnBatch, meaning: str) -> NDArray[np.float64]:
+        """Give times, NaN where the table has none."""
+        cells = self.cells(batch, meaning)
+        if cells is None:
+            return np.full(batch.lines.size, np.nan)
+        unit = self.map.unit(meaning)
+        return cell_values.read_times(cells, unit, self.clock, zero_is_none=not self.map.relative)
+
+    def spans(self, batch: ColumnBatch, meaning: str) -> NDArray[np.float64]:
+        """Give spans of time in seconds, NaN where the table has none."""
+        cells = self.cells(batch, meaning)
+        if cells is None:
+            return np.full(batch.lines.size, np.nan)
+        return cell_values.read_spans(cells, self.map.unit(meaning))
+
+    def counts(self, batch: ColumnBatch, meaning: str) -> NDArray[np.int64]:
+        """Give numbers, 0 where the table has none; a list counts its entries."""
+        cells = self.cells(batch, meaning)
+        if cells is None:
+            return np.zeros(batch.lines.size, dtype=np.int64)
+        if any(isinstance(cell, list) for cell in cells[:1]):
+            return np.array([len(cell) if isinstance(cell, list) else 0 for cell in cells], dtype=np.int64)
+        return cell_values.read_counts(cells)
+
+    def words(self, batch: ColumnBatch, meaning: str) -> list[str] | None:
+        """Give texts, if the table has them."""
+        cells = self.cells(batch, meaning)
+        if cells is None:
+            return None
+        if isinstance(cells, np.ndarray):
+            whole = np.nan_to_num(cells, nan=-1).astype(np.int64)
+            return list(map(str, whole.tolist()))
+        return [cell if isinstance(cell, str) else _text(cell) for cell in cells]
+
+    def jobs(self, batch: ColumnBatch) -> JobBatch:
+        """Give rows as jobs."""
+        start, end, state = self._times(batch)
+        job = self.words(batch, "job")
+        reason = np.full(batch.lines.size, -1, dtype=np.int8)
+        if job is not None and not isinstance(self.cells(batch, "job"), np.ndarray):
+            reason[np.fromiter((bool("." in name and _STEP.match(name)) for name in job), np.bool_, len(job))] = 0
+        self._choose_cluster(batch, reason)
+        texts, sets = self._sets(batch)
+        count, units = self.sizes(batch, texts, sets), list[str]()
+        if self.unit != NODE and self.map.by_count:
+            count = self.counts(batch, OF_UNIT[self.unit])
+        elif self.unit != NODE:
+            texts, sets, units = _with_units(texts, sets, self._units(batch))
+        return JobBatch(
+            lines=batch.lines,
+            job=job or [""] * batch.lines.size,
+            start=start,
+            end=end,
+            sets=sets,
+            set_texts=texts,
+            count=count,
+            queue=self.words(batch, "partition"),
+            preempted=state == _PREEMPTED,
+            reason=reason,
+            reasons=REASONS,
+            units=units,
+            most=self._most(batch),
+        )
+
+    def _shared_list(self) -> str:
+        """Name the list of records that has the nodes of a job and the GPUs or cores held of each, if there is one."""
+        meaning = OF_UNIT.get(self.unit, "")
+        if meaning not in self.map or "nodes" not in self.map:
+            return ""
+        of_nodes, of_units = (self.map.uses[each].column.rpartition(".")[0] for each in ("nodes", meaning))
+        return of_nodes if of_nodes == of_units and isinstance(self.rows, JsonTable) else ""
+
+    def _units(self, batch: ColumnBatch) -> list[str]:
+        """Say for each row how many GPUs or cores were held, in all or of which node (``unit_sets.shares_of``)."""
+        meaning, shared = OF_UNIT[self.unit], self._shared_list()
+        if not shared:
+            return list(map(str, np.maximum(self.counts(batch, meaning), 0).tolist()))
+        keys = [self.map.uses[each].column.rpartition(".")[2] for each in ("nodes", meaning)]
+        return [
+            "\n".join(_unit_line(*(each.get(key) for key in keys)) for each in cell if isinstance(each, dict))
+            if isinstance(cell, list)
+            else ""
+            for cell in batch.columns[shared]
+        ]
+
+    def sizes(self, batch: ColumnBatch, texts: Sequence[str], sets: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Say how many nodes each job held, as far as the table does."""
+        if "count" not in self.map and self.map.by_count and self.map.per_node() is None:
+            return np.zeros(batch.lines.size, dtype=np.int64)  # of a table that tells GPUs or cores alone
+        if "count" in self.map:
+            return self.counts(batch, "count")
+        whole = self.map.per_node()
+        if whole is not None:
+            meaning, each = whole
+            return -(-self.counts(batch, meaning) // each)
+        expand = cell_values.EXPAND[self.map.unit("nodes")]
+        known = np.array([_size(text, expand) for text in texts] or [0], dtype=np.int64)
+        return np.where(sets >= 0, known[sets], 0)
+
+    def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
+        """Return how many nodes jobs may have held that do not fill their nodes, where only processors are known."""
+        whole = self.map.per_node()
+        if self.unit != NODE or whole is None or {"count", "nodes"} & self.map.uses.keys():
+            return None
+        procs = self.counts(batch, whole[0])
+        return np.where(procs % whole[1], np.minimum(procs, MOST_NODES), 0)
+
+    def _times(self, batch: ColumnBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
+        start, end = self.times(batch, "start"), self.times(batch, "end")
+        elapsed_s = self.spans(batch, "elapsed")
+        if "start" not in self.map:
+            waited = self.times(batch, "submit") + self.spans(batch, "wait")
+            start = np.where(np.isnan(waited), end - elapsed_s, waited)
+        end = np.where(np.isnan(end), start + elapsed_s, end)
+        state = self._states(batch)
+        start[state == _WAITING] = np.nan
+        end[(state == _RUNNING)] = np.inf
+        return start, end, state
+
+    def _states(self, batch: ColumnBatch) -> NDArray[np.int8]:
+        cells = self.cells(batch, "state")
+        if cells is None or isinstance(cells, np.ndarray):
+            return np.zeros(batch.lines.size, dtype=np.int8)
+        known: dict[str, int] = {}
+        found = np.zeros(len(cells), dtype=np.int8)
+        for place, cell in enumerate(cells):
+            text = cell if isinstance(cell, str) else _text(cell)
+            code = known.get(text)
+            if code is None:
+                code = known[text] = _state_code(text)
+            found[place] = code
+        return found
+
+    def _sets(self, batch: ColumnBatch) -> tuple[list[str], NDArray[np.int32]]:
+        cells = self.cells(batch, "nodes")
+        if cells is None:
+            return [], np.full(batch.lines.size, -1, dtype=np.int32)
+        if isinstance(cells, np.ndarray):
+            cells = cells.tolist()
+        known: dict[str, int] = {}
+        sets = np.empty(len(cells), dtype=np.int32)
+        for place, cell in enumerate(cells):
+            text = cell if isinstance(cell, str) else cell_values.node_text(cell)
+            sets[place] = known.setdefault(text, len(known))
+        texts = list(known)
+        empty = [
+            place for place, text in enumerate(texts) if len(text) < _LONGEST_NOTHING and cell_values.is_nothing(text)
+        ]
+        sets[np.isin(sets, empty)] = -1
+        return texts, sets
+
+    def _choose_cluster(self, batch: ColumnBatch, reason: NDArray[np.int8]) -> None:
+        names = self.words(batch, "cluster")
+        if names is None:
+            return
+        chosen, column = self.map.unit("cluster"), self.map.uses["cluster"].column
+        self.clusters.update(names)
+        if not chosen and self.cluster in ALL_CLUSTERS:
+            return
+        if wanted := chosen or self.cluster:
+            reason[np.array([name != wanted for name in names]) & (reason < 0)] = 1
+            return
+        if len(self.clusters) > 1:
+            some = sorted(self.clusters)
+            raise BadInput(
+                f"jobs of {len(some)} clusters, whose nodes may have the same names: {', '.join(some[:5])}",
+                where=self.where,
+                fix=f"choose one: --map cluster={column}:{some[-1]}; or import with --cluster NAME, or --cluster all",
+            )
+
+
+def _with_units(
+    texts: Sequence[str], sets: NDArray[np.int32], units: Sequence[str]
+) -> tuple[list[str], NDArray[np.int32], list[str]]:
+    """Give each pair of a node set and what was held of it a number of its own."""
+    known: dict[tuple[int, str], int] = {}
+    pairs = zip(sets.tolist(), units, strict=True)
+    found = [known.setdefault(pair, len(known)) if pair[0] >= 0 else -1 for pair in pairs]
+    return [texts[place] for place, _ in known], np.array(found, dtype=np.int32), [held for _, held in known]
+
+
+def _unit_line(node: object, held: object) -> str:
+    """Say what was held of a node: GPUs by name or number, or how many."""
+    names = [str(each) for each in held] if isinstance(held, list) else []
+    numbers = [match[0] for match in map(_LAST_NUMBER.search, names) if match]
+    if numbers and len(set(numbers)) == len(names):
+        return f"{','.join(numbers)}:{node}"
+    return f"{len(names) or _text(held) or 0}*{node}"
+
+
+def _state_code(text: str) -> int:
+    match = _WORD.search(text.upper())
+    word = match[0] if match else ""
+    if word in RUNNING:
+        return _RUNNING
+    return _WAITING if word in WAITING else _PREEMPTED if word == "PREEMPTED" else 0
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, list):
+        return " ".join(map(str, cell))
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return "" if cell is None else str(cell)
+
+
+def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
+    if not text:
+        return 0
+    try:
+        return len(dict.fromkeys(expand(text)))
+    except ValueError:
+        return 0
+
+
+def read_table(file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock) -> JobTableReader:
+    """Open a table and say what its columns mean; times without a zone are in ``clock``'s."""
+    rows = open_table(file, tally, options.columns)
+    if isinstance(rows, JsonTable):
+        rows.rows = _rows_of(rows, options)
+    sample: Mapping[str, Sequence[Any]] = rows.sample()
+    found = choose(rows.names, sample, options.map, options.preset, file.where, options.unit)
+    return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit)
+
+
+def _rows_of(rows: JsonTable, options: ImportOptions) -> str:
+    known = named_set(options.preset) if options.preset else public_set_of(rows.names)
+    return known.rows if known is not None else ""

@@ -1,0 +1,93 @@
+"""Rows of a table of jobs in the fields of the Standard Workload Format, for the simulation of a main scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.job_tables.table_reading import read_table
+from bftrain_datasets.log import time_formats
+
+FIELDS: Final = 18
+JOB, SUBMIT, WAIT, RUN, PROCS, LIMIT, STATUS, USER, QUEUE = 0, 1, 2, 3, 4, 8, 10, 11, 14
+UNKNOWN: Final = "-1"
+COMPLETED, CANCELLED = 1, 5
+
+
+class TableWorkload:
+    """The jobs of a table: when each was submitted, how long it ran and on how much.
+
+    Sizes are all cores of the nodes that a job held, or where jobs share nodes the cores that the table tells.
+    ``nodes`` is the size of the machine, if the public set tells it.
+    """
+
+    def __init__(
+        self,
+        file: RawFile,
+        tally: FindingsTally,
+        options: ImportOptions,
+        *,
+        shared: bool,
+        cores_per_node: int | None,
+    ) -> None:
+        self._tally = tally
+        self._table = read_table(file, tally, options, time_formats.RecordClock(where=lambda: tally.where))
+        found = self._table.map
+        known = found.public_set
+        self.nodes = known.nodes or 0 if known is not None else 0
+        self._zone_is_known = known is not None and known.zone is not None
+        if known is not None and known.zone:
+            self._table.clock.zone = time_formats.zone(known.zone)
+        if "submit" not in found:
+            columns = ", ".join(found.names[:12])
+            what = f"no column tells when a job was submitted; the columns are {columns}"
+            raise BadInput(what, where=file.where, fix="name it with --map submit=COLUMN")
+        self._by_cores = shared
+        self._per_node = cores_per_node or 1
+        if shared and "cores" not in found:
+            what = "no column tells how many cores a job had"
+            raise BadInput(what, where=file.where, fix="leave --sharing cores out")
+        if shared and cores_per_node is None:
+            raise BadInput("a table does not say how many cores a node has", where=file.where, fix="--cores-per-node N")
+
+    def rows(self) -> Iterator[tuple[list[str], list[float]]]:
+        """Give the 18 fields of every job, as text and as numbers; the caller settles the row of each."""
+        for batch, jobs in self._table.batches():
+            start, submit = jobs.start, self._table.times(batch, "submit")
+            with np.errstate(invalid="ignore"):
+                run, wait = jobs.end - start, start - submit
+            limit = self._table.spans(batch, "limit")
+            size = self._table.counts(batch, "cores") if self._by_cores else jobs.count * self._per_node
+            users = self._table.words(batch, "user")
+            for row in range(len(jobs)):
+                self._tally.row(int(jobs.lines[row]))
+                if jobs.reason[row] >= 0:
+                    self._tally.set_aside(jobs.reasons[jobs.reason[row]])
+                    continue
+                ended = np.isfinite(run[row]) and np.isfinite(submit[row])
+                numbers = [-1.0] * FIELDS
+                numbers[SUBMIT] = float(submit[row])
+                numbers[WAIT] = float(max(wait[row], 0.0)) if ended else -1.0
+                numbers[RUN] = float(run[row]) if ended else -1.0
+                numbers[PROCS], numbers[LIMIT] = float(size[row]), _known(limit[row])
+                numbers[STATUS] = COMPLETED if np.isfinite(start[row]) else CANCELLED
+                parts = [f"{number:.15g}" for number in numbers]
+                parts[JOB] = _word(jobs.job[row]) if jobs.job[row] else str(int(jobs.lines[row]))
+                parts[USER] = _word(users[row]) if users else UNKNOWN
+                parts[QUEUE] = _word(jobs.queue[row]) if jobs.queue else UNKNOWN
+                yield parts, numbers
+        self._tally.note_clock(self._table.clock, zone_is_known=self._zone_is_known)
+
+
+def _known(number: np.float64) -> float:
+    return float(number) if np.isfinite(number) else -1.0
+
+
+def _word(text: str) -> str:
+    return "_".join(text.split()) or UNKNOWN

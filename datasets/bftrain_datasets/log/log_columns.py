@@ -1,0 +1,160 @@
+"""Arithmetic on the columns of a log, and checks of what one is made from: these raise BadValue and name the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bftrain.errors import BadValue
+from bftrain.values import checks
+
+_AT_ONCE: Final = 1 << 21  # changes of nodes
+_UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def epochs(moments: NDArray[Any]) -> NDArray[np.float64]:
+    """Seconds UTC of numpy's times. Whole seconds come first, because no float holds all of 2021 in nanoseconds."""
+    unit = _UNITS_PER_S[np.datetime_data(moments.dtype)[0]]
+    whole, rest = np.divmod(moments.astype(np.int64), unit)
+    seconds: NDArray[np.float64] = whole + rest / unit
+    return seconds
+
+
+def pack_changes(
+    begin_s: float, times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]:
+    """Sort changes by time and node into columns times, offsets, nodes, states, from ``begin_s`` on."""
+    order = np.lexsort((nodes, times))
+    distinct, firsts = np.unique(times[order], return_index=True)
+    if distinct.size == 0 or distinct[0] > begin_s:
+        distinct = np.concatenate(([begin_s], distinct))
+        firsts = np.concatenate(([0], firsts))
+    offsets = np.concatenate((firsts, [times.size])).astype(np.int64)
+    return distinct.astype(np.float64), offsets, nodes[order], states[order]
+
+
+def in_order_of_nodes(nodes: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the order that puts each node's changes together, in time."""
+    few = nodes.size > 0 and int(nodes.max()) <= np.iinfo(np.uint16).max
+    keys = nodes.astype(np.uint16) if few else nodes  # numpy sorts 16-bit keys by radix, many times faster
+    return np.argsort(keys, kind="stable")
+
+
+def by_node(nodes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Order that puts each node's changes together, in time, and where in it a node's first change stands."""
+    order = in_order_of_nodes(nodes)
+    grouped = nodes[order]
+    first = np.ones(nodes.size, dtype=np.bool_)
+    first[1:] = grouped[1:] != grouped[:-1]
+    return order, first
+
+
+def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray[np.int8]:
+    """For changes in order of time: the state each node had before. Every node is busy at first."""
+    before = np.empty_like(states)
+    known = np.zeros(int(nodes.max(initial=0)) + 1, dtype=states.dtype)
+    for part in parts_of(nodes.size):
+        order, first = by_node(nodes[part])
+        mine = states[part][order]
+        grouped = np.empty_like(mine)
+        grouped[1:] = mine[:-1]
+        grouped[first] = known[nodes[part][order[first]]]
+        before[part][order] = grouped
+        known[nodes[part]] = states[part]  # of several changes of a node the last one stays
+    return before
+
+
+def parts_of(size: int) -> Iterator[slice]:
+    """Give slices that together hold all of a column: each is worked on alone where memory should stay small."""
+    return (slice(low, min(low + _AT_ONCE, size)) for low in range(0, size, _AT_ONCE))
+
+
+def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add up what belongs to each time; only the first may have nothing."""
+    sums = np.zeros(offsets.size - 1, dtype=np.int64)
+    empty = int(offsets[1] == 0)
+    cuts = np.unique(np.append(np.searchsorted(offsets[:-1], np.arange(0, values.size, _AT_ONCE)), sums.size))
+    for low, high in pairwise(np.unique(np.maximum(cuts, empty)).tolist()):
+        first, last = int(offsets[low]), int(offsets[high])
+        sums[low:high] = np.add.reduceat(values[first:last], offsets[low:high] - first, dtype=np.int64)
+    return sums
+
+
+def last_changes(nodes: NDArray[np.int32], first: int, node_count: int) -> NDArray[np.int64]:
+    """Return the place of each node's last change from the place ``first`` on, or -1 if there is none."""
+    last = np.full(node_count, -1, dtype=np.int64)
+    for part in parts_of(nodes.size):
+        low = max(part.start, first)
+        if low < part.stop:
+            last[nodes[low : part.stop]] = np.arange(low, part.stop)
+    return last
+
+
+def first_mentioned(codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
+    """Renumber codes in the order in which they come first; give also which old ones these are."""
+    used, first, places = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(order.size, dtype=np.int32)
+    rank[order] = np.arange(order.size, dtype=np.int32)
+    return rank[places.reshape(-1)], used[order].astype(np.intp)
+
+
+def reject(name: str, problem: str, fix: str | None = None) -> NoReturn:
+    """Raise ``BadValue`` for this field of an event log."""
+    raise BadValue(problem, where=f"EventLog.{name}", fix=fix)
+
+
+def is_node_name(name: str) -> bool:
+    """Return whether a node may have this name: a printable text without space around it."""
+    return bool(name) and name == name.strip() and name.isprintable()
+
+
+def checked_names(given: Sequence[str], field: str = "node_names") -> tuple[str, ...]:
+    """Return names that are texts, at least one of them, and each once."""
+    names = () if isinstance(given, str) else tuple(given)
+    if not names:
+        reject(field, "must be a list of at least one name")
+    for name in names:
+        if not is_node_name(name):
+            reject(field, f"must be printable texts without surrounding space, not {name!r}")
+    twice = checks.repeated(names)
+    if twice is not None:
+        reject(field, f"names '{twice}' twice")
+    return names
+
+
+def checked_column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> NDArray[Any]:
+    """Return a copy of the column in its type, if nothing is lost by that."""
+    column = np.asarray(given)
+    if column.ndim != 1:
+        reject(name, f"must be one row of numbers, not {column.ndim} dimensions")
+    allowed = "iuf" if kind is np.float64 else "iu"
+    if column.size and column.dtype.kind not in allowed:
+        reject(name, f"must hold {np.dtype(kind)} numbers, not {column.dtype}")
+    copy = column.astype(kind)
+    if "f" not in allowed and column.size and copy.dtype != column.dtype and not np.array_equal(copy, column):
+        reject(name, f"holds numbers too large for {np.dtype(kind)}")
+    return copy
+
+
+def chosen_places(nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None, node_count: int) -> NDArray[np.int64]:
+    """Return the places of the nodes that were chosen, in the order in which they were given."""
+    if nodes is None:
+        return np.arange(node_count)
+    if isinstance(nodes, slice):
+        chosen = np.arange(node_count)[nodes]
+    else:
+        chosen = np.asarray(nodes)
+        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+            reject("select.nodes", "must be a slice or a list of whole numbers")
+    if chosen.size == 0:
+        reject("select.nodes", "chooses no node")
+    if int(chosen.min()) < 0 or int(chosen.max()) >= node_count:
+        reject("select.nodes", f"must lie between 0 and {node_count - 1}")
+    if np.unique(chosen).size != chosen.size:
+        reject("select.nodes", "chooses a node twice")
+    return chosen.astype(np.int64)

@@ -1,0 +1,136 @@
+"""Flux's jobs: as ``flux jobs --json`` lists them, or each as its log of events (RFC 21) and its resources (RFC 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+from bftrain.errors import BadInput
+from bftrain.node_units import GPU, NODE
+from bftrain.nodesets import expand as expand_set
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import count_of
+from bftrain_datasets.job_tables.json_records import format_of, records
+
+name: Final = "flux"
+tells_units: Final = True
+about: Final = "Flux: jobs as flux jobs --json lists them, or their eventlogs and R"
+
+START: Final = "t_run"  # when the state RUN begins, with the event alloc
+ENDS: Final = ("t_inactive", "t_cleanup")  # the nodes are free again when the job becomes inactive
+INACTIVE: Final = "INACTIVE"
+FIRST, ALLOCATED, FREED = "submit", "alloc", ("free", "clean")  # events
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether this is JSON with the keys of Flux's jobs, events or resources."""
+    return head.lstrip().startswith(b"{") and format_of(head) == name
+
+
+def read(file: RawFile, intake: RecordIntake) -> None:
+    """Read every job; the resources of one stand before its events or after them."""
+    job = _EventLog()
+    waiting: Mapping[str, Any] | None = None
+    for number, record in records(file, intake):
+        if "timestamp" in record:
+            if record.get("name") == FIRST and job.events:
+                job.settle(intake)
+                job = _EventLog()
+            if not job.events:
+                job.line, job.resources, waiting = number, waiting, None
+            event = str(record.get("name"))
+            if not job.events or event in {ALLOCATED, *FREED}:
+                job.events.setdefault(event, record["timestamp"])
+        elif "execution" in record:
+            if job.events and job.resources is None:
+                job.resources = record
+            else:
+                waiting = record
+        else:
+            if intake.options.unit == GPU:
+                fix = "give the eventlog and R of each job: flux job info ID R"
+                raise BadInput("flux jobs --json does not tell GPUs", where=file.where, fix=fix)
+            intake.row(number)
+            _take(record, intake)
+    job.settle(intake)
+
+
+class _EventLog:
+    """The events of one job, by name the time of the first, and the resources that it was given."""
+
+    def __init__(self) -> None:
+        self.line = 0
+        self.events: dict[str, Any] = {}
+        self.resources: Mapping[str, Any] | None = None
+
+    def settle(self, intake: RecordIntake) -> None:
+        """Take what the job held from its allocation on. No event names it, so the time of its first one does."""
+        if not self.events:
+            return
+        intake.row(self.line)
+        try:
+            start_s = _time(self.events.get(ALLOCATED), intake)
+            freed = (_time(self.events[each], intake) for each in FREED if each in self.events)
+            end_s = next(freed, RUNNING)
+        except ValueError:
+            intake.set_aside("bad_time")
+            return
+        job = f"eventlog {next(iter(self.events.values()))}"
+        resources = self.resources or {}
+        intake.job(job, start_s, end_s, _hosts(resources), units=_units(resources, intake.options.unit))
+
+
+def _units(resources: Mapping[str, Any], unit: str) -> str:
+    """Say which GPUs or cores of which host these are; hosts stand in the order of the ranks in the entries."""
+    execution, hosts = resources.get("execution"), _hosts(resources)
+    entries = execution.get("R_lite") if isinstance(execution, dict) else None
+    if unit == NODE or not hosts or not isinstance(entries, list):
+        return ""
+    try:
+        names = iter(expand_set(hosts))
+        lines = []
+        for entry in entries:
+            ranks = expand_set(f"[{str(entry['rank']).strip('[]')}]")
+            mine, held = list(islice(names, len(ranks))), str(entry["children"].get(unit, "")).strip("[]")
+            lines += [f"{held}:{','.join(mine)}"] if held and mine else []
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return ""
+    return "\n".join(lines)
+
+
+def _hosts(resources: Mapping[str, Any]) -> str:
+    """Give the node set of resources: the list of hosts, or else those of the entries, or else numbers of brokers."""
+    execution = resources.get("execution")
+    if not isinstance(execution, dict):
+        return ""
+    hosts = execution.get("nodelist")
+    if isinstance(hosts, list) and hosts:
+        return ",".join(map(str, hosts))
+    entries = execution.get("R_lite")
+    places = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+    named = [str(each["node"]) if "node" in each else f"rank[{str(each.get('rank')).strip('[]')}]" for each in places]
+    return ",".join(dict.fromkeys(named))
+
+
+def _take(record: Mapping[str, Any], intake: RecordIntake) -> None:
+    if "id" not in record:
+        intake.set_aside("malformed")
+        return
+    try:
+        start_s = _time(record.get(START), intake)
+        ends = [_time(record.get(key), intake) for key in ENDS]
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    over = str(record.get("state", INACTIVE)).upper() in {INACTIVE, "I"}
+    end_s = ends[0] or (ends[1] if over else RUNNING)
+    nodes, count = str(record.get("nodelist") or ""), str(record.get("nnodes") or "")
+    queue, units = str(record.get("queue") or ""), str(record.get("ncores") or "")
+    intake.job(str(record["id"]), start_s, end_s, nodes, count=count_of(count), queue=queue, units=units)
+
+
+def _time(value: object, intake: RecordIntake) -> float | None:
+    text = str(value or "")
+    return (intake.seconds(text) or None) if text else None

@@ -1,0 +1,131 @@
+"""HTCondor's jobs as ``condor_history`` or ``condor_q`` prints their ads: ``-long`` (``Name = value``) or ``-json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from bftrain.node_units import CORE, GPU
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import MOST_DIGITS, first_lines
+from bftrain_datasets.job_tables.json_records import format_of, records
+
+name: Final = "htcondor"
+tells_units: Final = True
+about: Final = "HTCondor: ads of jobs that condor_history -long or -json prints"
+
+ID: Final = ("ClusterId", "ProcId")
+# Of several attributes the first that an ad has
+START: Final = ("JobCurrentStartDate", "JobLastStartDate", "JobStartDate")
+HOSTS: Final = ("AllRemoteHosts", "RemoteHost", "LastRemoteHost")
+STATUS, COMPLETED_AT, WRITTEN_AT = "JobStatus", "CompletionDate", "EpochWriteDate"
+LAST_RUN, ALL_RUNS, VACATED_AT, STATUS_AT, UNIVERSE = (
+    "LastRemoteWallClockTime", "RemoteWallClockTime", "LastVacateTime", "EnteredCurrentStatus", "JobUniverse",
+)  # fmt: skip
+UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # of each slot
+ATTRIBUTES: Final = frozenset(
+    (
+        *ID,
+        *START,
+        *HOSTS,
+        *UNITS[GPU],
+        *UNITS[CORE],
+        STATUS,
+        COMPLETED_AT,
+        WRITTEN_AT,
+        LAST_RUN,
+        ALL_RUNS,
+        VACATED_AT,
+        STATUS_AT,
+        UNIVERSE,
+    )
+)
+RUNS: Final = frozenset({"2", "6", "7"})  # running, giving back its results, suspended
+COMPLETED, REMOVED = "4", "3"
+WITHOUT_NODES: Final = frozenset({"7", "9", "12"})  # universes: on the submit node, or somewhere in a grid
+SLACK_S: Final = 1.0  # by which sums of seconds may differ
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether one of the first ads, or of the first objects of JSON, has the number of a job and what it does."""
+    if head.lstrip().startswith((b"{", b"[")):
+        return format_of(head) == name
+    names = {line.partition(" = ")[0] for line in first_lines(head) if " = " in line}
+    return names.issuperset(ID) and bool(names & {STATUS, *HOSTS})
+
+
+def read(file: RawFile, intake: RecordIntake) -> None:
+    """Read every ad."""
+    json = file.head.lstrip().startswith((b"{", b"["))
+    for number, ad in records(file, intake) if json else _ads(file):
+        intake.row(number)
+        _take(ad, intake)
+
+
+def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Give the ads between empty lines, or lines with stars as in the file itself."""
+    first, before, ad = 0, 0, dict[str, str]()
+    for number, line in file.lines():
+        banner = line.startswith("***")
+        if first and (number > before + 1 or banner or not line.strip()):  # empty lines are left out
+            yield first, ad
+            first, ad = 0, {}
+        before = number
+        attribute, mark, value = line.partition(" = ")
+        if mark and not banner:
+            first = first or number
+            if attribute in ATTRIBUTES:
+                ad[attribute] = value.strip().strip('"')
+    if first:
+        yield first, ad
+
+
+def _take(ad: Mapping[str, Any], intake: RecordIntake) -> None:
+    if not all(key in ad for key in ID):
+        intake.set_aside("malformed")
+        return
+    if str(ad.get(UNIVERSE)) in WITHOUT_NODES:
+        intake.set_aside("other_record")
+        return
+    try:
+        start_s = next((time_s for key in START if (time_s := _number(ad, key, intake))), None)
+        end_s = None if start_s is None else _end(ad, start_s, intake)
+        earlier_s = _number(ad, ALL_RUNS, intake) - max(_number(ad, LAST_RUN, intake), (end_s or 0) - (start_s or 0))
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    written = next((str(ad[key]) for key in HOSTS if ad.get(key)), "")
+    slots = written.split(",")
+    hosts = list(dict.fromkeys(slot.rpartition("@")[2].strip() for slot in slots))
+    held = next((str(ad[key]) for key in UNITS.get(intake.options.unit, ()) if str(ad.get(key)).isdecimal()), "")
+    before = intake.used
+    job, nodes = ".".join(str(ad[key]) for key in ID), "\n".join(filter(None, hosts))
+    units = str(int(held[:MOST_DIGITS]) * len(slots)) if held else ""
+    intake.job(job, start_s, end_s, nodes, count=len(nodes.split()), expand=str.split, units=units)
+    if intake.used > before and earlier_s > SLACK_S and WRITTEN_AT not in ad:
+        intake.note("earlier_runs", node_s=earlier_s * len(hosts))
+
+
+def _end(ad: Mapping[str, Any], start_s: float, intake: RecordIntake) -> float | None:
+    """Find when the last run ended: the status tells, or how long the run was."""
+    status = str(ad.get(STATUS))
+    written_s, completed_s = (_number(ad, key, intake) for key in (WRITTEN_AT, COMPLETED_AT))
+    if written_s:
+        return written_s  # the ad of one run, as condor_history -epochs prints it
+    if status in RUNS:
+        return RUNNING
+    if completed_s and status in {COMPLETED, str(None)}:
+        return completed_s
+    lasted_s = _number(ad, LAST_RUN, intake)
+    vacated_s = _number(ad, VACATED_AT, intake)
+    changed_s = _number(ad, STATUS_AT, intake)
+    if lasted_s:
+        return start_s + lasted_s
+    return vacated_s if vacated_s > start_s else changed_s or None
+
+
+def _number(ad: Mapping[str, Any], key: str, intake: RecordIntake) -> float:
+    """Read a time or a number of seconds, 0 where there is none."""
+    text = str(ad.get(key) or "")
+    return intake.clock.epoch(float(text)) if text else 0.0

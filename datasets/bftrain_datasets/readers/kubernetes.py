@@ -1,0 +1,198 @@
+"""Kubernetes: pods as ``kubectl get pods -o json`` lists them, and events of pods and nodes likewise."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from bftrain.node_units import CORE, NODE
+from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.open_jobs import OpenJob
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.job_tables.json_records import dig, format_of, records
+
+name: Final = "kubernetes"
+tells_units: Final = True
+about: Final = "Kubernetes: pods and events as kubectl get prints them with -o json"
+
+OVER: Final = frozenset({"Succeeded", "Failed"})  # phases
+ON_EVERY_NODE: Final = frozenset({"DaemonSet", "Node"})  # owners of pods that belong to a node, not to a job
+CONTAINERS: Final = ("status.containerStatuses", "status.initContainerStatuses")
+# An event is of the API core/v1, or of events.k8s.io/v1 with other names
+OBJECT: Final = ("involvedObject", "regarding")
+MESSAGE: Final = ("message", "note")
+TIMES: Final = ("lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp", "metadata.creationTimestamp")
+SCHEDULED, KILLED = "Scheduled", "Killing"
+STOPS: Final = "Stopping container"  # else it is killed to be started again
+OUTAGES: Final = {"NodeNotReady": True, "NodeNotSchedulable": True, "NodeReady": False, "NodeSchedulable": False}
+RESOURCES: Final = "spec.containers.resources.requests", "spec.containers.resources.limits"
+GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+THOUSANDTH: Final = "m"
+_ASSIGNED: Final = re.compile(r"Successfully assigned \S+ to (\S+)\Z")
+
+
+class _Event(NamedTuple):
+    """What happened to a pod: it was bound to a node, or stopped, without a node."""
+
+    time_s: float
+    line: int
+    pod: str
+    namespace: str
+    node: str
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether this is JSON with the keys of pods or of events."""
+    return head.lstrip().startswith((b"{", b"[")) and format_of(head) == name
+
+
+def read(file: RawFile, intake: RecordIntake) -> None:
+    """Read all pods, and all events in the order of their times, in which they are not listed."""
+    events: list[_Event] = []
+    for number, found in records(file, intake):
+        inner = found.get("object") if "type" in found else None  # with --output-watch-events
+        record: Mapping[str, Any] = inner if isinstance(inner, dict) else found
+        kind = record.get("kind")
+        if kind == "Event" or any(key in record for key in OBJECT):
+            _take_event(number, record, events, intake)
+        elif kind == "Pod" or "spec" in record:
+            intake.row(number)
+            _take_pod(record, intake)
+        else:
+            intake.row(number)
+            intake.set_aside("other_record")
+    unseen: set[str] = set()  # pods that were stopped and whose start is not there
+    for event in sorted(events):
+        intake.row(event.line)
+        if event.node:
+            _begin(event, intake)
+        else:
+            _end(event, unseen, intake)
+
+
+def _take_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
+    owners = dig(pod, "metadata.ownerReferences.kind")
+    if ON_EVERY_NODE.intersection(map(str, owners if isinstance(owners, list) else ())):
+        intake.set_aside("other_record")
+        return
+    job, node = _name(dig(pod, "metadata")), str(dig(pod, "spec.nodeName") or "")
+    if not job:
+        intake.set_aside("malformed")
+        return
+    deleted = dig(pod, "metadata.deletionTimestamp")
+    try:
+        start_s = _earliest([dig(pod, "status.startTime"), _scheduled(pod)], intake)
+        end_s = _ended(pod, intake) if dig(pod, "status.phase") in OVER else _earliest([deleted], intake) or RUNNING
+    except ValueError:
+        intake.set_aside("bad_time")
+        return
+    queue = str(dig(pod, "metadata.namespace") or "")
+    units = "" if intake.options.unit == NODE else _units(pod, intake.options.unit)
+    if start_s is None or not node or end_s is None:
+        intake.job(job, start_s if node else None, end_s, node, count=1, queue=queue, units=units)
+    elif end_s == RUNNING:  # it may be listed again and again until it ends
+        begun = OpenJob(job=job, start_s=start_s, nodes=node, queue=queue, place=intake.place(), units=units)
+        if intake.open_jobs.begin(begun):
+            intake.use()
+        else:
+            intake.set_aside("told_before")
+    else:
+        known = intake.open_jobs.end(job, end_s)
+        intake.open_jobs.end_unseen(job, end_s, intake.place(), start_s=start_s, counts=False)
+        start_s = min(start_s, known.start_s) if known else start_s
+        intake.job(job, start_s, end_s, node, count=1, queue=queue, units=units)
+
+
+def _units(pod: Mapping[str, Any], unit: str) -> str:
+    """Add up the GPUs or processors of all containers; parts of a processor are rounded up once."""
+    asked = dig(pod, RESOURCES[0]) if unit == CORE else dig(pod, RESOURCES[1])
+    amounts = [
+        str(each.get(key))
+        for each in (asked if isinstance(asked, list) else ())
+        if isinstance(each, dict)
+        for key in (("cpu",) if unit == CORE else GPUS)
+        if key in each
+    ]
+    try:
+        thousandths = [float(each[:-1]) if each.endswith(THOUSANDTH) else 1000 * float(each) for each in amounts]
+        return str(max(0, math.ceil(math.fsum(thousandths) / 1000)))
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _scheduled(pod: Mapping[str, Any]) -> object:
+    """Give when the pod was bound to its node, if its conditions tell."""
+    conditions = dig(pod, "status.conditions")
+    for each in conditions if isinstance(conditions, list) else ():
+        if dig(each, "type") == "PodScheduled" and dig(each, "status") == "True":
+            return dig(each, "lastTransitionTime")
+    return None
+
+
+def _ended(pod: Mapping[str, Any], intake: RecordIntake) -> float | None:
+    """Find when the last container finished; a pod that was evicted may have none, and has been deleted then."""
+    found = [dig(pod, f"{each}.state.terminated.finishedAt") for each in CONTAINERS]
+    times = [each for some in found if isinstance(some, list) for each in some if each]
+    return max((intake.seconds(str(each)) for each in times), default=None) or _earliest(
+        [dig(pod, "metadata.deletionTimestamp")], intake
+    )
+
+
+def _take_event(number: int, record: Mapping[str, Any], events: list[_Event], intake: RecordIntake) -> None:
+    about_what: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
+    reason, message = record.get("reason"), next((str(record[key]) for key in MESSAGE if record.get(key)), "")
+    kind, node = about_what.get("kind"), _ASSIGNED.match(message)
+    whole = kind == "Pod" and intake.options.unit == NODE  # events do not tell what of a node a pod holds
+    starts = whole and reason == SCHEDULED and node is not None
+    stops = whole and reason == KILLED and message.startswith(STOPS)
+    out = OUTAGES.get(str(reason)) if kind == "Node" else None
+    try:
+        time_s = next((intake.seconds(str(when)) for each in TIMES if (when := dig(record, each))), None)
+    except ValueError:
+        time_s = None
+    if (starts or stops) and time_s is not None:
+        namespace = str(about_what.get("namespace") or "")
+        events.append(_Event(time_s, number, _name(about_what), namespace, node[1] if node and starts else ""))
+        return
+    intake.row(number)
+    if not (starts or stops or out is not None):
+        intake.set_aside("other_record")
+    elif time_s is None:
+        intake.set_aside("bad_time")
+    else:
+        intake.outages.tell(str(about_what.get("name")), time_s, out=bool(out), why=str(reason).replace("Not", ""))
+        intake.use()
+
+
+def _begin(event: _Event, intake: RecordIntake) -> None:
+    job = OpenJob(job=event.pod, start_s=event.time_s, nodes=event.node, queue=event.namespace, place=intake.place())
+    if intake.open_jobs.begin(job):
+        intake.use()
+    else:
+        intake.set_aside("duplicate")
+
+
+def _end(event: _Event, unseen: set[str], intake: RecordIntake) -> None:
+    """Take the first container of a pod that is stopped as its end."""
+    known = intake.open_jobs.end(event.pod, event.time_s)
+    if known is not None:
+        intake.job(event.pod, known.start_s, event.time_s, known.nodes, count=1, queue=known.queue)
+    elif event.pod in unseen or intake.open_jobs.ended_lately(event.pod):
+        intake.set_aside("other_record")
+    else:
+        unseen.add(event.pod)
+        intake.open_jobs.end_unseen(event.pod, event.time_s, intake.place())
+        intake.use()
+
+
+def _name(metadata: object) -> str:
+    """Name a pod: by its identifier, as names come again, or else with its namespace."""
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        return ""
+    return str(metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}")
+
+
+def _earliest(times: Iterable[object], intake: RecordIntake) -> float | None:
+    return next((intake.seconds(str(each)) for each in times if each), None)

@@ -1,0 +1,60 @@
+"""Slurm's record of nodes that were down or drained: ``sacctmgr show event -P``, read beside the jobs of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bftrain.nodesets import expand
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.slurm_tables import columns_of, period_of, rows
+from bftrain_datasets.importing.text_cells import first_lines, state_of
+from bftrain_datasets.log.eventlog import NodeState
+
+name: Final = "slurm-events"
+about: Final = "Slurm: downtime of nodes as sacctmgr show event -P prints it, beside other records"
+beside_others: Final = True  # it may be imported together with files of another format
+
+NODE, START, END, STATE, CLUSTER = "nodename", "timestart", "timeend", "state", "cluster"
+NEEDED: Final = frozenset({NODE, START, END, STATE})
+HEADER_WITHIN: Final = 5  # lines
+
+
+def _header_of(line: str) -> list[str] | None:
+    columns = columns_of(line)
+    return columns if NEEDED.issubset(columns) else None
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether one of the first lines is a header of ours."""
+    return any(_header_of(line) for line in first_lines(head)[:HEADER_WITHIN])
+
+
+def read(file: RawFile, intake: RecordIntake) -> None:
+    """Read every event of a node."""
+    for cells in rows(file, intake, _header_of, last=STATE):
+        _take(cells, intake)
+
+
+def _take(cells: Mapping[str, str], intake: RecordIntake) -> None:
+    """Take the time in which nodes are out; an event without a node tells how large the cluster is."""
+    nodes, period = cells.get(NODE, "").strip(), period_of(cells, intake, start=START, end=END, of=CLUSTER)
+    if period is None:
+        return
+    state = state_of(cells[STATE].strip())
+    if state is None and nodes:
+        intake.set_aside("bad_state")
+        return
+    drains = cells[STATE].upper().startswith("DRAIN")
+    if not nodes or period.start_s is None or not (drains or state == NodeState.DOWN):
+        intake.set_aside("other_record")
+        return
+    try:
+        names = expand(nodes)
+    except ValueError:
+        intake.set_aside("bad_nodes")
+        return
+    why = f"event {intake.place()}"  # times of two events may overlap: each passes by itself
+    intake.outages.add(names, period.start_s, period.end_s, why=why)
+    intake.use()

@@ -1,0 +1,77 @@
+"""Slurm's reservations, read beside the jobs of a machine: nodes of one for maintenance are down while it lasts.
+
+``scontrol show res`` lists those of now and later, ``sacctmgr show reservation -P`` earlier ones too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from bftrain.nodesets import expand
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.slurm_tables import columns_of, period_of, rows
+from bftrain_datasets.importing.text_cells import count_of, first_lines, nodes_of, paragraphs
+from bftrain_datasets.log.idle_doubts import RESERVED
+
+name: Final = "slurm-reservations"
+about: Final = "Slurm: reservations for maintenance, as scontrol or sacctmgr shows them, beside other records"
+beside_others: Final = True
+
+HEAD: Final = re.compile(r"ReservationName=\S+ StartTime=")
+NONE: Final = "No reservations in the system"
+NODES, START, END, FLAGS, CLUSTER = "nodes", "starttime", "endtime", "flags", "cluster"
+ALIASES: Final = {"nodenames": NODES, "timestart": START, "start": START, "timeend": END, "end": END}
+NEEDED: Final = frozenset({NODES, START, END, FLAGS, "name"})
+OUT: Final = "MAINT"
+_VALUES: Final = re.compile(r" (StartTime|EndTime|Nodes|NodeCnt|Flags)=(\S*)")
+
+
+def _header_of(line: str) -> list[str] | None:
+    columns = [ALIASES.get(column, column) for column in columns_of(line)]
+    return columns if NEEDED.issubset(columns) else None
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether a line begins a reservation, is the header of a table of them, or says that there are none."""
+    return any(HEAD.match(line) or line == NONE or _header_of(line) for line in first_lines(head))
+
+
+def read(file: RawFile, intake: RecordIntake) -> None:
+    """Read every reservation."""
+    if not any(map(_header_of, first_lines(file.head))):
+        lines = ((number, line) for number, line in file.lines() if line != NONE)
+        for number, text in paragraphs(lines, HEAD, intake):
+            intake.row(number)
+            # The first of each: texts of users may follow
+            _take({key.lower(): value for key, value in reversed(_VALUES.findall(text))}, intake)
+        return
+    for cells in rows(file, intake, _header_of):
+        _take(cells, intake)
+
+
+def _take(cells: Mapping[str, str], intake: RecordIntake) -> None:
+    """Take the time in which nodes are out; nodes kept for chosen users are doubtful."""
+    period = period_of(cells, intake, start=START, end=END, of=CLUSTER)
+    if period is None:
+        return
+    start_s, end_s = period
+    nodes = nodes_of(cells.get(NODES, "").strip())
+    if not nodes or start_s is None:  # of licences alone
+        intake.set_aside("other_record")
+        return
+    try:
+        names = expand(nodes)
+    except ValueError:
+        names = []
+    if OUT not in cells.get(FLAGS, "").upper().split(","):
+        until_s, size = float("inf") if end_s is None else end_s, len(names) or count_of(cells.get("nodecnt", ""))
+        intake.doubtful_stays.add(RESERVED, start_s, until_s, size)
+        intake.set_aside("reserved")
+    elif not names:
+        intake.set_aside("bad_nodes")
+    else:
+        intake.outages.add(names, start_s, end_s, why=f"reservation {intake.place()}")
+        intake.use()

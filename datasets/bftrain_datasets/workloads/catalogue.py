@@ -1,0 +1,132 @@
+"""Catalogue of measured models: those that are bundled, and those of profile files, Gavel's tables and AdaptDL's sets.
+
+AdaptDL (Pollux) publishes for each of its models a table ``*_scalability.csv``: ``num_nodes``, ``num_replicas`` (GPUs),
+``local_bsz`` (samples of one GPU in one step), ``step_time`` and the part of it, ``sync_time``, that exchanging took.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from bftrain.errors import BadInput, UnknownName
+from bftrain.files import CsvFile
+from bftrain.taskfiles.profile_files import load_profiles
+from bftrain.taskfiles.records import Profile, profiles
+from bftrain.values.curve import SpeedCurve
+from bftrain_datasets.workloads.generator import models_of
+from bftrain_datasets.workloads.speed_table import load_speed_table
+
+SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+_SUFFIX: Final = "_scalability"
+_PREFIX: Final = "adaptdl_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueOptions:
+    """How files are read: the kind of node of a Gavel table; GPUs of a node and samples a GPU of an AdaptDL set."""
+
+    node_kind: str | None = None
+    gpus_per_node: int | None = None
+    local_batch: int | None = None
+
+
+def catalogue(files: Iterable[Path], options: CatalogueOptions | None = None) -> dict[str, Profile]:
+    """Return the models of these files by name, or the bundled ones if no file is given."""
+    options = options or CatalogueOptions()
+    found: dict[str, Profile] = {}
+    for path in files:
+        for each in _read(path, options):
+            if each.name in found:
+                fix = "leave one of the files out, or rename the model"
+                raise BadInput(f"another file has a model '{each.name}' too", where=str(path), fix=fix)
+            found[each.name] = each
+    return found or dict(profiles())
+
+
+def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
+    if path.suffix.lower() == ".toml":
+        return load_profiles(path)
+    if path.suffix.lower() == ".csv":
+        return (_scalability(path, options),)
+    table = load_speed_table(path)
+    kind = table.kind(options.node_kind)
+    source = f"{path.name}: {kind}, steps/s"
+    return tuple(
+        Profile(name=model.name, curve=model.curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source)
+        for model in models_of(table, kind)
+    )
+
+
+def _scalability(path: Path, options: CatalogueOptions) -> Profile:
+    """Read a set of AdaptDL: the speed by GPUs, or by whole nodes of so many GPUs, at one batch size of a GPU.
+
+    Of several placements of as many GPUs that on the fewest nodes counts. The batch size is the largest that was
+    measured at every size, unless another is asked for.
+    """
+    step_s = _steps(path)
+    per_node = options.gpus_per_node
+    taken = {}  # size -> placement
+    for nodes, gpus in sorted(step_s, reverse=True):
+        if per_node is None:
+            taken[gpus] = nodes, gpus  # the one with fewest nodes comes last
+        elif gpus == nodes * per_node:
+            taken[nodes] = nodes, gpus
+    if not taken:
+        known = sorted({gpus // nodes for nodes, gpus in step_s if gpus % nodes == 0})
+        fix = f"whole nodes were measured with {', '.join(map(str, known))}"
+        raise BadInput(f"has no speed of nodes with {per_node} GPUs each", where=str(path), fix=fix)
+    common = set.intersection(*(set(step_s[place]) for place in taken.values()))
+    batch = options.local_batch or max(common, default=0)
+    if batch not in common:
+        what = (
+            f"the batch size {batch} of a GPU was not measured at every size"
+            if batch
+            else "no batch size is at every size"
+        )
+        raise BadInput(
+            what, where=str(path), fix=f"choose one of {', '.join(map(str, sorted(common))) or 'another set'}"
+        )
+    points = sorted((size, gpus * batch / step_s[nodes, gpus][batch]) for size, (nodes, gpus) in taken.items())
+    curve = SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))
+    unit = "GPUs" if per_node is None else f"nodes of {per_node} GPUs"
+    name = path.stem.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    source = f"{path.name}: {unit}, batch {batch} a GPU"
+    return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source)
+
+
+def _steps(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
+    """Return seconds a step by nodes and GPUs, and by batch size; the mean where one was measured several times."""
+    rows = CsvFile(path)
+    header = [cell.strip() for cell in rows.header]
+    missing = [name for name in SCALABILITY[:4] if name not in header]
+    if missing:
+        fix = "give a profile file (.toml), a table of Gavel (.json), or a *_scalability.csv of AdaptDL"
+        raise BadInput(f"is no scalability set: it lacks {', '.join(missing)}", where=str(path), fix=fix)
+    found: dict[tuple[int, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for cells in rows.rows():
+        row = dict(zip(header, cells, strict=False))
+        try:
+            nodes, gpus, batch = (int(row[name]) for name in SCALABILITY[:3])
+            step_s = float(row["step_time"])
+        except (KeyError, ValueError) as error:
+            raise BadInput(
+                f"{error} cannot be read", where=rows.where, fix="give whole numbers, and seconds"
+            ) from error
+        if not (nodes >= 1 and gpus >= nodes and batch >= 1 and 0.0 < step_s < float("inf")):
+            raise BadInput("has a count or a time that cannot be", where=rows.where, fix="leave the row out")
+        found[nodes, gpus][batch].append(step_s)
+    if not found:
+        raise BadInput("has no rows", where=str(path), fix="give a set with measurements")
+    return {place: {batch: mean(each) for batch, each in batches.items()} for place, batches in found.items()}
+
+
+def chosen(known: Mapping[str, Profile], name: str) -> Profile:
+    """Return the model of this name, or say which there are."""
+    if name not in known:
+        raise UnknownName.among("profile", name, known)
+    return known[name]

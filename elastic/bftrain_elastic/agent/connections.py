@@ -1,0 +1,381 @@
+"""The link: an agent's connection to its manager, made again and again for as long as the agent has patience.
+
+A manager welcomes the agent with its epoch, which rises with each start of the manager. An agent that has obeyed a
+manager refuses all that were started before it, and carries out nothing that comes before a welcome.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from bftrain_elastic.agent.process_tree import end_descendants, state_of
+from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.wire.agent_messages import FROM_MANAGER, FROM_PREFORK, AgentRefused, Alive, PreforkWarm, Welcome
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
+from bftrain_elastic.wire.messages import (
+    LINE_LIMIT,
+    PACKET_LIMIT,
+    Message,
+    MessageLines,
+    TypedMessage,
+    decode,
+    encode,
+    text_of,
+)
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
+from bftrain_elastic.worker.agent_channel import reachable
+
+_HEARTBEAT_S: Final = 1.0
+_CONNECT_AGAIN_S: Final = 0.5
+_CONNECT_S: Final = 0.15  # nothing else happens meanwhile, and a SIGTERM has to be answered within 0.2 s
+_RETRY_S: Final = 0.2  # until another one is started after one that never was ready
+_LONGEST_RETRY_S: Final = 60.0
+_PREFIX: Final = "bftrain-agent-"
+_NAME: Final = "agent"
+
+
+class ManagerLink:
+    """Hands what the manager says to ``on_message``; ``on_greeted`` is called when there is a manager again."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        manager: tuple[str, int],
+        secret: bytes,
+        *,
+        on_message: Callable[[TypedMessage], None],
+        on_greeted: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._selector = selector
+        self._manager = manager
+        self._secret = secret
+        self._on_message = on_message
+        self._on_greeted = on_greeted
+        self._note = note
+        self._wire: NonblockingSocket | None = None
+        self._sealed = AuthenticatedStream(secret, "agent")
+        self._connect_at = 0.0
+        self._beat_at = 0.0
+        self._welcome = False  # it knows the secret, we do too, and it is not older than the one before
+        self._refused = 0  # the epoch of the manager that was refused last
+        self.epoch = 0  # of the newest manager that was obeyed
+        self._lost_at = self._alive_at = time.monotonic()
+        self._silence_s = math.inf  # without a sign of life, after which the manager counts as lost
+        self.trouble = ""  # why there is no manager
+
+    @property
+    def next_at(self) -> float:
+        """When there is something to do next."""
+        return self._connect_at if self._wire is None else min(self._beat_at, self._silent_at)
+
+    @property
+    def welcomed(self) -> bool:
+        """Whether there is a manager."""
+        return self._wire is not None and self._welcome
+
+    @property
+    def alone_s(self) -> float:
+        """For how long there has been no manager."""
+        return 0.0 if self.welcomed else time.monotonic() - self._lost_at
+
+    @property
+    def _silent_at(self) -> float:
+        return self._alive_at + self._silence_s if self._welcome else math.inf
+
+    def on_time(self) -> None:
+        """Connect if there is no connection, or say that we live; leave a manager that stands still."""
+        now = time.monotonic()
+        if now < self.next_at:
+            return
+        wire = self._wire
+        if wire is not None and now >= self._silent_at:
+            wire.ready(selectors.EVENT_READ)  # perhaps it was we who stood still
+            if now >= self._silent_at:
+                wire.end(f"no sign of life for {self._silence_s:g} s")
+        if self._wire is None:
+            self._connect_at = now + _CONNECT_AGAIN_S
+            self._connect()
+        elif now >= self._beat_at:
+            self._beat_at = now + _HEARTBEAT_S
+            self.send(Alive())
+
+    def send(self, message: TypedMessage) -> None:
+        """Send to the manager, if there is one: a later manager asks for the state."""
+        if self._wire is not None and self._sealed.greeted:
+            self._wire.send(self._sealed.seal(message.to_dict()))
+
+    def _connect(self) -> None:
+        try:
+            connection = socket.create_connection(self._manager, timeout=_CONNECT_S)
+        except OSError as error:
+            self.trouble = f"{self._manager[0]}:{self._manager[1]}: {error.strerror or error}"
+            return
+        self._sealed = AuthenticatedStream(self._secret, "agent")
+        self._wire = NonblockingSocket(self._selector, connection, self._arrived, self._lost)
+        self._wire.send(self._sealed.greeting)
+
+    def _arrived(self, data: bytes) -> None:
+        stranger = not self._sealed.greeted
+        try:
+            for message in self._sealed.feed(data):
+                self._on_manager_message(message)
+                if self._wire is None:  # it is refused
+                    return
+        except BadMessage as error:
+            self._note(f"manager: {error}")
+            if self._wire is not None:
+                self._wire.end(str(error))
+            return
+        if stranger and self._sealed.greeted:
+            self._on_greeted()
+
+    def _on_manager_message(self, plain: Message) -> None:
+        message = FROM_MANAGER.read(plain)
+        if isinstance(message, Welcome):
+            if message.epoch < self.epoch:  # another one has taken its place, and knows more
+                if self._refused != message.epoch:  # once is enough
+                    self._refused = message.epoch
+                    which = f"it is number {message.epoch}, and number {self.epoch} was obeyed"
+                    self._note(f"manager: {which}: it is refused")
+                if self._wire is not None:
+                    self._wire.end("it is older than the manager before")
+                return
+            self._welcome, self._refused, self.epoch = True, 0, message.epoch
+            self._silence_s = math.inf if message.silence_s is None else message.silence_s
+            self._alive_at = time.monotonic()
+        elif not self._welcome and not isinstance(message, AgentRefused):
+            raise BadMessage("it gives orders before it welcomed us")
+        elif isinstance(message, Alive):
+            self._alive_at = time.monotonic()
+        if message is None:
+            self._note(f"the manager sent '{plain.get('type')}', which this version does not know")
+        else:
+            self._on_message(message)
+
+    def _lost(self, reason: str) -> None:
+        if self._welcome:
+            self._lost_at = time.monotonic()
+            self.trouble = reason
+        elif self._refused:
+            self.trouble = f"it is older than the manager before: number {self._refused}, not {self.epoch}"
+        elif self._sealed.greeted:
+            self.trouble = "it does not let us in; has it the same secret?"
+        self._wire, self._welcome = None, False
+
+
+class PreforkProcess:
+    """Passes the messages of the prefork server to ``on_message``, and calls ``on_lost`` when it is gone."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        *,
+        socket_folder: Path,
+        preload: Sequence[str],
+        on_message: Callable[[TypedMessage], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._selector = selector
+        self._arguments = [str(os.getpid()), str(socket_folder), *preload]
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._wire: NonblockingSocket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines = MessageLines(LINE_LIMIT)
+        self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
+        self.warm = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and is not lost."""
+        return self._wire is not None
+
+    def start(self) -> None:
+        """Start it, unless it runs or it is too early after one that ended before it was ready.
+
+        Python or bftrain may be replaced or broken on this node: trying without a pause would take a core of it.
+        """
+        if self.runs or self._delay.waits(time.monotonic()):
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                [sys.executable, "-m", "bftrain_elastic.agent.prefork_server", str(theirs.fileno()), *self._arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._lines, self.warm = MessageLines(LINE_LIMIT), False
+        self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
+
+    def send(self, message: TypedMessage) -> None:
+        """Give it an order."""
+        if self._wire is not None:
+            self._wire.send(encode(message.to_dict()) + b"\n")
+
+    def read_pending(self) -> None:
+        """Take in what it has said until now."""
+        if self._wire is not None:
+            self._wire.ready(selectors.EVENT_READ)
+
+    def kill_if_stopped(self) -> bool:
+        """Kill it if its process was stopped, and return whether it was; ``on_lost`` follows."""
+        if self._process is None or state_of(self._process.pid) not in {"T", "t"}:
+            return False
+        self._process.kill()
+        return True
+
+    def kill_remaining(self) -> dict[int, int]:
+        """Kill all that it left behind; return the exit codes of the workers that it had not reaped."""
+        exit_codes: dict[int, int] = {}
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        end_descendants(exit_codes=exit_codes)
+        return exit_codes
+
+    def _arrived(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            message = FROM_PREFORK.read(decode(line))
+            self.warm = self.warm or isinstance(message, PreforkWarm)
+            if message is not None:
+                self._on_message(message)
+
+    def _lost(self, _reason: str) -> None:
+        if self.warm:
+            self._delay.succeeded()
+        else:
+            self._delay.failed(time.monotonic())
+        self._wire, self.warm = None, False
+        self._on_lost()
+
+
+def remove_stale_sockets() -> None:
+    """Remove the sockets of our user's agents that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+                continue
+            try:
+                with reachable(str(folder / _NAME)) as name:
+                    probe.connect(name)
+            except ConnectionRefusedError:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class WorkerSocket:
+    """Hands what a worker says to ``on_message``, with its name; ``is_known`` says which names there are."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        *,
+        is_known: Callable[[str], bool],
+        on_message: Callable[[str, Message], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._selector = selector
+        self._is_known = is_known
+        self._on_message = on_message
+        self._note = note
+        self._connections: dict[socket.socket, str] = {}  # who has not said its name has none
+        remove_stale_sockets()
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # of our own: its mode is 0700
+        self.path = str(self.folder / _NAME)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.settimeout(0)
+        with reachable(f"{self.path}.new") as name:
+            self._listener.bind(name)
+        self._listener.listen(64)
+        Path(f"{self.path}.new").rename(self.path)  # once it is visible workers can connect
+        self._waits = False  # no worker can be let in at the moment
+        selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
+
+    def accept_again(self) -> None:
+        """Let workers in again, if that was not possible."""
+        if self._waits:
+            self._waits = False
+            self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
+
+    def send(self, worker: str, message: Message) -> None:
+        """Send a worker a message, if it is there and listens."""
+        for connection in [one for one, name in self._connections.items() if name == worker]:
+            try:
+                connection.send(encode(message, limit=PACKET_LIMIT), socket.MSG_DONTWAIT)
+            except OSError as error:
+                self._note(f"{worker} does not listen: {error}")
+
+    def drain(self, worker: str) -> None:
+        """Take in all that a worker has said; it has ended, and the agent may have heard of that first."""
+        self._accept_all()
+        for connection in [one for one, name in self._connections.items() if name in {"", worker}]:
+            while connection in self._connections and self._arrived(connection):
+                pass
+
+    def close(self) -> None:
+        """Take the door away; those who are inside find out by themselves."""
+        self._listener.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept_all(self) -> None:
+        try:
+            while True:
+                self._add_connection(self._listener.accept()[0])
+        except (BlockingIOError, ConnectionError):
+            pass
+        except OSError as error:  # no descriptor is free: the selector would report the workers that wait without end
+            if not self._waits:
+                self._waits = True
+                self._selector.unregister(self._listener)
+                self._note(f"no worker can connect: {error.strerror}; it is tried again")
+
+    def _add_connection(self, connection: socket.socket) -> None:
+        connection.settimeout(0)
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.getuid():
+            connection.close()
+            return
+        self._connections[connection] = ""
+        self._selector.register(connection, selectors.EVENT_READ, lambda _: self._arrived(connection))
+
+    def _arrived(self, connection: socket.socket) -> bool:
+        """Take in one packet; return whether there was one."""
+        if connection not in self._connections:  # it left while others were heard
+            return False
+        try:
+            packet = connection.recv(PACKET_LIMIT)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            packet = b""
+        if not packet:
+            self._selector.unregister(connection)
+            self._connections.pop(connection, None)
+            connection.close()
+            return False
+        try:
+            name, message = self._connections[connection], decode(packet)
+            if message.get("type") == "hello":
+                name = text_of(message, "worker")
+                if self._is_known(name):
+                    self._connections[connection] = name
+            elif name:
+                self._on_message(name, message)
+        except BadMessage as error:
+            self._note(f"{self._connections[connection] or 'a worker'}: {error}")
+        return True

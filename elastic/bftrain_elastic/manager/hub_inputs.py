@@ -1,0 +1,214 @@
+"""Where agents reach the manager: each connection proves that it knows the secret, and ends when it falls silent."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.wire.agent_messages import SpawnWorker
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
+from bftrain_elastic.wire.messages import Message, TypedMessage
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
+
+_SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
+_STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
+_STRANGERS: Final = 256
+_PAUSE_S: Final = 1.0  # before connections are accepted again that could not be
+
+
+class AgentListener:
+    """Hands on what agents say.
+
+    ``on_message`` is called with each message of a connection that has proven that it knows the secret, ``on_lost``
+    once when a connection has ended, with the reason.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        secret: bytes,
+        address: tuple[str, int],
+        *,
+        on_message: Callable[[AgentConnection, Message], None],
+        on_lost: Callable[[AgentConnection, str], None],
+    ) -> None:
+        self._selector = selector
+        self._secret = secret
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._socket = socket.create_server(address, backlog=1024)
+        self._socket.settimeout(0)
+        self._connections: dict[AgentConnection, None] = {}  # in the order in which they came
+        self._opened = False
+        self._paused_until = 0.0  # on the monotonic clock; 0: it accepts connections
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+
+    def open(self) -> None:
+        """Accept connections from now on; once is enough."""
+        if not self._opened:
+            self._opened = True
+            self._listen()
+
+    def tick(self, now: float) -> None:
+        """Look at the clock: end connections of which nothing was heard for too long, and accept new ones again."""
+        if self._paused_until and now >= self._paused_until:
+            self._paused_until = 0.0
+            self._listen()
+        for connection in list(self._connections):
+            silent_s = now - (connection.heard_at or connection.since)
+            if silent_s > (_SILENCE_S if connection.node else _STRANGER_S):
+                connection.end(f"nothing heard for {silent_s:.0f} s")
+
+    def end_all(self) -> None:
+        """End all connections."""
+        for connection in list(self._connections):
+            connection.end("the hub ends")
+
+    def close(self) -> None:
+        """Accept no connection any more; the selector is closed already."""
+        self._socket.close()
+
+    def _listen(self) -> None:
+        self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept())
+
+    def _pause(self, error: OSError) -> None:
+        """Accept nothing for a moment: the selector would report the connections that wait without end."""
+        sys.stderr.write(f"bftrain: no agent can connect: {error.strerror}; it is tried again in {_PAUSE_S:g} s\n")
+        self._selector.unregister(self._socket)
+        self._paused_until = time.monotonic() + _PAUSE_S
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:  # no descriptor is free, or no memory
+            self._pause(error)
+            return
+        strangers = [connection for connection in self._connections if not connection.node]
+        if len(strangers) >= _STRANGERS:  # the oldest one: silent connections must not keep agents out
+            strangers[0].end("it did not say who it is, and others wait")
+        connection = AgentConnection(AuthenticatedStream(self._secret, "manager"), time.monotonic())
+        self._connections[connection] = None
+        connection.wire = NonblockingSocket(
+            self._selector,
+            accepted,
+            lambda data: self._arrived(connection, data),
+            lambda reason: self._lost(connection, reason),
+        )
+        connection.wire.send(connection.sealed.greeting)
+
+    def _arrived(self, connection: AgentConnection, data: bytes) -> None:
+        try:
+            for message in connection.sealed.feed(data):
+                connection.heard_at = time.monotonic()
+                self._on_message(connection, message)
+        except BadMessage as error:
+            connection.end(str(error))
+        except Exception:  # noqa: BLE001 - an error with one agent must not end the others
+            traceback.print_exc()
+            connection.end("it said what this manager cannot take")
+
+    def _lost(self, connection: AgentConnection, reason: str) -> None:
+        self._connections.pop(connection, None)
+        self._on_lost(connection, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWorker:
+    """A worker on an agent's node; one without a task belongs to no launcher, and is to end."""
+
+    task: str | None
+    slot: int
+
+
+@dataclass(eq=False)
+class AgentConnection:
+    """One connection; ``node`` and what follows from it are known once the agent has registered."""
+
+    sealed: AuthenticatedStream
+    since: float
+    wire: NonblockingSocket | None = None
+    node: str = ""
+    identity: tuple[int, str] = (0, "")  # of the agent's process
+    address: str = ""
+    slots: int = 0
+    heard_at: float = 0.0
+    noticed: bool = False  # its node will be taken soon
+    workers: dict[str, RunningWorker] = field(default_factory=dict)
+
+    def has_room(self, order: SpawnWorker) -> bool:
+        """Return whether a worker can start now; nothing starts on a node that is about to be taken."""
+        here = self.workers.values()
+        return not self.noticed and all(one.task == order.task and one.slot != order.slot for one in here)
+
+    def send(self, message: TypedMessage) -> None:
+        """Send a message."""
+        if self.wire is not None:
+            self.wire.send(self.sealed.seal(message.to_dict()))
+
+    def end(self, reason: str) -> None:
+        """Close the connection."""
+        if self.wire is not None:
+            self.wire.end(reason)
+
+
+R = TypeVar("R")
+
+
+class ThreadCalls:
+    """The calls that wait for the thread; ``descriptor`` can be read when there are any."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], object]] = deque()
+        self.descriptor, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Let the thread call ``function`` soon."""
+        self._calls.append(function)
+        with suppress(BlockingIOError):
+            os.write(self._woken, b".")
+
+    def ask(self, function: Callable[[], R], timeout_s: float = 60.0) -> R:
+        """Let the thread call ``function``, and return what it returns. Not from that thread itself."""
+        answer: Future[R] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+                answer.set_exception(error)
+
+        self.call(run)
+        return answer.result(timeout_s)
+
+    def drain(self) -> None:
+        """Read all that was written to wake the thread; in the thread."""
+        with suppress(BlockingIOError):
+            os.read(self.descriptor, 4096)
+
+    def make_calls(self) -> None:
+        """Make all calls that wait; in the thread."""
+        while self._calls:
+            try:
+                self._calls.popleft()()
+            except Exception:  # noqa: BLE001 - one call that goes wrong must not end the thread
+                traceback.print_exc()
+
+    def close_calls(self) -> None:
+        """Refuse further calls; the thread has ended."""
+        if self._woken >= 0:
+            os.close(self.descriptor)
+            os.close(self._woken)
+            self.descriptor = self._woken = -1

@@ -1,0 +1,397 @@
+"""The workers of a task under the native launcher: where each is, what it was ordered, and who trains together next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from bftrain_elastic.manager.job import LauncherJob
+from bftrain_elastic.manager.task_lifecycles import TaskContext, WorkerExit
+from bftrain_elastic.manager.task_lifecycles.growth_retry import GrowthRetry
+from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
+from bftrain_elastic.wire.messages import Message
+
+NOTHING: Final = -1  # the step of a worker without a state
+ABORT_S: Final = 0.5  # how long members may go on after another's death before their connections are cut
+STALLED_S: Final = 5.0  # how long members of a group without a step may take to leave it
+HANG_S: Final = 60.0  # who has not come back from a broken group then never will,
+HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
+UNHEEDED: Final = 20  # steps without a commit after which a note says why nothing changes
+FAREWELL_S: Final = 5.0  # how long others may take to end their training after the first worker has ended
+COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming
+
+
+class MemberPhase(StrEnum):
+    """Where a worker is."""
+
+    COMING = "coming"
+    READY = "ready"
+    IN = "in"
+    GOING = "going"
+
+
+@dataclass(eq=False)
+class GroupMember:
+    """One worker."""
+
+    name: str
+    node: str
+    slot: int
+    since: float
+    number: int = 0  # counts up: the smaller, the older
+    phase: MemberPhase = MemberPhase.COMING
+    step: int = NOTHING
+    store: tuple[str, int] = ("", 0)
+    astray: int = 0  # steps that it reported in no group
+    rank: int = 0  # in its group
+    ended: bool = False  # we had it killed
+    coming_since: float | None = None  # when it was started, until it is ready
+    leaves_by: float | None = None  # when it is killed if it has not left by itself
+    done: bool = False  # its training is over: what the script does then may take its time
+    finished: bool = False  # the program said that its work is done
+    saves: bool = False  # it writes the state to the folder before it leaves
+
+    @property
+    def stays(self) -> bool:
+        """Whether it has not been ordered to end."""
+        return self.phase is not MemberPhase.GOING
+
+
+@dataclass(eq=False)
+class PresentGroup:
+    """The group in which the workers of a task train now, or the last one while there is none."""
+
+    generation: int = 0
+    leader: str = ""  # the worker that is rank 0
+    nodes: frozenset[str] = frozenset()
+    confirmed: bool = True  # it trains
+    formed_at: float = 0.0
+    gather_at: float = 0.0  # when its members were asked last to gather; 0: they were not
+    broken_at: float = 0.0  # when it lost a member; 0: it has not
+    stalled: bool = False  # it was broken because it made no step
+    _lost: str = ""  # why a member lost the others
+    explained: bool = False  # one of them died, or was ordered to end: that the others lose it follows from that
+    _reported_at: float = 0.0
+    _pace_s: float = 0.0  # how long a step may take
+    _unheeded: int = 0  # steps that were reported since a change was asked for
+
+    def form(self, leader: str, nodes: Iterable[str], now: float) -> None:
+        """Begin the next group."""
+        self.find(self.generation + 1, now)
+        self.leader, self.nodes = leader, frozenset(nodes)
+        self.gather_at = self.broken_at = 0.0
+        self.stalled = False
+
+    def find(self, generation: int, now: float) -> None:
+        """Know of a group that a former manager formed."""
+        self.generation = max(self.generation, generation)
+        self.confirmed, self.formed_at = False, now
+
+    def lost_member(self, now: float, reason: str = "") -> None:
+        """Know that a member has died or left, or for which ``reason`` one lost the others; the first one counts."""
+        self.broken_at = self.broken_at or now
+        self._lost, self.explained = self._lost or reason, self.explained or not reason
+
+    def break_up(self, now: float) -> None:
+        """Have all members leave at once, as when one of them has died a while ago."""
+        self.broken_at = now - ABORT_S
+
+    def end(self) -> None:
+        """Know that no member is left."""
+        self.gather_at = self.broken_at = 0.0
+
+    def reported(self, t: float) -> str:
+        """Know of a step; return a note if members do not gather as asked. What took long once is soon forgotten."""
+        if self._reported_at:
+            self._pace_s = max(t - self._reported_at, self._pace_s / 2)
+        self._reported_at = t
+        self._unheeded += self.gather_at > 0
+        if self._unheeded != UNHEEDED:
+            return ""
+        return f"{UNHEEDED} steps were done since a change was asked for, and no state.commit() where it could happen"
+
+    @property
+    def hang_s(self) -> float:
+        """For how long a member may not be heard of after its group broke."""
+        return STALLED_S if self.stalled else max(HANG_S, HANG_STEPS * self._pace_s)
+
+    def left(self) -> str:
+        """Forget what broke the group, which all have left; return why one lost it if no death explains that."""
+        unexplained = "" if self.explained else self._lost
+        self._lost, self.explained, self._unheeded = "", False, 0
+        return unexplained
+
+
+class GroupMembers:
+    """All workers of one task: gives them orders, and chooses who is to train together."""
+
+    def __init__(
+        self, job: LauncherJob, context: TaskContext, nodes: AssignedNodes, supervision: TaskSupervision, launcher: str
+    ) -> None:
+        self._job = job
+        self._context = context
+        self._nodes = nodes
+        self._supervision = supervision
+        self._env = {**job.env, "BFTRAIN_LAUNCHER": launcher, "BFTRAIN_FOLDER": job.folder}
+        self.by_name: dict[str, GroupMember] = {}
+        self._number = 0
+        self.present = PresentGroup()
+        self.growth = GrowthRetry()
+        self.adopted_at = 0.0  # since when workers of a former manager are being taken over; 0: none are
+
+    def __iter__(self) -> Iterator[GroupMember]:
+        return iter(list(self.by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def add(self, member: GroupMember) -> None:
+        """Add a worker, as the youngest."""
+        self._number += 1
+        member.number = self._number
+        self.by_name[member.name] = member
+
+    def of(self, phase: MemberPhase) -> list[GroupMember]:
+        """Return the workers that are in one phase."""
+        return [member for member in self if member.phase is phase]
+
+    @property
+    def group(self) -> list[GroupMember]:
+        """The workers that are in the present group."""
+        return self.of(MemberPhase.IN)
+
+    # -- orders
+
+    def spawn_missing(self) -> None:
+        """Start a worker on each free slot of a wanted node."""
+        for node in self._nodes.here:
+            there = [member for member in self if member.node == node]
+            slots = range(self._job.workers_per_node or self._context.slots(node))
+            if all(member.stays for member in there):
+                for slot in sorted(set(slots).difference(member.slot for member in there)):
+                    self._spawn(node, slot)
+
+    def _spawn(self, node: str, slot: int) -> None:
+        name, now = self._context.name(node, slot), self._context.now()
+        self.add(GroupMember(name, node, slot, now, coming_since=now))
+        job, env = self._job, self._env | self._peer()
+        ends, file = job.finish_code, job.finish_path
+        self._context.spawn(node, name, argv=job.argv, env=env, slot=slot, finish_code=ends, finish_file=file)
+
+    def _peer(self) -> dict[str, str]:
+        """Return where a new worker finds one that has the state, if any has it."""
+        found = [one.store for one in self.group if one.name == self.present.leader and one.store[1]]
+        return {"BFTRAIN_PEER": "{}:{}".format(*found[0])} if found else {}
+
+    def gather(self) -> None:
+        """Ask the members of the group to leave it at their next commit."""
+        self.present.gather_at = self._context.now()
+        for member in self.group:
+            self._context.send(member.name, {"type": "gather", "generation": self.present.generation + 1})
+
+    def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
+        """Let a worker go: at its own pace if it is ready and there is time, or at once."""
+        if member.phase is MemberPhase.READY and grace_s > 0:
+            self._context.send(member.name, {"type": "leave", "save": save, **({"grace_s": grace_s} if save else {})})
+            member.saves = save
+            member.leaves_by = self._context.now() + grace_s + (self._supervision.write_limit_s if save else 0.0)
+        else:
+            self._context.stop(member.name, grace_s=grace_s)
+            if member.phase is MemberPhase.IN and grace_s == 0:
+                self.present.lost_member(self._context.now())
+        member.phase = MemberPhase.GOING
+
+    def disband(self, ready: list[GroupMember]) -> None:
+        """Let all these go; the one that is furthest writes the state down first."""
+        for place, member in enumerate(sorted(ready, key=lambda member: (-member.step, member.number))):
+            self.dismiss(member, grace_s=self._job.stop_grace_s, save=place == 0 and member.step > 0)
+
+    def kill(self, member: GroupMember) -> None:
+        """End a worker at once; its end is not one that has to be explained."""
+        member.ended = True
+        self._context.stop(member.name, grace_s=0.0)
+
+    def leave_broken_group(self, now: float) -> None:
+        """Cut the connections of members that wait for a dead one; kill those that never come back."""
+        group = self.present
+        hangs = now - group.broken_at > group.hang_s and (
+            self.of(MemberPhase.READY) or not group.confirmed or group.stalled
+        )
+        for member in self.group:
+            if member.done:
+                continue
+            if hangs:
+                self.kill(member)
+            else:
+                self._context.send(member.name, {"type": "abort"})
+
+    def form(self, members: list[GroupMember]) -> None:
+        """Form a group of ready workers, the furthest first: rank 0 has the state, and its store is where they meet."""
+        nodes = self.nodes_of(members)
+        self.present.form(members[0].name, nodes, self._context.now())
+        self.adopted_at = 0.0
+        order: Message = {
+            "type": "go",
+            "generation": self.present.generation,
+            "workers": len(members),
+            "size": len(nodes),
+            "store": list(members[0].store),
+            "sync": len({member.step for member in members}) > 1 or members[0].step == NOTHING,
+        }
+        for rank, member in enumerate(members):
+            member.phase, member.rank = MemberPhase.IN, rank
+            self._context.send(member.name, {**order, "rank": rank})
+
+    # -- choices
+
+    def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
+        """Return the nodes of these workers, in the order in which the task was given them."""
+        there = {member.node for member in members}
+        first = [node for node in self._nodes.wanted if node in there]
+        return [*first, *sorted(there.difference(first))]
+
+    def gathering_is_due(self) -> bool:
+        """Return whether the present group is not what it should be, and can become so."""
+        group, wanted = self.group, self._nodes.wanted
+        if not self.present.confirmed:
+            # Waiting for the rest of a former manager's group is over: it dissolved, or it is time
+            dissolved = any(member.step != NOTHING for member in self.of(MemberPhase.READY))
+            return self.adopted_at > 0 and (dissolved or self._context.now() - self.adopted_at > COMPANY_S)
+        unwanted = [member for member in group if member.node not in wanted]
+        ready = self._usable(self.on_wanted(self.of(MemberPhase.READY)), group)
+        if unwanted and (ready or len(unwanted) < len(group)):
+            return True
+        if not wanted or self.are_noticed(group):
+            return True
+        return bool(ready) and self._is_complete(ready)
+
+    def next_members(self) -> list[GroupMember]:
+        """Return the ready workers that are to form the next group: one of them has the state, if any worker has."""
+        ready = self.of(MemberPhase.READY)
+        furthest = max((member.step for member in ready), default=NOTHING)
+        stay = self._usable(self.on_wanted(ready))
+        if stay and furthest > max(member.step for member in stay):
+            # One that has the state comes along once more, and leaves in the next change
+            stay.append(min((one for one in ready if one.step == furthest), key=lambda one: one.number))
+        return sorted(stay, key=lambda member: (-member.step, member.number))
+
+    def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
+        """Return those of ready workers that are not set aside; all if the training could not go on without them."""
+        now = self._context.now()
+        found = [one for one in ready if not self.growth.waits(one.name, now)]
+        return found if found or self.on_wanted(group) else ready
+
+    def on_wanted(self, members: Iterable[GroupMember]) -> list[GroupMember]:
+        """Return those on wanted nodes."""
+        return [one for one in members if one.node in self._nodes.wanted]
+
+    def wait_for_others(self, stay: list[GroupMember]) -> bool:
+        """Return whether workers that are to form a group wait: others are coming, or agents that may have some."""
+        if stay[0].step == NOTHING:  # workers on nodes whose agents have not come yet may have the state
+            return not self._is_complete(stay) or self._nodes.waiting
+        taking_over = self.adopted_at > 0 and self._context.now() - self.adopted_at < COMPANY_S
+        return taking_over and not all(map(self._context.slots, self._nodes.wanted))
+
+    def are_noticed(self, members: list[GroupMember]) -> bool:
+        """Return whether all of these workers are on nodes that will be taken in a moment."""
+        return all(member.node in self._nodes.noticed for member in members)
+
+    def _is_complete(self, ready: list[GroupMember]) -> bool:
+        """Return whether ready workers need not wait for others: none is coming, or it takes too long."""
+        coming = self.on_wanted(self.of(MemberPhase.COMING))
+        return not coming or self._context.now() - max(one.since for one in ready) > COMPANY_S
+
+
+@dataclass(eq=False)
+class TrainingEnd:
+    """Knows whether the training of one task is over, lets its workers go, and tells the manager when all have left."""
+
+    _job: LauncherJob
+    _context: TaskContext
+    _members: GroupMembers
+    _supervision: TaskSupervision
+    done: bool = False
+    failure: str = ""  # why it failed
+    finished: bool = False  # the program said itself that its work is done
+    _left_at: float = 0.0  # since when workers are to follow the first one that has ended; 0: none has
+    _reported: bool = True  # the manager knows how it ended, or that it is paused
+
+    @property
+    def over(self) -> bool:
+        """Whether no worker is started any more."""
+        return self.done or bool(self.failure)
+
+    def begin_again(self) -> None:
+        """Go on: the task has nodes again, or its first worker did not get through the end."""
+        self.done, self.failure, self._reported = False, "", False
+
+    def finish(self, step: int) -> None:
+        """Know that the training is done; the script may go on for as long as it likes, to evaluate what it has."""
+        if not self.done:
+            self.done, self.failure, self._left_at = True, "", 0.0
+            self._supervision.further(step)
+            for member in self._members:
+                if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
+                    self._members.dismiss(member, grace_s=0.0)
+
+    def take_finished(self) -> None:
+        """Know that the program said that its work is done: so it is, even if its processes fail after that."""
+        if not self.over:
+            self.finished = True
+            self.finish(self._supervision.step)
+
+    def fail(self, reason: str) -> None:
+        """Give the task up, and end its workers."""
+        self.failure, self._left_at = reason.strip(), self._context.now()
+        for member in self._members:
+            self._members.dismiss(member, grace_s=0.0)
+
+    def first_left(self, *, again: bool = False) -> None:
+        """Know that the first worker has ended, and that the others are to follow; ``again`` counts from now."""
+        if again or not self._left_at:
+            self._left_at = self._context.now()
+
+    def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
+        """Know how a worker ended: after the first one the others follow, or the end is tried again."""
+        if self.done and (leads or member.finished):
+            if end.code == 0 or self.finished:
+                self.first_left()
+            else:
+                self.begin_again()
+
+    def tick(self, now: float) -> None:
+        """End workers that do not follow the first one. Those whose training is over may take their time."""
+        if not (self.over and self._left_at and self._members) or now - self._left_at <= FAREWELL_S:
+            return
+        if self.failure:
+            self._left_at = now
+            for member in self._members:
+                self._context.stop(member.name, grace_s=0.0)
+            return
+        limit_s, waited_s = self._job.stall_limit_s, now - self._left_at
+        for member in self._members:
+            too_late = bool(limit_s) and waited_s > limit_s
+            if member.stays and (too_late or not (member.done or member.finished)):
+                text = f"{member.name} did not end within {waited_s:.0f} s after the first worker had"
+                self._supervision.note(f"{text}; it is stopped")
+                self._members.dismiss(member, grace_s=self._job.stop_grace_s)
+
+    def leave_unwanted(self, wanted: tuple[str, ...]) -> None:
+        """Stop workers that evaluate on nodes which the task is to leave."""
+        for member in self._members:
+            if member.node not in wanted and member.stays:
+                self._context.stop(member.name, grace_s=self._job.stop_grace_s)
+                member.phase = MemberPhase.GOING
+
+    def report_end(self) -> bool:
+        """Tell how it ended once no worker is left; return whether that was just now."""
+        if not self.over:
+            for member in self._members.of(MemberPhase.COMING):
+                self._members.dismiss(member, grace_s=0.0)
+        if self._members or self._reported:
+            return False
+        self._reported = True
+        self._supervision.report_end(done=self.done, failure=self.failure)
+        return True

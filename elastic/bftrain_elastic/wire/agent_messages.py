@@ -1,0 +1,240 @@
+"""Messages between the manager and the agent of a node, and between an agent and its prefork server.
+
+Messages from and to the workers of a user's script are carried inside as JSON objects, checked by ``messages.checked``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bftrain_elastic.wire.messages import Environment, Message, Messages, MessageTable, Texts, TypedMessage
+
+# -- from the manager to an agent
+
+
+class Welcome(TypedMessage, name="welcome"):
+    """The agent is registered; ``epoch`` counts the starts of the manager.
+
+    ``keep_s`` is how long workers go on without it; None: for as long as the agent has patience. With ``silence_s`` the
+    manager sends ``Alive`` each second, and counts as lost when none has come for so long.
+    """
+
+    epoch: int = 1
+    keep_s: float | None = None
+    silence_s: float | None = None
+
+
+class Goodbye(TypedMessage, name="bye"):
+    """The manager ends, and the agent is to end too."""
+
+
+class AgentRefused(TypedMessage, name="refused"):
+    """Another agent is on the node: this one is to end."""
+
+    reason: str
+
+
+class SpawnWorker(TypedMessage, name="spawn", kw_only=True):
+    """Start a worker; the agent passes it to its prefork server with the whole environment.
+
+    A ``warm`` worker is a script that a fork of the prefork server runs, another one any command. ``place`` is its
+    place in the group that it is started for. An exit with ``finish_code``, or with 0 while ``finish_file`` exists,
+    means that the work is done.
+    """
+
+    worker: str
+    task: str
+    argv: Texts
+    env: Environment
+    cwd: str
+    log: str
+    slot: int = 0
+    warm: bool = False
+    want_port: bool = False
+    all_gpus: bool = False
+    place: Message | None = None
+    finish_code: int | None = None
+    finish_file: str = ""
+
+
+class MessageToWorker(TypedMessage, name="message"):
+    """A message that the agent passes to a worker."""
+
+    worker: str
+    message: Message
+
+
+class StopWorker(TypedMessage, name="stop"):
+    """Send a worker SIGTERM, and SIGKILL after ``grace_s`` seconds; 0: SIGKILL at once."""
+
+    worker: str
+    grace_s: float = 0.0
+
+
+class InspectWorker(TypedMessage, name="inspect"):
+    """Have the stacks of a worker written into its log, and report the state of its process."""
+
+    worker: str
+
+
+class ForgetWorkers(TypedMessage, name="forget"):
+    """Forget how one worker of a task ended, or all of them."""
+
+    task: str
+    worker: str = ""
+
+
+class ClearNode(TypedMessage, name="clear"):
+    """Kill all workers on the node."""
+
+
+# -- from an agent to the manager
+
+
+class RegisterAgent(TypedMessage, name="register", kw_only=True):
+    """The first message of an agent, with the workers that went on or ended without a manager.
+
+    ``instance`` is a word of its own, by which a manager distinguishes it from another agent on its node.
+    """
+
+    node: str
+    address: str
+    slots: int
+    pid: int
+    instance: str = ""
+    epoch: int = 0
+    workers: Messages = ()
+    ended: Messages = ()
+
+
+class Alive(TypedMessage, name="alive"):
+    """The sender lives; sent each second."""
+
+
+class AgentWarm(TypedMessage, name="warm"):
+    """The prefork server of the node has imported its modules."""
+
+
+class PreemptionNotice(TypedMessage, name="notice"):
+    """The scheduler takes the node in ``grace_s`` seconds."""
+
+    grace_s: float
+
+
+class AgentLeaving(TypedMessage, name="leaving"):
+    """The agent ends."""
+
+    reason: str
+
+
+class MessageFromWorker(TypedMessage, name="worker_message"):
+    """A message of a worker that the agent passes on."""
+
+    worker: str
+    message: Message
+
+
+class InvalidWorkerMessage(TypedMessage, name="invalid_message"):
+    """A worker sent a message that is not as agreed; ``text`` says what is wrong."""
+
+    worker: str
+    text: str
+
+
+class WorkerSpawned(TypedMessage, name="spawned"):
+    """A worker was started; ``port`` is the port that was found for it, or 0."""
+
+    worker: str
+    pid: int
+    port: int
+
+
+class WorkerInspected(TypedMessage, name="inspected"):
+    """The state of a worker's process as Linux names it; "" if there is none."""
+
+    worker: str
+    state: str
+
+
+class WorkerExited(TypedMessage, name="exited"):
+    """A worker ended: with which code, its last output, and what the program said of its end."""
+
+    worker: str
+    code: int
+    tail: str = ""
+    finished: bool = False
+    stopped: bool = False
+
+
+# -- from an agent to its prefork server
+
+
+class SignalProcess(TypedMessage, name="signal"):
+    """Send a signal to a worker."""
+
+    pid: int
+    signal: int
+
+
+class InspectProcess(TypedMessage, name="inspect"):
+    """Have a warm worker write its stacks into its log."""
+
+    pid: int
+
+
+# -- from a prefork server to its agent
+
+
+class PreforkWarm(TypedMessage, name="warm"):
+    """All modules are imported but those that are ``missing``; workers can be started."""
+
+    missing: Texts = ()
+
+
+class ProcessStarted(TypedMessage, name="started"):
+    """A worker was forked."""
+
+    worker: str
+    pid: int
+
+
+class ProcessEnded(TypedMessage, name="ended"):
+    """A worker ended; ``asked_to_end``: it ran when it received SIGTERM."""
+
+    worker: str
+    code: int
+    asked_to_end: bool = False
+
+
+class SignalNotice(TypedMessage, name="notice"):
+    """A scheduler sent a signal to all processes of the node."""
+
+    signal: str
+
+
+FROM_MANAGER: Final = MessageTable(
+    Welcome,
+    Goodbye,
+    AgentRefused,
+    Alive,
+    SpawnWorker,
+    MessageToWorker,
+    StopWorker,
+    InspectWorker,
+    ForgetWorkers,
+    ClearNode,
+)
+FROM_AGENT: Final = MessageTable(
+    RegisterAgent,
+    Alive,
+    AgentWarm,
+    PreemptionNotice,
+    AgentLeaving,
+    MessageFromWorker,
+    InvalidWorkerMessage,
+    WorkerSpawned,
+    WorkerInspected,
+    WorkerExited,
+)
+TO_PREFORK: Final = MessageTable(SpawnWorker, SignalProcess, InspectProcess, Alive)
+FROM_PREFORK: Final = MessageTable(PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice)

@@ -1,0 +1,75 @@
+"""Misuses: what a script does that lets its workers train apart, or lose what they trained; each with its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptMisuse:
+    """What is wrong, as a clause, and what to do about it."""
+
+    clause: str
+    fix: str
+
+
+NOT_KEPT: Final = "not all that it trains is kept"
+DRIFT: Final = "the models of its workers differ"
+MISUSES: Final = {
+    "accelerate": ScriptMisuse(
+        "Accelerate sees one process, and so exchanges no gradients",
+        "make the Accelerator in train(), by bftrain_elastic.accelerate.group_accelerator(state)",
+    ),
+    "huggingface": ScriptMisuse(
+        "the Trainer of Transformers sees one process, and so exchanges no gradients",
+        "train its model in a loop of your own with state.parallel()",
+    ),
+    "lightning": ScriptMisuse(
+        "the Trainer of Lightning sees one process, and so exchanges no gradients",
+        "train its module in a loop of your own with state.parallel()",
+    ),
+    "parallel": ScriptMisuse(
+        "nothing exchanges their gradients",
+        "train with the model that state.parallel() returns, after each change of the group",
+    ),
+    "horovod": ScriptMisuse(
+        "nothing exchanges their gradients", "train with hvd.DistributedOptimizer(optimizer, named_parameters=...)"
+    ),
+    "model": ScriptMisuse(
+        "a model that is trained is not in the State, so it begins again on each new worker",
+        "give it to the State: State(model=model)",
+    ),
+    "optimizer": ScriptMisuse(
+        "an optimizer is not in the State, so its moments begin again on each new worker",
+        "give it to the State: State(optimizer=optimizer)",
+    ),
+    "rates": ScriptMisuse(
+        "the learning rates of their optimizers differ",
+        "put the optimizer and what changes its rates into the State: State(optimizer=optimizer, schedule=schedule)",
+    ),
+    "layout": ScriptMisuse(
+        "they train different sets of parameters",
+        "let every worker do optimizer.step() for the same models: not inside of 'if state.rank == 0'",
+    ),
+    "weights": ScriptMisuse(
+        "one of them changes its weights alone, or began with weights of its own",
+        "let all change them alike, and keep what is trained in the State",
+    ),
+}
+
+
+def known_misuses(names: Iterable[str]) -> list[ScriptMisuse]:
+    """Return the misuses of these names; those that this version does not know are left out."""
+    return [MISUSES[name] for name in names if name in MISUSES]
+
+
+def clauses(names: Iterable[str]) -> str:
+    """Say in one sentence what is wrong."""
+    return "; ".join(one.clause for one in known_misuses(names))
+
+
+def fixes(names: Iterable[str]) -> str:
+    """Say what to do, most important first."""
+    return "; ".join(one.fix for one in known_misuses(names))

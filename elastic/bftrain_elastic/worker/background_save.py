@@ -1,0 +1,98 @@
+"""Writing beside the training: a thread writes a copy of the state while steps go on, and another copy serves them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+AT_ONCE_BYTES: Final = 4 * 1024 * 1024  # what is not larger is written without a thread
+_MEMORY_SHARE: Final = 0.5  # of the memory that is free may hold another copy
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+class SavingStopped(Exception):
+    """A write was given up, as another state is to be written or others write now."""
+
+
+class BackgroundJob:
+    """One piece of work at a time in a thread of its own, on ``tree`` if it has one: that must not be changed then."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self.tree: Any = None
+        self.step = -1  # which is written
+        self.error: Exception | None = None  # how the last one ended, until it is raised
+
+    @property
+    def busy(self) -> bool:
+        """Whether the work is still being done."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def holds(self, tree: object) -> bool:
+        """Return whether a tree is being written."""
+        return tree is not None and self.busy and self.tree is tree
+
+    def start(self, work: Callable[[], None], tree: object = None, step: int = -1) -> None:
+        """Begin to work; ``work`` may end by :class:`SavingStopped` once :meth:`go_on` raises it."""
+        self._stopped.clear()
+        self.tree, self.step = tree, step
+        self._thread = threading.Thread(target=self._do, args=(work,), name="bftrain-saving", daemon=True)
+        self._thread.start()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            with suppress(SavingStopped):
+                work()
+        except Exception as error:  # noqa: BLE001 - it is raised by the training's own thread
+            self.error = error
+
+    def go_on(self) -> None:
+        """Raise :class:`SavingStopped` if the work is to stop; called by the work itself."""
+        if self._stopped.is_set():
+            raise SavingStopped
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Give the work up, and wait until it has noticed that."""
+        self._stopped.set()
+        self.wait(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end of the work; return whether it has ended."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self.busy
+
+    def raise_error(self) -> None:
+        """Raise what ended the last work, once."""
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+
+def fits_in_memory(needed_bytes: int) -> bool:
+    """Return whether this machine, and the limit of our control group, have room for so much more."""
+    return needed_bytes <= _MEMORY_SHARE * min((free_memory(), *left_by_limits()), default=0)
+
+
+def free_memory() -> int:
+    """Return how much memory the machine has free."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def left_by_limits() -> Sequence[int]:
+    """Return what each limit of a control group leaves; files that are not there, or say ``max``, limit nothing."""
+    left = []
+    with suppress(OSError):
+        own = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().strip("/")
+        for group in (_CGROUP / own, *(_CGROUP / own).parents):
+            with suppress(OSError, ValueError):
+                used = int((group / "memory.current").read_text())
+                left.append(int((group / "memory.max").read_text()) - used)
+    return left

@@ -1,0 +1,25 @@
+"""Shares of a batch: which samples are whose, and what the loss of a share counts when they are not of one size."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class BatchShare(NamedTuple):
+    """One worker's part of a batch: ``mine`` picks its samples, ``weight`` is what the mean loss over them counts.
+
+    Workers average their gradients, each counting the same. So for the gradient to be that of the mean over all of N
+    samples, the mean loss over a share of n has to count n W / N on W workers. A batch with fewer samples than workers
+    leaves some without one: they take its first sample with a weight of 0, so that all take part in the exchange.
+    """
+
+    mine: slice
+    weight: float
+
+    @classmethod
+    def of(cls, samples: int, rank: int, workers: int) -> BatchShare:
+        """Divide ``samples`` samples."""
+        if samples < 1:
+            raise ValueError(f"a batch of {samples} samples cannot be divided")
+        count = len(range(rank, samples, workers))
+        return cls(slice(rank, samples, workers) if count else slice(0, 1), count * workers / samples)

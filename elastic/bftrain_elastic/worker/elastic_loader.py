@@ -1,0 +1,151 @@
+"""A loader of data whose epochs go on through changes of the group: every sample once an epoch."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from bftrain_elastic.errors import BadScript
+from bftrain_elastic.worker.batch_shares import BatchShare
+
+_SEEDS: Final = 2**63
+_EPOCH_FACTOR: Final = 1_000_003  # a prime, so that seeds of epochs and of runs hardly ever meet
+
+
+class GlobalBatch(NamedTuple):
+    """A batch of all workers: where it lies in which epoch, and this worker's part."""
+
+    epoch: int
+    end: int  # how many samples of the epoch are done with it
+    samples: int
+    share: BatchShare
+
+
+class ElasticLoader:
+    """Batches of a data set, divided among the workers of the present group; give it to the State.
+
+    The order of samples depends on the seed and the epoch alone, and a batch has ``batch_size`` samples of all workers
+    together. So the same batches are trained for any number of workers, and after a change the next one comes.
+
+    Args:
+        dataset: has ``len()`` and gives a sample for each number, as DataLoader takes it.
+        batch_size: samples of all workers together.
+        epochs: how often each sample is trained.
+        shuffle: draw another order for each epoch.
+        seed: of these orders.
+        drop_last: leave out the last batch of an epoch if it is smaller.
+        options: anything else that ``torch.utils.data.DataLoader`` takes, such as ``num_workers``.
+
+    Example::
+
+        def train(state):
+            model = state.parallel()
+            for x, y in state.data:  # goes on after the last committed batch
+                loss = state.data.weight * mse_loss(model(x), y)
+                ...
+                report(samples=state.data.samples, loss=loss)
+                state.commit()
+
+        run(State(model=model, optimizer=optimizer, data=ElasticLoader(dataset, batch_size=96, epochs=3)), train)
+
+    """
+
+    def __init__(
+        self,
+        dataset: Any,  # noqa: ANN401 - torch.utils.data.Dataset, or a list
+        *,
+        batch_size: int,
+        epochs: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        **options: Any,  # noqa: ANN401 - of DataLoader
+    ) -> None:
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            fix = "give it a data set with len() and numbered samples, or keep in the State how far a stream was read"
+            raise BadScript(f"a {type(dataset).__name__} cannot be divided by number", where="ElasticLoader", fix=fix)
+        length = len(dataset) - len(dataset) % batch_size if drop_last else len(dataset)
+        if batch_size < 1 or length < 1:
+            fix = "make batch_size at least 1, and at most as large as the data set if drop_last is set"
+            raise BadScript(f"{len(dataset)} samples give no batch", where="ElasticLoader", fix=fix)
+        self._dataset, self._length, self._batch_size = dataset, length, batch_size
+        self._shuffle, self._seed, self._options = shuffle, seed, options
+        self.epochs = epochs
+        self.epoch = 0  # of the batch in hand, from 0
+        self.position = 0  # samples of this epoch that were given, with the batch in hand
+        self.weight = 1.0  # what the mean loss over this worker's part of the batch counts
+        self.samples = 0  # of all workers in this batch
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return len(range(0, self._length, self._batch_size))
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether the batch in hand is the last of its epoch."""
+        return self.position >= self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give this worker's part of each batch that is left of all epochs.
+
+        A batch counts as done when it is given: the commit after it says so for good, and a return to the commit before
+        takes it back.
+        """
+        from torch.utils.data import DataLoader
+
+        given: deque[GlobalBatch] = deque()  # DataLoader reads ahead
+        rank, workers = group_rank()
+        loader = iter(DataLoader(self._dataset, batch_sampler=self._numbers(given, rank, workers), **self._options))
+        try:
+            for batch in loader:
+                now = given.popleft()
+                self.epoch, self.position, self.samples, self.weight = now.epoch, now.end, now.samples, now.share.weight
+                yield batch
+        finally:
+            getattr(loader, "_shutdown_workers", lambda: None)()  # at once, and not when the rubbish is collected
+
+    def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[int]]:
+        """Give the numbers of this worker's samples, batch by batch; the batches go into ``given``."""
+        position = self.position
+        for epoch in range(self.epoch, self.epochs):
+            order = self._order(epoch) if position < self._length else []
+            for begin in range(position, self._length, self._batch_size):
+                numbers = order[begin : min(begin + self._batch_size, self._length)]
+                share = BatchShare.of(len(numbers), rank, workers)
+                given.append(GlobalBatch(epoch, begin + len(numbers), len(numbers), share))
+                yield numbers[share.mine]
+            position = 0
+
+    def _order(self, epoch: int) -> list[int]:
+        if not self._shuffle:
+            return list(range(len(self._dataset)))
+        import torch
+
+        dice = torch.Generator().manual_seed((self._seed * _EPOCH_FACTOR + epoch) % _SEEDS)
+        order: list[int] = torch.randperm(len(self._dataset), generator=dice).tolist()
+        return order
+
+    def state_dict(self) -> dict[str, int]:
+        """Return how far it is."""
+        return {"epoch": self.epoch, "position": self.position, "length": self._length}
+
+    def load_state_dict(self, found: Mapping[str, int]) -> None:
+        """Go on from there."""
+        if found["length"] != self._length:
+            what = f"the data set has {self._length} samples, and had {found['length']} when the state was kept"
+            raise BadScript(what, where="ElasticLoader", fix="give it the same data, or begin in a new folder")
+        self.epoch, self.position = found["epoch"], found["position"]
+
+
+def group_rank() -> tuple[int, int]:
+    """Return this worker's rank and the number of workers in the present group of torch or Horovod."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    hvd = sys.modules.get("horovod.torch")
+    if hvd is not None and hvd.is_initialized():
+        return hvd.rank(), hvd.size()
+    return 0, 1

@@ -1,0 +1,156 @@
+"""``bftrain.assess``: what the command does, for people who work in Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+import msgspec
+
+from bftrain import text_formats
+from bftrain.errors import BftrainError, Interrupted, UsageError, suggestion
+from bftrain.result_folder import IN_PYTHON, ResultFolder
+from bftrain.short_repr import ShortRepr
+from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_replay.assessing import assess_folder
+from bftrain_replay.assessing.assessment import (
+    AssessmentInputs,
+    LogAssessment,
+    ReplayedHarvest,
+    replay_sample,
+)
+from bftrain_replay.assessing.assessment import assess as assess_replayed
+from bftrain_replay.assessing.batch_jobs import jobs_of
+from bftrain_replay.assessing.figure_text import headline
+from bftrain_replay.assessing.node_groups import NodeGroups
+from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
+from bftrain_replay.assessing.what_if import WhatIfRow
+from bftrain_replay.assessing.what_if_replays import InputFiles, WhatIfPlan
+from bftrain_replay.assessing.worth import NodePrices
+from bftrain_replay.forked_pass import usable_cpus
+from bftrain_replay.results.harvest_by_block import interval
+from bftrain_replay.simulation.progress_kept import agreed
+from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
+from bftrain_replay.study import Watch
+from bftrain_replay.sweeping.alternatives import outcomes_of
+
+_IN_PYTHON: Final = "bftrain.assess"
+
+
+@dataclass(frozen=True, repr=False)
+class AssessedLog(ShortRepr):
+    """An assessment; ``figures`` has all of it by name, each a week with ``median``, ``low`` and ``high``."""
+
+    figures: LogAssessment
+
+    def shown(self) -> tuple[str, Mapping[str, object]]:
+        """Return the title and the figures that stand for it in short."""
+        found = self.figures
+        return "assessment of idle nodes", {
+            "headline": headline(found),
+            "idle, a week": interval(found.idle),
+            "harvest, a week": interval(found.harvest),
+            "of idle": text_formats.percent(found.harvest_share.median if found.harvest_share else None),
+        }
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """All figures, as in ``assess.json``."""
+        return self.figures.to_dict()
+
+    def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the page and the figures; a finished result is replaced only if ``overwrite`` says so."""
+        with ResultFolder(Path(folder), assess_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
+            result.replace(lambda draft: assess_folder.write(self.figures, draft))
+
+
+def assess(  # noqa: PLR0913 - one parameter an option
+    log: EventLog | str | Path,
+    tasks: Sequence[TaskSpec] | str | Path | None = None,
+    *,
+    node_prices: NodePrices | None = None,
+    handback_delay_s: float | None = None,
+    records: Sequence[str | Path] = (),
+    timezone: str = "",
+    most_events: int = EVENTS,
+    what_ifs: bool = False,
+    watch: Watch | None = None,
+    **options: Unpack[ReplayOptions],
+) -> AssessedLog:
+    """Assess the idle nodes of ``log``, a value or the name of a file; the figures are those of the command.
+
+    Without ``tasks`` identical trials are replayed, more than the idle nodes can do. ``options`` are settings of a
+    replay by their names. At most so many changes of the log (``most_events``) are replayed, 0 for all. ``records``
+    are the files that the log was imported from, for jobs behind ``handback_delay_s``. With ``what_ifs`` other
+    assumptions are replayed too, in other processes.
+
+    >>> from bftrain import assess
+    >>> done = assess("log.npz", max_tasks=4)
+    >>> done.figures.harvest.median <= done.figures.idle.median
+    True
+    """
+    known = ReplaySettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"there is no setting '{name}'", where="assess", fix=suggestion(name, known))
+    settings = ReplaySettings(**agreed(options))
+    source = load_log(Path(log)) if isinstance(log, str | Path) else log
+    jobs = None
+    if records:
+        found = msgspec.convert(dict(source.provenance.options), ImportOptions)
+        jobs = jobs_of([Path(each) for each in records], source, found)
+    sample = ReplayedSample.of(source, most_events)
+    zone = timezone or source.provenance.options.get("timezone")
+    with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
+        files = InputFiles.of(sample, Path(folder) / "log.npz", _given(tasks, Path(folder)), settings, Path(folder))
+        replayed = replay_sample(sample, files.tasks, settings, watch)
+        if replayed is None:
+            raise Interrupted("interrupted")
+        rows = _what_ifs(replayed, settings, files, every=most_events == 0) if what_ifs else ()
+    inputs = AssessmentInputs(
+        name=str(log) if isinstance(log, str | Path) else "log",
+        command=_IN_PYTHON,
+        workload=files.workload,
+        tasks=str(tasks) if isinstance(tasks, str | Path) else "" if tasks is None else "the call",
+        zone=time_formats.zone(zone) if zone else UTC,
+        prices=node_prices or NodePrices(),
+        groups=NodeGroups.of(sample.log, jobs),
+        handback_delay_s=handback_delay_s,
+        jobs=jobs,
+    )
+    return AssessedLog(assess_replayed(replayed, settings, inputs, rows))
+
+
+def _what_ifs(
+    replayed: ReplayedHarvest, settings: ReplaySettings, files: InputFiles, *, every: bool
+) -> tuple[WhatIfRow, ...]:
+    """Replay the other assumptions side by side, as the command does."""
+    save_log(replayed.sample.log, files.log_file)
+    plan = WhatIfPlan.of(replayed, settings, files, every=every)
+    outcomes = outcomes_of(plan.passes, min(usable_cpus(), len(plan.passes)))
+    if outcomes is None:
+        raise Interrupted("interrupted")
+    failed = plan.failure(outcomes)
+    if failed:
+        raise BftrainError(f"a replay failed: {failed}", where="what_ifs")
+    return plan.rows(outcomes)
+
+
+def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:
+    """Return the tasks and the file in which they are, which is written if they are values."""
+    if tasks is None:
+        return None
+    if isinstance(tasks, str | Path):
+        return tuple(load_tasks(Path(tasks))), Path(tasks)
+    save_tasks(tasks, scratch / "given.toml")
+    return tuple(tasks), scratch / "given.toml"

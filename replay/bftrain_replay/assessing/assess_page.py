@@ -1,0 +1,191 @@
+"""The page of an assessment: two screens for the head of a centre, every figure with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from bftrain import text_formats
+from bftrain_replay.assessing.assess_charts import by_hour, by_weekday, saturation
+from bftrain_replay.assessing.assessment import LogAssessment
+from bftrain_replay.assessing.figure_text import (
+    SURE_BELOW,
+    WEEKS_A_YEAR,
+    causes,
+    certainty,
+    headline,
+    on_calendar,
+    worth_rows,
+)
+from bftrain_replay.assessing.handback import HandbackEffect, LaterJobs
+from bftrain_replay.assessing.what_if import COSTS, LEAD, TASKS, WhatIfRow
+from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection
+from bftrain_replay.reporting.unit_words import in_unit
+from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
+
+_SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
+_WORDS: Final = {COSTS: "rescaling costs {}", LEAD: "tasks leave on notice of {}"}
+_GROUPS: Final = 8  # rows; more are one row together
+_BY: Final = {"kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
+
+
+def page(found: LogAssessment) -> HtmlPage:
+    """Lay the page out."""
+    log = found.log
+    text = f"{text_formats.counted(log.nodes, 'node')} observed for {text_formats.duration(log.span_s)}"
+    if on_calendar(found):
+        text += f" from {text_formats.moment(log.start_s)}"
+    made = HtmlPage(
+        title="What the idle nodes can do",
+        subtitle=f"{Path(log.name).name}: {text}.",
+        lead=HtmlText(f"<strong>{escape(headline(found))}.</strong> {escape(certainty(found))}."),
+        warnings=tuple(f"{text}." for text in found.doubtful["caveats"]),
+        cards=tuple(_cards(found)),
+        sections=tuple(_sections(found)),
+    )
+    return in_unit(made, log.unit)
+
+
+def _cards(found: LogAssessment) -> Iterator[FigureCard]:
+    own, share = text_formats.count(found.harvest.median / HOURS_A_WEEK), found.harvest_share
+    yield _card("Harvest a week", found.harvest, "node-hours", f"as much as {own} nodes of your own")
+    lost = next(causes(found), None)
+    most = f"most is lost to: {lost[0].lower()}" if lost else "nothing is lost"
+    yield FigureCard(
+        "Of the idle time", text_formats.percent(share.median if share else None), f"does work that counts; {most}"
+    )
+    if found.sure.median < SURE_BELOW * found.harvest.median:
+        yield _card("Surely idle", found.sure, "node-hours", "of the harvest: the rest is doubtful in the records")
+    worth = found.worth
+    if worth.value is not None:
+        net = f"; {text_formats.count(worth.net.median)} after energy" if worth.net else ""
+        yield _card("Value a week", worth.value, "", f"{_a_year(worth.value)}{net}")
+    if worth.energy_kwh is not None:
+        cost = f"; costs {text_formats.count(worth.energy_cost.median)} a week" if worth.energy_cost else ""
+        yield _card("Extra energy a week", worth.energy_kwh, "kWh", f"{_a_year(worth.energy_kwh)}{cost}")
+    if worth.co2_t is not None:
+        name, figure, unit = list(worth_rows(found))[-1]
+        yield _card(f"{name} a week", figure, unit, _a_year(worth.co2_t, " t"))
+
+
+def _card(name: str, figure: EstimatedFigure, unit: str, note: str) -> FigureCard:
+    text = f"{text_formats.count(figure.median)} {unit if unit in _SHORT_UNITS else ''}".rstrip()
+    ends = ""
+    if figure.low is not None and figure.high is not None:
+        ends = f"{text_formats.count(figure.low)} to {text_formats.count(figure.high)}"
+    words = " ".join(filter(None, ("" if unit in _SHORT_UNITS else unit, f"({ends})" if ends else "")))
+    return FigureCard(name, text, "; ".join(filter(None, (words, note))))
+
+
+def _a_year(figure: EstimatedFigure, unit: str = "") -> str:
+    return f"{text_formats.count(figure.median * WEEKS_A_YEAR)}{unit} a year"
+
+
+def _sections(found: LogAssessment) -> Iterator[PageSection]:
+    yield PageSection(heading="When it is there", parts=(by_hour(found), by_weekday(found)), columns=True)
+    curve = saturation(found)
+    if curve is not None:
+        yield PageSection(heading="On what it depends", parts=(curve, _what_ifs(found.what_ifs)), columns=True)
+    lost = HtmlTable(
+        label="What is lost to what",
+        headings=("node-hours a week", "(90 % interval)", "of the idle time"),
+        rows=list(_lost(found)),
+        css="compare",
+    )
+    groups = _groups(found)
+    jobs = list(_batch_jobs(found.handback)) if found.handback is not None else []
+    if jobs and not groups:
+        yield PageSection(heading="Where it goes, and what it does to batch jobs", parts=(lost, *jobs), columns=True)
+    else:
+        yield PageSection(heading="Where it goes", parts=(lost, *groups), columns=bool(groups))
+        if jobs:
+            yield PageSection(heading="What it does to batch jobs", parts=jobs)
+    yield PageSection(heading="Assumptions, and how to repeat this", parts=(_assumed(found),))
+
+
+def _groups(found: LogAssessment) -> list[HtmlTable]:
+    if not found.groups:
+        return []
+    ordered = sorted(found.groups, key=lambda each: -each.harvest.median)
+    rows = [(each.name, f"{each.nodes:,}", interval(each.idle), interval(each.harvest)) for each in ordered[:_GROUPS]]
+    others = ordered[_GROUPS:]
+    if others:
+        harvest = text_formats.count(sum(each.harvest.median for each in others))
+        idle = text_formats.count(sum(each.idle.median for each in others))
+        rows.append((f"{len(others):,} others", f"{sum(each.nodes for each in others):,}", idle, harvest))
+    headings = (_BY[found.groups_by], "nodes", "idle a week", "harvest a week")
+    return [HtmlTable(label=_BY[found.groups_by], headings=headings, rows=rows, css="compare")]
+
+
+def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
+    delay = text_formats.duration(found.delay_s)
+    rows = [("node-hours a week that the queue waits", interval(found.node_h_a_week))]
+    if found.jobs is None:
+        rows.append(("moments a week at which it takes idle nodes", interval(found.moments_a_week)))
+    else:
+        jobs = text_formats.counted(found.jobs, "job")
+        rows.append(("jobs that take idle nodes", f"{interval(found.taking, text_formats.percent)} of {jobs}"))
+        rows.append(("jobs that begin later, others before them late", interval(found.delayed, text_formats.percent)))
+        rows.append(("extra wait on average over all jobs", interval(found.mean_s, text_formats.duration)))
+        spread = [text_formats.duration(wait_s) for wait_s in (found.extra_s or {}).values()]
+        if spread:
+            percents = " / ".join(map(str, found.extra_s or ()))
+            rows.append((f"of those: {percents} in 100 wait at most", " / ".join(spread)))
+    if found.distribution:
+        rows.append(("jobs that begin later by more than", ""))
+        rows += [(f"{text_formats.duration(each.over_s)}", _of_jobs(each)) for each in found.distribution if each.jobs]
+    if found.resimulated is not None:
+        again = found.resimulated
+        waits = (again.wait_mean_s, again.delayed_wait_mean_s, again.extra_mean_s)
+        text = "{} instead of {}, {} more".format(*map(text_formats.duration, (waits[1], waits[0], waits[2])))
+        rows.append((f"queue scheduled again by {again.policy}: mean wait", text))
+        rows.append(("of these jobs begin later", text_formats.percent(again.later)))
+    if found.own_wait_median_s is not None:
+        rows.append(("half of all jobs wait anyway at least", text_formats.duration(found.own_wait_median_s)))
+    if found.worst_user is not None:
+        worst = found.worst_user
+        text = f"{text_formats.counted(worst.jobs, 'job')}, {text_formats.duration(worst.mean_s)} on average"
+        rows.append((f"most affected: user {worst.name}", text))
+    headings = (f"if a node takes {delay} to be free", "")
+    yield HtmlTable(label="Extra waits", headings=headings, rows=rows, css="compare")
+
+
+def _of_jobs(found: LaterJobs) -> str:
+    return f"{text_formats.count(found.jobs)} ({text_formats.percent(found.share)})"
+
+
+def _lost(found: LogAssessment) -> Iterator[Sequence[str]]:
+    yield "idle", interval(found.idle), ""
+    for name, node_h, share in causes(found):
+        yield f"{name}", interval(node_h), interval(share, text_formats.percent)
+    yield "harvest: work that counts", interval(found.harvest), interval(found.harvest_share, text_formats.percent)
+
+
+def _what_ifs(rows: Sequence[WhatIfRow]) -> HtmlTable:
+    shown = [row for row in rows if row.what != TASKS and not row.assumed]
+    return HtmlTable(
+        label="What if",
+        headings=("what if", "node-hours a week", "change"),
+        rows=[
+            (
+                _WORDS.get(row.what, "progress {}").format(row.label),
+                interval(row.harvest),
+                interval(row.change, text_formats.percent, signed=True),
+            )
+            for row in shown
+        ],
+        css="compare",
+    )
+
+
+def _assumed(found: LogAssessment) -> HtmlText:
+    items = "".join(f"<li>{escape(text)}</li>" for text in found.assumptions)
+    return HtmlText(f'<ul class="advice facts">{items}</ul><p><code>{escape(found.command)}</code></p>')
+
+
+def figures(found: LogAssessment) -> tuple[ChartFigure, ...]:
+    """Give the pictures of the page."""
+    return page(found).figures

@@ -1,0 +1,256 @@
+"""Assessment: what the idle nodes of a log come to a week: figures with intervals, and the assumptions behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from bftrain import summaries
+from bftrain.values import wire
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.idle_doubts import doubtful_nodes, doubts_of
+from bftrain_datasets.workloads.saturating import SaturatingWorkload
+from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
+from bftrain_replay.assessing.batch_jobs import BatchJobs
+from bftrain_replay.assessing.handback import HandbackEffect, effect_of
+from bftrain_replay.assessing.local_time import DAYS, HOURS, LocalSteps
+from bftrain_replay.assessing.node_groups import GroupHarvest, NodeGroups, harvest_of_groups
+from bftrain_replay.assessing.replayed_sample import ReplayedSample, summed
+from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
+from bftrain_replay.assessing.what_if import WhatIfRow
+from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
+from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, HarvestCurve
+from bftrain_replay.simulation import progress_kept
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import StudyPasses, Watch
+from bftrain_replay.study_checks import check_parts
+
+FORMAT: Final = "bftrain assess 1"
+CURVE: Final = "harvest"  # its name for watchers
+
+
+class CauseFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """Node-hours a week that one cause kept from becoming work that counts, and its share of the idle node-time."""
+
+    cause: str
+    node_h: EstimatedFigure
+    share: EstimatedFigure | None
+
+
+class PartOfTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How many nodes work on average in one hour of the day or on one day of the week; ``None`` if not observed."""
+
+    part: str
+    nodes: EstimatedFigure | None
+
+
+class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was observed, and what was replayed of it."""
+
+    name: str
+    sha256: str
+    unit: str  # what is idle: whole nodes, or GPUs or cores of nodes
+    nodes: int
+    start_s: float
+    span_s: float
+    block: str  # what is resampled: weeks or days
+    blocks: int
+    replayed_block: str
+    blocks_replayed: int
+    blocks_in_all: int
+    hours_replayed: float
+    time_zone: str
+
+
+class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of a page; those called a week are node-hours unless they say otherwise."""
+
+    log: LogFacts
+    idle: EstimatedFigure
+    used: EstimatedFigure
+    harvest: EstimatedFigure
+    sure: EstimatedFigure  # of the harvest: on node-time that is not doubtful
+    harvest_share: EstimatedFigure | None  # of the idle node-time
+    of_machine: EstimatedFigure | None  # the harvest as a share of all node-time
+    causes: tuple[CauseFigure, ...]
+    hours: tuple[PartOfTime, ...]
+    days: tuple[PartOfTime, ...]
+    groups_by: str
+    groups: tuple[GroupHarvest, ...]
+    what_ifs: tuple[WhatIfRow, ...]
+    prices: NodePrices
+    worth: WeeklyWorth
+    handback: HandbackEffect | None
+    doubtful: dict[str, Any]
+    assumptions: tuple[str, ...]
+    settings: ReplaySettings
+    command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``assess.json`` holds."""
+        data = {"format": FORMAT, **dict(wire.plain(self)), "versions": summaries.versions()}
+        return summaries.with_sum(data, frozenset({"command"}))
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedHarvest:
+    """The windows of a sample, replayed: what was harvested, and which nodes were held."""
+
+    sample: ReplayedSample
+    curves: list[HarvestCurve]
+    held: list[AllocationTable]
+
+    def by_block(self, measure: Callable[[HarvestCurve, Floats], Floats]) -> Floats:
+        """Return a figure of each block that was replayed."""
+        windows = zip(self.sample.windows, self.curves, strict=True)
+        return np.concatenate([measure(curve, np.array(window.edges_s)) for window, curve in windows])
+
+    @property
+    def sure(self) -> Floats:
+        """The harvest of each block on node-time that is not doubtful, as if doubtful nodes were harvested alike."""
+        log = self.sample.log
+        at_s, doubtful = doubtful_nodes(log)
+        pool = log.pool_sizes()[np.searchsorted(log.times, at_s, side="right") - 1]
+        sure_share = 1.0 - np.divide(doubtful, pool, out=np.zeros(at_s.size), where=pool > 0)
+        harvest = []
+        for window, curve in zip(self.sample.windows, self.curves, strict=True):
+            edges = np.unique(np.concatenate((window.edges_s, at_s - log.start_s - window.begin_s)))
+            edges = edges[(edges >= 0.0) & (edges <= window.end_s - window.begin_s)]
+            places = np.searchsorted(at_s - log.start_s, edges[:-1] + window.begin_s, side="right") - 1
+            counted = curve.harvest_node_h(edges) * sure_share[places]
+            block = np.searchsorted(window.edges_s, edges[:-1], side="right") - 1
+            harvest.append(np.bincount(block, counted, minlength=len(window.edges_s) - 1))
+        return np.concatenate(harvest)
+
+
+def replay_sample(
+    sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None = None
+) -> ReplayedHarvest | None:
+    """Replay each window of a sample; nothing once ``watch`` returns false."""
+    curves, held = [], []
+    for window in sample.windows:
+        how = settings if sample.whole else msgspec.structs.replace(settings, window=window.text(sample.log.start_s))
+        passes = StudyPasses(sample.log, tasks, check_parts(how), watch)
+        found = AllocationRecorder(sample.log.node_names)
+        result = passes.replay(found)
+        if result is None or not result.complete:
+            return None
+        curves.append(HarvestCurve(result))
+        held.append(found.table())
+    return ReplayedHarvest(sample, curves, held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssessmentInputs:
+    """What an assessment is made from, beside the replays: names, prices, zone and the command that repeats it."""
+
+    name: str
+    command: str
+    workload: SaturatingWorkload | None = None
+    tasks: str = ""
+    zone: tzinfo = UTC
+    prices: NodePrices = field(default_factory=NodePrices)
+    groups: NodeGroups | None = None
+    handback_delay_s: float | None = None
+    jobs: BatchJobs | None = None
+    resimulated: ResimulatedWaits | None = None
+
+
+def assess(
+    replayed: ReplayedHarvest, settings: ReplaySettings, inputs: AssessmentInputs, what_ifs: Sequence[WhatIfRow] = ()
+) -> LogAssessment:
+    """Compute all figures."""
+    sample, log = replayed.sample, replayed.sample.log
+    idle, used, harvest = (
+        replayed.by_block(measure)
+        for measure in (HarvestCurve.idle_node_h, HarvestCurve.used_node_h, HarvestCurve.harvest_node_h)
+    )
+    windows = zip(sample.windows, replayed.curves, strict=True)
+    causes = summed([curve.causes_node_h(np.array(window.edges_s)) for window, curve in windows])
+    steps = LocalSteps.of(sample, inputs.zone)
+    in_steps = steps.harvest(sample, replayed.curves)
+    hours = steps.mean_nodes(sample, in_steps, steps.hour, len(HOURS))
+    days = steps.mean_nodes(sample, in_steps, steps.weekday, len(DAYS))
+    whole = len(log.node_names) * sample.replayed.hours
+    groups = harvest_of_groups(inputs.groups, sample, replayed.held, harvest, used) if inputs.groups else ()
+    return LogAssessment(
+        log=_facts(sample, inputs),
+        idle=sample.a_week(idle),
+        used=sample.a_week(used),
+        harvest=sample.a_week(harvest),
+        sure=sample.a_week(replayed.sure),
+        harvest_share=sample.share(harvest, idle),
+        of_machine=sample.share(harvest, whole),
+        causes=tuple(
+            CauseFigure(cause=name, node_h=sample.a_week(amounts), share=sample.share(amounts, idle))
+            for name, amounts in causes.items()
+            if amounts.sum() > 0.0
+        ),
+        hours=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(HOURS, hours, strict=True)),
+        days=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(DAYS, days, strict=True)),
+        groups_by=inputs.groups.source if inputs.groups else "",
+        groups=tuple(groups),
+        what_ifs=tuple(what_ifs),
+        prices=inputs.prices,
+        worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
+        handback=None
+        if inputs.handback_delay_s is None
+        else msgspec.structs.replace(
+            effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs), resimulated=inputs.resimulated
+        ),
+        doubtful=doubts_of(log).to_dict(),
+        assumptions=tuple(_assumptions(settings, inputs, sample)),
+        settings=settings,
+        command=inputs.command,
+    )
+
+
+def _facts(sample: ReplayedSample, inputs: AssessmentInputs) -> LogFacts:
+    log = sample.log
+    blocks, block = sample.blocks.drawn
+    return LogFacts(
+        name=inputs.name,
+        sha256=log.sha256,
+        unit=log.unit,
+        nodes=len(log.node_names),
+        start_s=log.start_s,
+        span_s=log.span_s,
+        block=block,
+        blocks=blocks,
+        replayed_block=sample.blocks.unit,
+        blocks_replayed=len(sample.places),
+        blocks_in_all=len(sample.blocks),
+        hours_replayed=float(sample.replayed.hours.sum()),
+        time_zone=str(inputs.zone),
+    )
+
+
+def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> list[str]:
+    found = [
+        f"Work: {inputs.workload.sentence}." if inputs.workload else f"Work: the tasks of {inputs.tasks}.",
+        f"At most {settings.max_tasks:,} tasks compete at a time (--max-tasks).",
+        f"{progress_kept.in_short(settings.progress)}.",
+        f"Starting and rescaling cost what the tasks say, times {settings.cost_factor:g} (--cost-factor).",
+        "Nodes are handed back at once and without notice; batch jobs are never refused a node.",
+    ]
+    if inputs.handback_delay_s is not None and inputs.jobs is not None:
+        found.append(
+            "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; every idle "
+            "node counts as held by a task (--handback-delay)."
+        )
+    if inputs.resimulated is not None:
+        found.append(
+            f"The batch queue scheduled again: {inputs.resimulated.policy}, which knows run times; each job holds its "
+            "nodes for the delay before it runs (--resimulate)."
+        )
+    if not sample.whole:
+        found.append(
+            f"Replayed: {len(sample.places):,} of {len(sample.blocks):,} {sample.blocks.unit}s, drawn at random (seed "
+            "0); their harvested share is applied to the idle node-time of all (--events)."
+        )
+    return found

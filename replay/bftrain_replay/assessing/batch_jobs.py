@@ -1,0 +1,163 @@
+"""Batch jobs: when the jobs of a log were submitted, ran and on which nodes, of which users and partitions.
+
+A log holds states of nodes and no jobs, so these are read from the records once more. Times and nodes are those that
+the import settled; who submitted a job, when and where, is known of records that are a table with such columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.job_columns import place_of
+from bftrain_datasets.importing.pipeline import import_files
+from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.job_tables.table_reading import read_table
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.time_formats import RecordClock, zone
+from bftrain_datasets.readers import swf
+
+Floats = NDArray[np.float64]
+
+_UNKNOWN: Final = -1
+_USER, _QUEUE = 11, 14  # fields of the Standard Workload Format
+_NO_NAMES: Final = "name no nodes, so which jobs would have waited is not known"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchJobs:
+    """Jobs in order of their starts, seconds UTC. The nodes of job i are ``nodes[offsets[i]:offsets[i + 1]]``.
+
+    ``submit_s`` is NaN, and ``user`` and ``queue`` are -1, where the records do not say it.
+    """
+
+    start_s: Floats
+    end_s: Floats
+    offsets: NDArray[np.int64]
+    nodes: NDArray[np.int64]  # places in the log's node_names
+    submit_s: Floats
+    user: NDArray[np.int64]
+    users: tuple[str, ...]
+    queue: NDArray[np.int64]
+    queues: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return self.start_s.size
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many nodes each job held."""
+        return np.diff(self.offsets)
+
+    def queue_of_nodes(self, count: int) -> NDArray[np.int64]:
+        """Return for each node the partition whose jobs held it longest; -1 where that is not known."""
+        held, queue = np.repeat(self.end_s - self.start_s, self.sizes), np.repeat(self.queue, self.sizes)
+        known = queue >= 0
+        hours = np.zeros((count, max(len(self.queues), 1)))
+        np.add.at(hours, (self.nodes[known], queue[known]), held[known])
+        return np.where(hours.sum(axis=1) > 0.0, hours.argmax(axis=1), _UNKNOWN)
+
+
+class _Owners(NamedTuple):
+    """What a table says of the job in a row: by its place, that is file and line."""
+
+    place: NDArray[np.int64]
+    submit_s: Floats
+    user: list[str]
+    queue: list[str]
+
+
+def jobs_of(
+    paths: Sequence[Path], log: EventLog, options: ImportOptions, tell: Callable[[int], object] | None = None
+) -> BatchJobs:
+    """Read the jobs that ran within a log; raise ``BadInput`` if these are not the records that it was made of."""
+    kept: list[RecordIntake] = []
+    made = import_files(paths, options, tell=tell, keep=kept.append)
+    if {each.sha256 for each in made.log.provenance.sources} != {each.sha256 for each in log.provenance.sources}:
+        what = "are not the records that the log was made of"
+        raise BadInput(what, where=", ".join(map(str, paths)), fix="name all of them, and no others")
+    return _joined(kept[0], log, [_owners(path, number, options) for number, path in enumerate(paths, 1)], paths)
+
+
+def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None], paths: Sequence[Path]) -> BatchJobs:
+    stays = intake.stays.columns()
+    inside = (stays.end > log.start_s) & (stays.start < log.end_s) & (stays.sets >= 0)
+    if not inside.any():
+        raise BadInput(_NO_NAMES, where=", ".join(map(str, paths)), fix="leave the delay out")
+    chosen = np.flatnonzero(inside)
+    chosen = chosen[np.argsort(stays.start[chosen], kind="stable")]
+    # Node sets as places in the log; what a log leaves out of a job's nodes is left out here too
+    places = {name: place for place, name in enumerate(log.node_names)}
+    own = np.array([places.get(name, _UNKNOWN) for name in intake.node_names], dtype=np.int64)
+    parts = [
+        own[stays.set_nodes[stays.set_offsets[number] : stays.set_offsets[number + 1]]]
+        for number in stays.sets[chosen].tolist()
+    ]
+    parts = [part[part >= 0] for part in parts]
+    submit_s, user, queue = np.full(chosen.size, np.nan), [""] * chosen.size, [""] * chosen.size
+    row_of = {place: row for row, place in enumerate(stays.place[chosen].tolist())}
+    for found in filter(None, owners):
+        for place, submitted_s, name, partition in zip(
+            found.place.tolist(), found.submit_s.tolist(), found.user, found.queue, strict=True
+        ):
+            row = row_of.get(place)
+            if row is not None:
+                submit_s[row], user[row], queue[row] = submitted_s, name, partition
+    users, queues = (tuple(dict.fromkeys(filter(None, names))) for names in (user, queue))
+    user_place, queue_place = ({name: place for place, name in enumerate(names)} for names in (users, queues))
+    return BatchJobs(
+        start_s=stays.start[chosen],
+        end_s=np.minimum(stays.end[chosen], log.end_s),
+        offsets=np.concatenate(([0], np.cumsum([part.size for part in parts]))),
+        nodes=np.concatenate(parts),
+        submit_s=submit_s,
+        user=np.array([user_place.get(name, _UNKNOWN) for name in user]),
+        users=users,
+        queue=np.array([queue_place.get(name, _UNKNOWN) for name in queue]),
+        queues=queues,
+    )
+
+
+def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
+    """Return what a table says of who submitted its jobs; nothing of records that are no table."""
+    tally = FindingsTally()
+    clock = RecordClock(zone(options.timezone) if options.timezone else UTC, lambda: tally.where)
+    places, submits, users, queues = [], [], list[str](), list[str]()
+    try:
+        with RawFile(path, tally, None) as file:
+            tally.file = file.name
+            if swf.recognises(file.head):
+                return _swf_owners(file, number, tally)
+            table = read_table(file, tally, options, clock)
+            for batch, jobs in table.batches():
+                places.append(np.array([place_of(number, line) for line in jobs.lines.tolist()], dtype=np.int64))
+                submits.append(table.times(batch, "submit") if "submit" in table.map else np.full(len(jobs), np.nan))
+                users += table.words(batch, "user") or [""] * len(jobs)
+                queues += jobs.queue or [""] * len(jobs)
+    except BadInput:
+        return None
+    return _Owners(np.concatenate(places), np.concatenate(submits), users, queues) if places else None
+
+
+def _swf_owners(file: RawFile, number: int, tally: FindingsTally) -> _Owners:
+    header, places, submits, names = swf.SwfHeader(), list[int](), list[float](), list[tuple[str, str]]()
+    for parts, values in swf.rows(file.lines(), tally, header):
+        places.append(place_of(number, tally.line))
+        submits.append(header.epoch(values[swf.SUBMIT]))
+        names.append((_named(parts[_USER]), _named(parts[_QUEUE])))
+        tally.use()
+    return _Owners(np.array(places, dtype=np.int64), np.array(submits), *map(list, zip(*names, strict=True)))
+
+
+def _named(text: str) -> str:
+    return "" if text == "-1" else text

@@ -1,0 +1,107 @@
+"""Text of estimated figures, of causes and of the log, for the page and for the terminal alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from bftrain import text_formats
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
+from bftrain_replay.assessing.assessment import LogAssessment
+from bftrain_replay.assessing.handback import HandbackEffect
+from bftrain_replay.reporting.losses import CAUSES
+from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
+
+CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
+WEEKS_A_YEAR: Final = 365.25 / 7.0
+SURE_BELOW: Final = 0.9995  # of the harvest: more of it that is sure is all of it
+_KG_A_TONNE: Final = 1000.0
+
+
+def on_calendar(found: LogAssessment) -> bool:
+    """Return whether the times of the log are times on the calendar, and not since some begin."""
+    return found.log.start_s >= SMALLEST_EPOCH_S
+
+
+def headline(found: LogAssessment) -> str:
+    """Say in one sentence what can be harvested."""
+    share = text_formats.percent(found.of_machine.median if found.of_machine else None)
+    own = text_formats.count(found.harvest.median / HOURS_A_WEEK)
+    return (
+        f"About {interval(found.harvest)} node-hours a week can be harvested from the idle nodes: "
+        f"{share} of all node-time, as much as {own} nodes of your own"
+    )
+
+
+def certainty(found: LogAssessment) -> str:
+    """Say what the intervals are, and how much of the harvest is on idle node-time that is not doubtful."""
+    log = found.log
+    blocks = text_formats.counted(log.blocks, log.block)
+    if log.blocks == 1:
+        text = f"The log is {text_formats.duration(log.span_s)} long, too short for an interval"
+    else:
+        text = f"Intervals hold 90 % of resamples of {blocks}"
+        if log.blocks_replayed < log.blocks_in_all:
+            text += f"; {log.blocks_replayed:,} of {log.blocks_in_all:,} {log.replayed_block}s were replayed"
+        text += " (weeks would need a log of four)" if log.block == "day" and log.blocks_replayed == log.blocks else ""
+    if found.sure.median < SURE_BELOW * found.harvest.median:
+        text += f". Of the harvest {interval(found.sure)} are on node-time that was surely idle"
+    return text
+
+
+def causes(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, EstimatedFigure | None]]:
+    """Give the causes of loss by name, the largest first."""
+    for each in sorted(found.causes, key=lambda each: -each.node_h.median):
+        yield CAUSE_NAMES[each.cause], each.node_h, each.share
+
+
+def batch_jobs(found: HandbackEffect, *, short: bool = False) -> str:
+    """Say what a delay until nodes are free does to batch jobs."""
+    delay = text_formats.duration(found.delay_s)
+    cost = f"{interval(found.node_h_a_week)} node-hours a week"
+    if found.jobs is None:
+        return (
+            f"If a node takes {delay} to be free, jobs wait for it at {interval(found.moments_a_week)} moments a week, "
+            f"{cost} at most; --records would say which jobs."
+        )
+    worst = found.worst_user
+    text = (
+        f"If a node takes {delay} to be free, {interval(found.delayed, text_formats.percent)} of "
+        f"{text_formats.counted(found.jobs, 'job')} begin later: by {interval(found.mean_s, text_formats.duration)} on "
+        f"average over all jobs, {text_formats.duration(found.most_s)} at most."
+    )
+    if not short:
+        text += f" The queue waits {cost}."
+        spread = (
+            f"{text_formats.duration(wait_s)} for {each} in 100" for each, wait_s in (found.extra_s or {}).items()
+        )
+        text += f" Of those that begin later the extra wait is at most {', '.join(spread)}." if found.extra_s else ""
+        if found.own_wait_median_s is not None:
+            text += f" Half of all jobs wait {text_formats.duration(found.own_wait_median_s)} or more without it."
+    if found.resimulated is not None:
+        again = found.resimulated
+        text += (
+            f" Scheduled again by {again.policy}, jobs wait {text_formats.duration(again.delayed_wait_mean_s)} on "
+            f"average instead of {text_formats.duration(again.wait_mean_s)}."
+        )
+    if worst is not None:
+        text += (
+            f" Most affected: user {worst.name}, {text_formats.counted(worst.jobs, 'job')}, "
+            f"{text_formats.duration(worst.mean_s)} more on average."
+        )
+    return text
+
+
+def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str]]:
+    """Give what is known of the worth of a week: name, figure and unit."""
+    worth = found.worth
+    for name, figure, unit in (
+        ("value", worth.value, ""),
+        ("extra energy", worth.energy_kwh, "kWh"),
+        ("energy cost", worth.energy_cost, ""),
+        ("net value", worth.net, ""),
+        ("CO2", worth.co2_t, "t"),
+    ):
+        if figure is not None:
+            small = unit == "t" and figure.median < 1.0
+            yield name, figure.times(_KG_A_TONNE) if small else figure, "kg" if small else unit

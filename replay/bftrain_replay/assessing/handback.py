@@ -1,0 +1,159 @@
+"""Handback: what batch jobs would have waited longer if nodes that run tasks took a while to be free.
+
+Each job keeps its nodes, its run time and its turn on each node. It waits until all its nodes are free of the jobs
+before it, which may themselves have been late, and for the delay if one of its nodes was idle until then: every idle
+node counts as held by a task. Where jobs overlap on a node, it was not idle. Gaps between jobs take up lateness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain_datasets.log.eventlog import BUSY, EventLog
+from bftrain_replay.assessing.batch_jobs import BatchJobs
+from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
+from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, TimeBlocks
+from bftrain_replay.tables import SECONDS_AN_HOUR
+
+_LATE_S: Final = 1e-3  # less is rounding
+_PROMPT_S: Final = 60.0  # jobs that waited less began as good as at once
+_PERCENTILES: Final = (50, 90, 99)
+_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay
+
+
+class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
+    """The user whose jobs waited longest in all: jobs, hours, and how long a job of theirs waits more on average."""
+
+    name: str
+    jobs: int
+    extra_h: float
+    mean_s: float
+
+
+class LaterJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs begin more than ``over_s`` seconds later, and which share of all that is."""
+
+    over_s: float
+    jobs: int
+    share: float
+
+
+class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a delay does to batch jobs. Without records of jobs only ``moments_a_week`` and ``node_h_a_week`` are known.
+
+    ``taking`` is the share of jobs that begin on nodes that were idle until then, ``delayed`` that of all that begin
+    later, be it that others before them are late; ``mean_s`` is the extra wait on average over all jobs, and
+    ``extra_s`` percentiles over those that begin later; ``distribution`` counts these by how much, ``resimulated``
+    is what a queue comes to that is scheduled again. ``prompt`` is the share of jobs that had begun within a minute.
+    ``moments_a_week`` counts the moments at which the batch queue takes idle nodes, ``node_h_a_week`` what it waits for
+    them in node-hours.
+    """
+
+    delay_s: float
+    moments_a_week: EstimatedFigure
+    node_h_a_week: EstimatedFigure
+    jobs: int | None = None
+    jobs_delayed: int | None = None
+    taking: EstimatedFigure | None = None
+    delayed: EstimatedFigure | None = None
+    mean_s: EstimatedFigure | None = None
+    extra_s: dict[int, float] | None = None
+    most_s: float | None = None
+    own_wait_median_s: float | None = None
+    prompt: float | None = None
+    worst_user: WorstUser | None = None
+    distribution: tuple[LaterJobs, ...] = ()
+    resimulated: ResimulatedWaits | None = None
+
+
+def extra_waits(
+    jobs: BatchJobs, nodes: int, delay_s: float, since_s: float = -math.inf
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return how much later each job begins, and whether it takes idle nodes.
+
+    Jobs that began by ``since_s``, before which no node is known, do not wait.
+    """
+    ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)  # by node: as recorded, and with the delay
+    extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
+    offsets, held = jobs.offsets.tolist(), jobs.nodes
+    for job, (start_s, end_s) in enumerate(zip(jobs.start_s.tolist(), jobs.end_s.tolist(), strict=True)):
+        own = held[offsets[job] : offsets[job + 1]]
+        before, free = ended[own], ends[own]
+        free_s = free[before <= start_s]
+        if free_s.size and start_s > since_s:
+            ready_s = max(start_s, float(free_s.max()))
+            taking[job] = free_s.min() < ready_s
+            extra[job] = ready_s - start_s + taking[job] * delay_s
+        ended[own] = np.maximum(before, end_s)
+        ends[own] = np.maximum(free, end_s + extra[job])
+    return extra, taking
+
+
+def effect_of(log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs | None = None) -> HandbackEffect:
+    """Return what a delay does, from the log alone or from its jobs too."""
+    taken = (log.leaves & (log.states == BUSY)).astype(np.float64)
+    at_s = log.times[log.time_index] - log.start_s
+    moments = np.unique(log.time_index[taken > 0.0])
+    found = HandbackEffect(
+        delay_s=delay_s,
+        moments_a_week=blocks.a_week(_by_block(blocks, log.times[moments] - log.start_s)),
+        node_h_a_week=blocks.a_week(_by_block(blocks, at_s, taken * delay_s / SECONDS_AN_HOUR)),
+    )
+    if jobs is None:
+        return found
+    extra, taking = extra_waits(jobs, len(log.node_names), delay_s, log.start_s)
+    inside = jobs.start_s > log.start_s
+    late = inside & (extra > _LATE_S)
+    start_s = jobs.start_s - log.start_s
+    begun = _by_block(blocks, start_s, inside)
+    wait_s = (jobs.start_s - jobs.submit_s)[inside & ~np.isnan(jobs.submit_s)]
+    return msgspec.structs.replace(
+        found,
+        node_h_a_week=blocks.a_week(_by_block(blocks, start_s, extra * jobs.sizes / SECONDS_AN_HOUR)),
+        jobs=int(inside.sum()),
+        jobs_delayed=int(late.sum()),
+        taking=blocks.estimate(blocks.ratio(_by_block(blocks, start_s, taking), begun)),
+        delayed=blocks.estimate(blocks.ratio(_by_block(blocks, start_s, late), begun)),
+        mean_s=blocks.estimate(blocks.ratio(_by_block(blocks, start_s, extra), begun)),
+        extra_s={each: float(np.percentile(extra[late], each)) for each in _PERCENTILES} if late.any() else {},
+        most_s=float(extra.max(initial=0.0)),
+        own_wait_median_s=float(np.median(wait_s)) if wait_s.size else None,
+        prompt=float((wait_s < _PROMPT_S).mean()) if wait_s.size else None,
+        worst_user=_worst(jobs, extra, inside),
+        distribution=tuple(_later(extra[inside], delay_s)),
+    )
+
+
+def _later(extra: Floats, delay_s: float) -> Iterator[LaterJobs]:
+    """Count the jobs that begin later at all, by more than the delay, and by more than several times the delay."""
+    for multiple in _MULTIPLES:
+        over_s = multiple * delay_s
+        late = int((extra > over_s + _LATE_S).sum())
+        yield LaterJobs(over_s=over_s, jobs=late, share=late / max(extra.size, 1))
+
+
+def _by_block(blocks: TimeBlocks, at_s: Floats, amounts: NDArray[Any] | None = None) -> Floats:
+    block = np.clip(np.searchsorted(blocks.begin_s, at_s, side="right") - 1, 0, len(blocks) - 1)
+    return np.bincount(block, amounts, minlength=len(blocks)).astype(np.float64)
+
+
+def _worst(jobs: BatchJobs, extra: Floats, inside: NDArray[np.bool_]) -> WorstUser | None:
+    known = inside & (jobs.user >= 0)
+    if not known.any():
+        return None
+    total, count = (
+        np.bincount(jobs.user[known], weights, minlength=len(jobs.users)) for weights in (extra[known], None)
+    )
+    worst = int(total.argmax())
+    return WorstUser(
+        name=jobs.users[worst],
+        jobs=int(count[worst]),
+        extra_h=float(total[worst]) / SECONDS_AN_HOUR,
+        mean_s=float(total[worst] / count[worst]),
+    )

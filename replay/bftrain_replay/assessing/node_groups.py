@@ -1,0 +1,122 @@
+"""Groups of nodes: kinds, partitions, or racks as the names of nodes tell them, and the harvest of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.measures import fragments
+from bftrain_replay.accounting.allocations import AllocationTable
+from bftrain_replay.assessing.batch_jobs import BatchJobs
+from bftrain_replay.assessing.replayed_sample import ReplayedSample
+from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats
+from bftrain_replay.tables import SECONDS_AN_HOUR
+
+KINDS: Final = "kind"
+PARTITION: Final = "partition"
+NAMES: Final = "name"
+_MOST: Final = 24  # groups by name; more of them are no answer that one reads
+_ALL_OTHERS: Final = "*"
+_NO_PARTITION: Final = "no partition known"
+
+
+@dataclass(frozen=True, eq=False)
+class NodeGroups:
+    """Names of groups, the group of every node of a log by place, and where that is from."""
+
+    names: tuple[str, ...]
+    of_node: NDArray[np.int32]
+    source: str
+
+    @classmethod
+    def of(cls, log: EventLog, jobs: BatchJobs | None = None) -> NodeGroups | None:
+        """Return the kinds of a log's nodes, the partitions of its jobs, or groups of like names; nothing without any.
+
+        A node counts for the partition whose jobs held it longest.
+        """
+        if log.kind_names:
+            return cls(log.kind_names, log.node_kinds, KINDS)
+        if jobs is not None and len(jobs.queues) > 1:
+            queue = jobs.queue_of_nodes(len(log.node_names))
+            used, of_node = np.unique(np.where(queue < 0, len(jobs.queues), queue), return_inverse=True)
+            names = (*jobs.queues, _NO_PARTITION)
+            if used.size > 1:
+                return cls(tuple(names[place] for place in used.tolist()), of_node.astype(np.int32), PARTITION)
+        for depth in (1, 2):
+            found = [_stem(name, depth) for name in log.node_names]
+            names = tuple(dict.fromkeys(found))
+            if 1 < len(names) <= _MOST and len(names) < len(log.node_names):
+                places = {name: place for place, name in enumerate(names)}
+                return cls(tuple(f"{name}{_ALL_OTHERS}" for name in names), np.array([places[n] for n in found]), NAMES)
+        return None
+
+    def idle_by_block(self, sample: ReplayedSample) -> NDArray[np.float64]:
+        """Return the idle node-hours of each group, a row each, in every block."""
+        pieces = fragments(sample.log)
+        begin_s = sample.log.times[pieces.join] - sample.log.start_s
+        return self._clipped(
+            pieces.node, begin_s, begin_s + pieces.length_s, sample.blocks.begin_s, sample.blocks.end_s
+        )
+
+    def held_by_block(self, sample: ReplayedSample, held: Sequence[AllocationTable]) -> NDArray[np.float64]:
+        """Return the node-hours that tasks held in each group, in every block that was replayed."""
+        found = []
+        for window, table in zip(sample.windows, held, strict=True):
+            edges = np.array(window.edges_s)
+            found.append(self._clipped(table.node, table.from_s, table.to_s, edges[:-1], edges[1:]))
+        return np.concatenate(found, axis=1)
+
+    def _clipped(
+        self, node: NDArray[np.integer], from_s: Floats, to_s: Floats, begin_s: Floats, end_s: Floats
+    ) -> NDArray[np.float64]:
+        """Return the node-hours of stays in each group between each begin and end."""
+        group, found = self.of_node[node], np.zeros((len(self.names), begin_s.size))
+        for block, (low, high) in enumerate(zip(begin_s.tolist(), end_s.tolist(), strict=True)):
+            inside = np.minimum(to_s, high) - np.maximum(from_s, low)
+            found[:, block] = np.bincount(group, np.maximum(inside, 0.0), minlength=len(self.names))
+        return found / SECONDS_AN_HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHarvest:
+    """What one group of nodes comes to: nodes, and node-hours a week that are idle and harvested."""
+
+    name: str
+    nodes: int
+    idle: EstimatedFigure
+    harvest: EstimatedFigure
+
+
+def harvest_of_groups(
+    groups: NodeGroups, sample: ReplayedSample, held: Sequence[AllocationTable], harvest: Floats, used: Floats
+) -> list[GroupHarvest]:
+    """Estimate the harvest of each group: what tasks held in it, less the part of all that is held that is lost."""
+    idle, of_tasks = groups.idle_by_block(sample), groups.held_by_block(sample, held)
+    counting = np.divide(harvest, used, out=np.zeros_like(harvest), where=used > 0.0)
+    counts = np.bincount(groups.of_node, minlength=len(groups.names)).tolist()
+    return [
+        GroupHarvest(
+            name=name,
+            nodes=counts[place],
+            idle=sample.blocks.a_week(idle[place]),
+            harvest=sample.a_week(of_tasks[place] * counting, idle[place]),
+        )
+        for place, name in enumerate(groups.names)
+    ]
+
+
+def _stem(name: str, depth: int) -> str:
+    """Return a node's name without its last numbers, and what stands between them.
+
+    >>> _stem("r1i2n07", 1), _stem("r1i2n07", 2)
+    ('r1i2n', 'r1i')
+    """
+    for _ in range(depth):
+        name = re.sub(r"\d+\D*$", "", name)
+    return name

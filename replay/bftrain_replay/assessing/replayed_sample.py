@@ -1,0 +1,144 @@
+"""Sample: which weeks or days of a log are replayed, and estimates that stand on all blocks and on those replayed.
+
+A replay costs about a millisecond a change of the log. A log with more changes than the budget is not replayed whole:
+blocks are drawn at random, and the share of the idle node-time that was harvested in them is applied to the idle
+node-time of all blocks, which the log itself gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.results.harvest_by_block import (
+    HOURS_A_WEEK,
+    SEED,
+    WEEK,
+    EstimatedFigure,
+    Floats,
+    TimeBlocks,
+    integral_at,
+)
+from bftrain_replay.tables import SECONDS_AN_HOUR
+
+EVENTS: Final = 25_000  # of the log that are replayed at most, unless another budget is given
+WHAT_IF_EVENTS: Final = 8_000  # the same for each other assumption
+_BLOCKS_OF_PART: Final = 4  # at least, or their differences say nothing
+_WEEKS_AT_LEAST: Final = 4  # of a sample; with fewer, days are drawn
+
+
+class ReplayedWindow(NamedTuple):
+    """Neighbouring blocks that are replayed in one go: seconds since the log's start, and the edges of the blocks."""
+
+    begin_s: float
+    end_s: float
+    edges_s: tuple[float, ...]  # since the window begins
+
+    def text(self, start_s: float) -> str:
+        """Return it as the setting ``window`` says it."""
+        return f"{start_s + self.begin_s!r}..{start_s + self.end_s!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedSample:
+    """The blocks of a log, and the places of those that are replayed."""
+
+    log: EventLog
+    blocks: TimeBlocks
+    places: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, log: EventLog, events: int = EVENTS) -> ReplayedSample:
+        """Choose blocks with so many changes of the log at most, but one block at least; 0 replays all."""
+        blocks = TimeBlocks.of_span(log.span_s)
+        places = _within(log, blocks, events, np.arange(len(blocks)))
+        if len(places) < min(_WEEKS_AT_LEAST, len(blocks)) and blocks.unit == WEEK:
+            blocks = TimeBlocks.in_days(log.span_s)
+            places = _within(log, blocks, events, np.arange(len(blocks)))
+        return cls(log, blocks, places)
+
+    def part(self, events: int = WHAT_IF_EVENTS) -> ReplayedSample:
+        """Choose some of its blocks, with fewer changes of the log, for replays of which there are many."""
+        places = _within(self.log, self.blocks, events, self.places, least=_BLOCKS_OF_PART)
+        return ReplayedSample(self.log, self.blocks, places)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole log is replayed."""
+        return len(self.places) == len(self.blocks)
+
+    @cached_property
+    def replayed(self) -> TimeBlocks:
+        """The blocks that are replayed."""
+        return self.blocks.chosen(self.places)
+
+    @cached_property
+    def windows(self) -> tuple[ReplayedWindow, ...]:
+        """The blocks that are replayed, neighbours in one window."""
+        runs = np.split(self.places, np.flatnonzero(np.diff(self.places) > 1) + 1)
+        found = []
+        for run in runs:
+            edges = np.append(self.blocks.begin_s[run], self.blocks.end_s[run[-1]])
+            found.append(ReplayedWindow(float(edges[0]), float(edges[-1]), tuple((edges - edges[0]).tolist())))
+        return tuple(found)
+
+    def idle_node_h(self, begin_s: Floats, end_s: Floats) -> Floats:
+        """Return the idle node-hours of the log between times since its start."""
+        at_s = self.log.times - self.log.start_s
+        pool = self.log.pool_sizes()
+        return (
+            integral_at(at_s, pool, self.log.span_s, end_s) - integral_at(at_s, pool, self.log.span_s, begin_s)
+        ) / SECONDS_AN_HOUR
+
+    @property
+    def most_idle_node_s(self) -> float:
+        """The idle node-seconds of the window that has most."""
+        windows = np.array([window[:2] for window in self.windows])
+        return float(self.idle_node_h(windows[:, 0], windows[:, 1]).max()) * SECONDS_AN_HOUR
+
+    @cached_property
+    def idle_by_block(self) -> Floats:
+        """The idle node-hours of all blocks."""
+        return self.idle_node_h(self.blocks.begin_s, self.blocks.end_s)
+
+    def rate(self, amounts: Floats, idle: Floats | None = None, hours: Floats | None = None) -> Floats:
+        """Return in each resample an amount by hour; ``amounts`` are those of the blocks that were replayed.
+
+        ``idle`` and ``hours`` are the idle node-hours and the hours of a part of all blocks, such as all Mondays.
+        """
+        of_all = self.idle_by_block if idle is None else idle
+        rates = self.blocks.rate(of_all, hours)
+        return np.where(rates == 0.0, 0.0, rates * self.replayed.ratio(amounts, of_all[self.places]))
+
+    def a_week(self, amounts: Floats, idle: Floats | None = None) -> EstimatedFigure:
+        """Estimate how much a week comes to, from the amounts of the blocks that were replayed."""
+        return self.blocks.estimate(self.rate(amounts, idle) * HOURS_A_WEEK) or EstimatedFigure(median=0.0)
+
+    def share(self, amounts: Floats, of: Floats) -> EstimatedFigure | None:
+        """Estimate a ratio of amounts of the blocks that were replayed."""
+        return self.replayed.estimate(self.replayed.ratio(amounts, of))
+
+
+def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    """Put what several windows gave by block one behind the other."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _within(
+    log: EventLog, blocks: TimeBlocks, events: int, among: NDArray[np.int64], least: int = 1
+) -> NDArray[np.int64]:
+    """Return the places of blocks drawn at random, in order of time, that have so many changes in all at most."""
+    at_s = log.times - log.start_s
+    counts = (np.searchsorted(at_s, blocks.end_s) - np.searchsorted(at_s, blocks.begin_s))[among]
+    if not events or counts.sum() <= events:
+        return among
+    order = np.random.default_rng(SEED).permutation(len(among))
+    fitting = int(np.searchsorted(np.cumsum(counts[order]), events, side="right"))
+    return np.sort(among[order[: max(fitting, least)]])

@@ -1,0 +1,154 @@
+"""What if: the same log with more or fewer tasks, cheaper or dearer rescaling, rarer saves, or notice of departures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from bftrain import text_formats
+from bftrain_replay.assessing.replayed_sample import ReplayedSample
+from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, Floats
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.sweeping.alternatives import PassInputs
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+
+TASKS: Final = "tasks"
+COSTS: Final = "costs"
+KEPT: Final = "progress"
+NOTICE: Final = "notice"
+LEAD: Final = "lead"  # tasks go when notice comes, and do not use the time until the nodes are wanted
+_TASK_FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+_COST_FACTORS: Final = (0.25, 1.0, 4.0, 10.0)
+MOST_TASKS_FACTOR: Final = 4  # the largest of the factors above
+_LEADS_S: Final = (30.0, 120.0, 600.0)
+_ON_DISK: Final = "disk:1800"
+_ON_NOTICE: Final = "memory:1"  # as good as a save at the last moment
+
+
+class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one assumption comes to: node-hours a week, and the change against the assessment itself as a share.
+
+    ``what`` is varied, ``option`` says how to replay it; the assessment itself is among the rows of each ``what``.
+    """
+
+    what: str
+    label: str
+    option: str
+    value: float | None
+    assumed: bool
+    harvest: EstimatedFigure
+    change: EstimatedFigure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """One assumption to replay; without ``settings`` it is the one that was made. Tasks go ``lead_s`` earlier."""
+
+    what: str
+    label: str
+    option: str
+    value: float | None = None
+    settings: ReplaySettings | None = None
+    lead_s: float = 0.0
+
+
+def what_ifs(settings: ReplaySettings) -> list[WhatIf]:
+    """Return the assumptions to replay beside ``settings``, each varied alone."""
+    return [*_tasks(settings), *_costs(settings), *_kept(settings), *_leads(settings)]
+
+
+def _tasks(settings: ReplaySettings) -> Iterator[WhatIf]:
+    for factor in _TASK_FACTORS:
+        count = max(round(settings.max_tasks * factor), 1)
+        other = None if factor == 1.0 else replace(settings, max_tasks=count)
+        yield WhatIf(what=TASKS, label=f"{count:,}", option=f"--max-tasks {count}", value=count, settings=other)
+
+
+def _costs(settings: ReplaySettings) -> Iterator[WhatIf]:
+    for factor in _COST_FACTORS:
+        cost = settings.cost_factor * factor
+        other = None if factor == 1.0 else replace(settings, cost_factor=cost)
+        label = "1/4" if factor == 0.25 else f"{factor:g}"  # noqa: PLR2004 - the only one that is no whole number
+        yield WhatIf(what=COSTS, label=f"x {label}", option=f"--cost-factor {cost:g}", value=factor, settings=other)
+
+
+def _kept(settings: ReplaySettings) -> Iterator[WhatIf]:
+    yield WhatIf(what=KEPT, label="as assumed", option=f"--progress {settings.progress}")
+    for what, label, progress in (
+        (KEPT, "on disk every 30 min", _ON_DISK),
+        (NOTICE, "saved on notice", _ON_NOTICE),
+    ):
+        if progress != settings.progress:
+            changed = replace(settings, progress=progress)
+            yield WhatIf(what=what, label=label, option=f"--progress {progress}", settings=changed)
+
+
+def _leads(settings: ReplaySettings) -> Iterator[WhatIf]:
+    changed = replace(settings, progress=_ON_NOTICE)
+    for lead_s in _LEADS_S:
+        label = text_formats.duration(lead_s)
+        option = f"--progress {_ON_NOTICE}, on the log of bftrain slice --leave-early {lead_s:g}"
+        yield WhatIf(what=LEAD, label=label, option=option, value=lead_s, settings=changed, lead_s=lead_s)
+
+
+def passes_of(
+    found: Sequence[WhatIf], sample: ReplayedSample, inputs_of: Callable[[float], PassInputs]
+) -> list[list[SweepPass]]:
+    """Return for each assumption the passes that replay the windows of the sample; none for the one that was made.
+
+    ``inputs_of`` gives the log that tasks leave so many seconds earlier, and the tasks.
+    """
+    start_s = sample.log.start_s
+    return [
+        []
+        if each.settings is None
+        else [
+            inputs_of(each.lead_s).replay(
+                _in_window(each.settings, sample, window.text(start_s)), each.option, window.edges_s
+            )
+            for window in sample.windows
+        ]
+        for each in found
+    ]
+
+
+def _in_window(settings: ReplaySettings, sample: ReplayedSample, window: str) -> ReplaySettings:
+    return settings if sample.whole else replace(settings, window=window)
+
+
+def rows_of(
+    found: Sequence[WhatIf],
+    passes: Sequence[Sequence[SweepPass]],
+    outcomes: Mapping[str, PassOutcome],
+    samples: tuple[ReplayedSample, ReplayedSample],
+    harvest: Floats,
+) -> tuple[WhatIfRow, ...]:
+    """Return the rows from what was replayed.
+
+    ``samples`` are that of the assessment, whose ``harvest`` in each block is given, and the part of it that was
+    replayed with each other assumption: the change found there is applied to the figure of the assessment.
+    """
+    rows = []
+    sample, part = samples
+    same, figure = harvest[np.isin(sample.places, part.places)], sample.rate(harvest) * HOURS_A_WEEK
+    for each, jobs in zip(found, passes, strict=True):
+        own = np.concatenate([outcomes[job.id].harvest_node_h for job in jobs]) if jobs else same
+        ratio = part.replayed.ratio(own, same)
+        change = part.replayed.estimate(ratio - 1.0) if jobs else None
+        rows.append(
+            WhatIfRow(
+                what=each.what,
+                label=each.label,
+                option=each.option,
+                value=each.value,
+                assumed=not jobs,
+                harvest=sample.blocks.estimate(figure * ratio) or EstimatedFigure(median=0.0),
+                change=change,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,75 @@
+"""Worth: energy, carbon dioxide and money of a week's harvest. Energy is the extra over nodes that stay idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from bftrain.values import checks
+from bftrain_replay.results.harvest_by_block import EstimatedFigure
+
+_WATTS_A_KW: Final = 1000.0
+_GRAMS_A_TONNE: Final = 1e6
+
+
+class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node draws when idle and when busy, and what energy, its carbon dioxide and node-hours are worth.
+
+    Prices are in one currency, which is not named. ``None``: not known, so figures that need it are left out.
+    """
+
+    idle_watts: float | None = None
+    busy_watts: float | None = None
+    kwh_price: float | None = None
+    co2_g_per_kwh: float | None = None
+    node_hour_price: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check that no number is below 0, and that a busy node draws no less than an idle one."""
+        for name in self.__struct_fields__:
+            checks.optional_number(self, name, at_least=0.0)
+        if (self.idle_watts is None) != (self.busy_watts is None):
+            checks.reject(self, "busy_watts", "goes with idle_watts", "give both, as idle=100,busy=400")
+        if self.idle_watts is not None and self.busy_watts is not None and self.busy_watts < self.idle_watts:
+            checks.reject(self, "busy_watts", "is less than idle_watts", "give both, as idle=100,busy=400")
+
+
+class WeeklyWorth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a week comes to; ``None`` where a price or a power is not known.
+
+    ``value`` is the harvest at the price of node-hours, ``energy_cost`` what the extra energy costs, ``net`` the
+    difference.
+    """
+
+    energy_kwh: EstimatedFigure | None = None
+    co2_t: EstimatedFigure | None = None
+    energy_cost: EstimatedFigure | None = None
+    value: EstimatedFigure | None = None
+    net: EstimatedFigure | None = None
+
+
+def worth_of(prices: NodePrices, a_week: Callable[[float, float], EstimatedFigure]) -> WeeklyWorth:
+    """Return the worth of a week.
+
+    ``a_week(h, u)`` estimates h times the node-hours that count and u times those that tasks hold: the first have a
+    value, all of the second draw energy.
+    """
+    value = None if prices.node_hour_price is None else a_week(prices.node_hour_price, 0.0)
+    if prices.idle_watts is None or prices.busy_watts is None:
+        return WeeklyWorth(value=value)
+    extra_kw = (prices.busy_watts - prices.idle_watts) / _WATTS_A_KW
+    cost = net = None
+    if prices.kwh_price is not None:
+        cost = a_week(0.0, extra_kw * prices.kwh_price)
+        if prices.node_hour_price is not None:
+            net = a_week(prices.node_hour_price, -extra_kw * prices.kwh_price)
+    carbon = prices.co2_g_per_kwh
+    return WeeklyWorth(
+        energy_kwh=a_week(0.0, extra_kw),
+        co2_t=None if carbon is None else a_week(0.0, extra_kw * carbon / _GRAMS_A_TONNE),
+        energy_cost=cost,
+        value=value,
+        net=net,
+    )

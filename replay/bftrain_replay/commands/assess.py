@@ -1,0 +1,101 @@
+"""``bftrain assess``: what a log's idle nodes are worth a week, how sure that is, and on what it depends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.output import Output, prints_results
+from bftrain.cli.settings import DurationType, overwrite_option
+from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, of_parts
+from bftrain_datasets.commands.logfiles import kinds_option
+from bftrain_replay.commands.sensitivity import QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_folder = click.Path(path_type=Path, file_okay=False)
+_existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+class NodeWatts(click.ParamType["Mapping[str, float]"]):
+    """Power of an idle and of a busy node."""
+
+    name = "idle=W,busy=W"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, float]:
+        """Read the text."""
+        parts = dict(part.partition("=")[::2] for part in str(value).replace(" ", "").split(","))
+        try:
+            return {"idle_watts": float(parts["idle"]), "busy_watts": float(parts["busy"])}
+        except (KeyError, ValueError):
+            self.fail(f"{value!r} does not give both; write idle=150,busy=500", param, ctx)
+
+
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain assess sacct.txt --handback-delay 30s\n"
+    "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
+    epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/assess.md explains the figures.",
+)
+@click.argument("log", type=_existing_file)
+@heading("What it is worth")
+@click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy counts as the extra of a busy one.")
+@click.option("--price-kwh", type=click.FloatRange(min=0), help="Price of a kWh, in any currency.")
+@click.option("--co2", metavar="G/KWH", type=click.FloatRange(min=0), help="Grams of carbon dioxide of a kWh.")
+@click.option("--node-hour-price", type=click.FloatRange(min=0), help="What a node-hour is worth, in that currency.")
+@heading("What is assumed")
+@click.option(
+    "--tasks",
+    "task_file",
+    type=_existing_file,
+    shell_complete=TASK_FILES,
+    help="Task file [identical trials, more than fit].",
+)
+@click.option("--max-tasks", type=click.IntRange(min=1), help="How many tasks may compete [35].")
+@click.option(
+    "--progress",
+    shell_complete=OF_SETTING["progress"],
+    help="What preemption takes back: memory, memory:DURATION, disk:DURATION or task [memory].",
+)
+@click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies what starts and rescales take [1].")
+@click.option("--config", type=_existing_file, help="TOML file with these and more settings of a replay.")
+@kinds_option
+@click.option("--timezone", help="Zone of hours and weekdays, such as Europe/Berlin [that of the import, else UTC].")
+@heading("What it does to batch jobs")
+@click.option(
+    "--handback-delay",
+    "handback_delay_s",
+    type=DurationType(min=0),
+    help="Time until a node that runs a task is free for a job: how much longer would jobs have waited?",
+)
+@click.option(
+    "--records",
+    type=_existing_file,
+    multiple=True,
+    help="What LOG was imported from: which jobs began when, on which nodes, of which users. May be repeated.",
+)
+@click.option(
+    "--resimulate",
+    metavar="POLICY",
+    shell_complete=of_parts("queue_policy", own=True),
+    help="Schedule the batch queue again by this policy, such as easy, with and without the delay.",
+)
+@heading("How much is replayed")
+@click.option("--events", type=click.IntRange(min=0), help="Changes of the log at most; 0 for all [25000].")
+@click.option("--quick", is_flag=True, envvar=QUICK, help="Leave out what if: one replay instead of fourteen.")
+@heading("Result")
+@click.option(
+    "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("assessment"), help="Folder [assessment]."
+)
+@overwrite_option
+@prints_results
+def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
+    """Assess LOG, a log or a scheduler's records: node-hours a week that can be harvested, and their worth."""
+    from bftrain_replay.commands.assess_run import AssessRequest
+
+    AssessRequest(**given).run(out)

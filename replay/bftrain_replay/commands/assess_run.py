@@ -1,0 +1,206 @@
+"""An assessment as its command runs it: the log or records, the tasks, the replays, and the folder."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bftrain.cli.interruption import interruption
+from bftrain.cli.settings import settings_of_kind
+from bftrain.errors import Interrupted, UsageError
+from bftrain.node_units import NODE
+from bftrain.result_folder import ResultFolder
+from bftrain.taskfiles.files import load_tasks
+from bftrain_datasets.commands.records import read_records
+from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.kind_files import with_kinds
+from bftrain_datasets.log.log_files import holds_log, load_log, save_log
+from bftrain_replay.assessing import assess_folder
+from bftrain_replay.assessing.assessment import AssessmentInputs, ReplayedHarvest, assess, replay_sample
+from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
+from bftrain_replay.assessing.node_groups import NodeGroups
+from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
+from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits, resimulate
+from bftrain_replay.assessing.what_if import WhatIfRow
+from bftrain_replay.assessing.what_if_replays import InputFiles, WhatIfPlan
+from bftrain_replay.assessing.worth import NodePrices
+from bftrain_replay.commands.assess_result import in_words
+from bftrain_replay.commands.replay_run import watched
+from bftrain_replay.commands.sensitivity import progress_shown
+from bftrain_replay.forked_pass import usable_cpus
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.sweeping.alternatives import outcomes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bftrain.cli.output import Output
+    from bftrain.values.task import TaskSpec
+
+_NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})  # to repeat it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssessRequest:
+    """What was asked for; ``None``: nothing was said."""
+
+    log: Path
+    folder: Path
+    kinds: Path | None
+    task_file: Path | None
+    config: Path | None
+    timezone: str | None
+    events: int | None
+    quick: bool
+    overwrite: bool
+    max_tasks: int | None
+    progress: str | None
+    cost_factor: float | None
+    node_watts: Mapping[str, float] | None
+    price_kwh: float | None
+    co2: float | None
+    node_hour_price: float | None
+    handback_delay_s: float | None
+    records: tuple[Path, ...]
+    resimulate: str | None = None
+
+    def run(self, out: Output) -> None:
+        """Replay, compute all figures, write the folder, and show them."""
+        settings, prices = self._settings, self._prices
+        with (
+            tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
+            ResultFolder(self.folder, assess_folder.KIND, overwrite=self.overwrite) as result,
+        ):
+            log, log_file = self._log(Path(scratch), out)
+            jobs = self._jobs(log, out)
+            again = self._resimulated(log, jobs, out)
+            sample = ReplayedSample.of(log, EVENTS if self.events is None else self.events)
+            given = None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file)
+            files = InputFiles.of(sample, log_file, given, settings, Path(scratch))
+            replayed = _replayed(sample, files.tasks, settings, out)
+            rows = () if self.quick else _what_ifs(replayed, settings, files, out, every=self.events == 0)
+            inputs = AssessmentInputs(
+                name=str(self.log),
+                command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
+                workload=files.workload,
+                tasks=str(self.task_file or ""),
+                zone=self._zone(files.log),
+                prices=prices,
+                groups=NodeGroups.of(files.log, jobs),
+                handback_delay_s=self.handback_delay_s,
+                jobs=jobs,
+                resimulated=again,
+            )
+            found = assess(replayed, settings, inputs, rows)
+            result.replace(lambda draft: assess_folder.write(found, draft))
+        out.result(found.to_dict(), lambda: in_words(found))
+        out.say(f"page: {self.folder / assess_folder.PAGE}")
+
+    @property
+    def _settings(self) -> ReplaySettings:
+        given = {name: getattr(self, name) for name in ("max_tasks", "progress", "cost_factor")}
+        return settings_of_kind(self.config, given, ReplaySettings)
+
+    @property
+    def _prices(self) -> NodePrices:
+        if self.node_watts is None and (self.price_kwh is not None or self.co2 is not None):
+            option, fix = "--co2" if self.price_kwh is None else "--price-kwh", "add --node-watts idle=..,busy=.."
+            raise UsageError("needs the power of a node", where=option, fix=fix)
+        return NodePrices(
+            kwh_price=self.price_kwh,
+            co2_g_per_kwh=self.co2,
+            node_hour_price=self.node_hour_price,
+            **(self.node_watts or {}),
+        )
+
+    def _log(self, scratch: Path, out: Output) -> tuple[EventLog, Path]:
+        """Load the log, or import records; return it and the file in which workers find it."""
+        log_file = self.log
+        if holds_log(self.log):
+            log = load_log(self.log)
+        else:
+            out.say(f"{self.log} is imported with the default options of bftrain import")
+            log, log_file = read_records((self.log,), ImportOptions(), out).log, scratch / "log.npz"
+        if self.kinds is not None:
+            log, log_file = with_kinds(log, self.kinds), scratch / "log.npz"
+        if log_file != self.log:
+            save_log(log, log_file)
+        return log, log_file
+
+    def _jobs(self, log: EventLog, out: Output) -> BatchJobs | None:
+        """Read the jobs of the records, if there are any; those of a log that was imported here are its own."""
+        paths = self.records or (() if holds_log(self.log) else (self.log,))
+        if not paths or log.unit != NODE:  # jobs are known by their nodes, and not by GPUs or cores of these
+            return None
+        found = dict(log.provenance.options)
+        options = msgspec.convert(found, ImportOptions) if self.records else ImportOptions()
+        with out.progress() as bars:
+            bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
+            return jobs_of(paths, log, options, tell=lambda count: bars.advance(bar, count / 1000))
+
+    def _resimulated(self, log: EventLog, jobs: BatchJobs | None, out: Output) -> ResimulatedWaits | None:
+        """Schedule the batch queue again, if that is asked for."""
+        if self.resimulate is None:
+            return None
+        if self.handback_delay_s is None or jobs is None:
+            what, fix = "needs a delay, and the records of jobs", "add --handback-delay, and --records for a log"
+            raise UsageError(what, where="--resimulate", fix=fix)
+        with watched(out, float(len(jobs)), unit=1.0, done="jobs scheduled", counted="jobs") as watch:
+            found = resimulate(
+                jobs,
+                len(log.node_names),
+                self.handback_delay_s,
+                self.resimulate,
+                lambda _, count: watch("queue", count, count),
+            )
+        if found is None:
+            raise Interrupted("interrupted; nothing was written")
+        return found
+
+    def _zone(self, log: EventLog) -> tzinfo:
+        name = self.timezone or log.provenance.options.get("timezone")
+        return time_formats.zone(name) if name else UTC
+
+
+def _replayed(
+    sample: ReplayedSample, tasks: tuple[TaskSpec, ...], settings: ReplaySettings, out: Output
+) -> ReplayedHarvest:
+    with watched(out, max(window.end_s - window.begin_s for window in sample.windows)) as watch:
+        found = replay_sample(sample, tasks, settings, watch)
+    if found is None:
+        raise Interrupted("interrupted; nothing was written")
+    return found
+
+
+def _what_ifs(
+    replayed: ReplayedHarvest, settings: ReplaySettings, files: InputFiles, out: Output, *, every: bool
+) -> tuple[WhatIfRow, ...]:
+    """Replay the other assumptions side by side; nothing if interrupted, or if one fails."""
+    plan = WhatIfPlan.of(replayed, settings, files, every=every)
+    passes = plan.passes
+    out.say(f"what if: {len(passes)} more replays, {usable_cpus()} at a time; --quick leaves them out")
+    with interruption() as interrupted, out.progress() as bars:
+        show = progress_shown(bars, out, "what if")
+
+        def watch(done: float, of: int) -> bool:
+            show(done, of)
+            return not interrupted()
+
+        outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), watch)
+    if outcomes is None:
+        out.warn("interrupted: what if is left out")
+        return ()
+    failed = plan.failure(outcomes)
+    if failed:
+        out.warn(f"what if is left out, as a replay failed: {failed}")
+        return ()
+    return plan.rows(outcomes)

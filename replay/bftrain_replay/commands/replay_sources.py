@@ -1,0 +1,217 @@
+"""``bftrain replay`` on the idle nodes of a log, on a cluster, or of a journal."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bftrain.cli.output import Output
+from bftrain.cli.settings import option_of
+from bftrain.errors import BadInput, BadValue, Interrupted, UsageError
+from bftrain_replay.commands import replay_run
+from bftrain_replay.commands.sensitivity import SensitivityTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bftrain.journal import Journal
+    from bftrain.live.model.task_record import LiveTaskRecord
+    from bftrain.rerun import Difference
+    from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.resume.journal_events import JournalEvents
+    from bftrain_replay.resume.solver_cache import AnswerFile
+    from bftrain_replay.study import ReplayStudy
+
+
+_SHOWN_DIFFERENCES = 10
+
+
+def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
+    """Replay a log against the tasks of a file, or against trials; write the result and show it."""
+    log, folder = _files(asked)
+    from bftrain.node_units import in_words_of
+    from bftrain_replay import replay_folder
+    from bftrain_replay.drawing import vega
+    from bftrain_replay.output.summary_json import workload_ran_dry
+    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.resume.solver_cache import origin_of
+    from bftrain_replay.simulation.timeline import saturating_workload
+    from bftrain_replay.study_checks import check_parts
+
+    # Before anything is read: whether a part that is named is missing
+    settings = asked.settings
+    if asked.note_on_config:
+        out.warn(asked.note_on_config)
+    baseline, kinds, task_file = asked.baseline, asked.kinds, asked.task_file
+    parts = check_parts(settings, baseline)
+    settings = parts.settings
+    replay_folder.check_tables(asked.tables)
+    events = asked.load_log(log)
+    workload = None
+    if task_file is not None:
+        specs = _tasks(task_file, events)
+    else:
+        workload = saturating_workload(events, settings)
+        out.say(f"no --tasks: {in_words_of(events.unit, workload.sentence)} ({workload.command})")
+        specs = workload.tasks
+    options = ("--kinds", str(kinds)) if kinds is not None else ()
+    source = InputSource(
+        log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload
+    )
+    table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
+    study, written = replay_run.run_into(
+        folder,
+        source,
+        origin_of(events, specs, settings, baseline),
+        lambda answers: table.added_to(replay_run.replay(events, specs, parts, baseline, out, answers)),
+        asked,
+        out,
+    )
+    if workload is not None and workload_ran_dry(study):
+        out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
+    replay_run.show(study, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
+    if written:
+        out.say(f"result: {folder}")
+    if vega.lacking():
+        out.say(f"no page: {vega.lacking()}")
+    replay_run.leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    table.leave_if_interrupted(folder)
+    replay_run.leave_if_broken(study.broken_metrics)
+
+
+def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
+    for name, given, fix in (
+        ("--until", asked.until_s, "choose a --window of the log"),
+        ("--ideal", asked.ideal, "a log is replayed without costs instead"),
+    ):
+        if given is not None:
+            raise UsageError("goes with --cluster only", where=name, fix=fix)
+    log, folder = asked.log, asked.folder
+    if log is None or folder is None:
+        fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES or --journal JOURNAL instead of LOG"
+        raise UsageError("is missing", where="LOG" if log is None else "-o", fix=fix)
+    return log, folder
+
+
+def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
+    """Read the tasks; raise ``BadInput`` if the log has no node for one of them."""
+    from bftrain.taskfiles.files import load_tasks
+    from bftrain_replay.study_checks import check_kinds
+
+    tasks = tuple(load_tasks(task_file))
+    try:
+        check_kinds(events, tasks)
+    except BadInput as error:
+        raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
+    return tasks
+
+
+def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, out: Output) -> None:
+    """Replay the tasks of a file on a cluster, and write and show what came of it."""
+    asked.check_cluster_alone()
+    task_file, folder, baseline = asked.task_file, asked.folder, asked.baseline
+    if task_file is None or folder is None:
+        missing = "--tasks" if task_file is None else "-o"
+        raise UsageError("is missing", where=missing, fix="bftrain replay --cluster NODES --tasks TASKS -o DIR")
+    from bftrain.taskfiles.files import load_tasks
+    from bftrain_replay import replay_folder
+    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.resume.solver_cache import origin_of
+    from bftrain_replay.simulation.fixed_cluster import FixedCluster
+    from bftrain_replay.study import cluster_study
+    from bftrain_replay.study_checks import check_cluster, check_parts
+
+    parts = check_parts(asked.settings, baseline)
+    settings = parts.settings
+    try:
+        check_cluster(settings)
+    except UsageError as error:
+        raise UsageError(error.what, where=option_of(error.where or ""), fix=error.fix) from error
+    replay_folder.check_tables(asked.tables)
+    specs = load_tasks(task_file)
+    try:
+        cluster = FixedCluster(nodes=nodes, until_s=asked.until_s)
+        cluster.check(specs)
+    except BadValue as error:
+        raise BadValue(error.what, where=option_of("until_s"), fix=error.fix) from error
+    except BadInput as error:
+        raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
+    until = ("--until", repr(asked.until_s)) if asked.until_s is not None else ()
+    options = ("--cluster", cluster.text, *until, *(("--ideal",) if asked.ideal else ()))
+    source = InputSource(tasks=str(task_file), baseline=baseline, options=options)
+
+    def run(answers: AnswerFile) -> ReplayStudy:
+        # The end is not known beforehand
+        with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
+            done = cluster_study(cluster, specs, parts, watch=watch, answers=answers, ideally=bool(asked.ideal))
+        replay_run.warn_of(done.result, out)
+        return done
+
+    study, written = replay_run.run_into(
+        folder, source, origin_of(cluster.log(), specs, settings, baseline), run, asked, out
+    )
+    replay_run.show(study, source, out, title=f"{cluster.text} nodes with {task_file}")
+    if written:
+        out.say(f"result: {folder}")
+    replay_run.leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    replay_run.leave_if_broken(study.broken_metrics)
+
+
+def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> None:
+    """Replay a journal, show its figures, and write them into the folder that was asked for, if any."""
+    from bftrain.journal import Journal
+    from bftrain.result_folder import ResultFolder
+    from bftrain_replay import replay_folder
+    from bftrain_replay.journal_replay import rerun
+    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.resume.journal_events import recorded
+
+    folder, written = asked.folder, False
+    replay_folder.check_tables(asked.tables)
+    source = InputSource(log=str(path), baseline=asked.baseline)
+    place = nullcontext() if folder is None else ResultFolder(folder, replay_folder.KIND, overwrite=asked.overwrite)
+    with place as result, Journal.open(path) as journal:
+        events = recorded(journal)
+        with replay_run.watched(out, events.log.span_s) as watch:
+            reported = reported_samples(journal, events)
+            done = rerun(journal, events, baseline=asked.baseline, reported=reported, watch=watch)
+        if result is not None and (done.study.complete or not result.holds_finished):
+            result.replace(lambda draft: replay_folder.write(done.study, draft, source, tables=asked.tables))
+            written = True
+    more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
+    replay_run.show(done.study, source, out, title=str(path), **more)
+    if not done.study.complete and folder is None:
+        raise Interrupted("interrupted; what is shown covers a part")
+    replay_run.leave_if_interrupted(done.study, folder or path, written=written)
+    if folder is not None:
+        out.say(f"result: {folder}")
+    say_differences(done.differences, done.steps, path, out)
+    out.say(f"{done.steps:,} steps, every decision the same")
+
+
+def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float]:
+    """Give how many samples tasks reported, as far as a live run wrote it down."""
+    from bftrain.live.tasks.task_store import all_kept
+
+    reported: defaultdict[str, deque[LiveTaskRecord]] = defaultdict(deque)
+    for kept in all_kept(journal):
+        reported[kept.name].append(kept)
+    return {
+        spec.name: reported[name].popleft().progress.harvested
+        for name, spec in zip(events.names, events.tasks, strict=True)
+        if reported[name]
+    }
+
+
+def say_differences(found: tuple[Difference, ...], steps: int, path: Path, out: Output) -> None:
+    """End as a failure if any decision differs, and say how."""
+    for difference in found[:_SHOWN_DIFFERENCES]:
+        out.say(
+            f"step {difference.step}: recorded {dict(difference.recorded.sizes)} worth {difference.recorded.value:g}, "
+            f"now {dict(difference.decided.sizes)} worth {difference.decided.value:g}"
+        )
+    if found:
+        raise BadInput(f"{len(found):,} of {steps:,} decisions differ", where=str(path))

@@ -1,0 +1,161 @@
+"""ForkedPass: one pass of a study in a child process, which shares the log and the tasks with this one.
+
+A fork needs no file, no start of Python and no copy of the log, and takes functions as objectives. It is safe only
+while this process has one thread, and no library in use that keeps threads, connections or licences of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Final, NamedTuple
+
+from bftrain_elastic.agent.process_tree import die_with
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.simulation.engine import KeepGoing
+
+# Runs a pass and asks at every moment whether to go on
+RunPass = Callable[[KeepGoing], ReplayResult | None]
+
+_TELL_EVERY_S: Final = 0.1
+_NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
+_OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})  # which stop the parent, and the parent its children
+
+
+class PassProgress(NamedTuple):
+    """How far a pass is."""
+
+    simulated_s: float
+    decisions: int
+
+
+class _PassEnd(NamedTuple):
+    result: ReplayResult | None
+
+
+def usable_cpus() -> int:
+    """Count the processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def may_fork() -> bool:
+    """Say whether this process can be forked safely."""
+    return threading.active_count() == 1 and not any(name in sys.modules for name in _NOT_TO_BE_FORKED)
+
+
+class ForkedPass:
+    """A pass that runs in a child; it ends with this process, however this ends."""
+
+    def __init__(self, run: RunPass) -> None:
+        self.progress = PassProgress(0.0, 0)
+        self.running = True
+        self.result: ReplayResult | None = None
+        context = multiprocessing.get_context("fork")
+        self._connection, theirs = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_run_in_child, args=(run, theirs, self._connection, os.getpid()), daemon=True
+        )
+        # Until the child ignores it, Ctrl-C would end it with a traceback
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
+        try:
+            with warnings.catch_warnings():
+                # Of the threads of numpy's linear algebra, which stops and starts them around a fork by itself
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def refresh(self, wait_s: float = 0.0) -> None:
+        """Receive what the child has sent, if anything within so many seconds; a child that died leaves no result."""
+        while self.running and self._connection.poll(wait_s):
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                message = _PassEnd(None)
+            if isinstance(message, _PassEnd):
+                self.result = message.result
+                self.stop()
+            else:
+                self.progress = message
+            wait_s = 0.0
+
+    def stop(self) -> None:
+        """End the child, also one that hangs."""
+        if self.running:
+            self.running = False
+            self._process.kill()
+            self._process.join()
+            self._process.close()
+            self._connection.close()
+
+
+class PassesBeside:
+    """Passes in children, by name, watched together: ``report`` receives a name, simulated seconds and decisions."""
+
+    def __init__(self, report: Callable[[str, float, int], bool]) -> None:
+        self._report = report
+        self._passes: dict[str, ForkedPass] = {}
+        self._next_s = 0.0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._passes
+
+    def start(self, name: str, run: RunPass) -> None:
+        """Start a pass; what runs in its child sees none of the others."""
+
+        def alone(keep_going: KeepGoing) -> ReplayResult | None:
+            self._passes.clear()
+            return run(keep_going)
+
+        self._passes[name] = ForkedPass(alone)
+
+    def refresh(self, wait_s: float = 0.0) -> None:
+        """Report how far each is, at most ten times a second unless there is time to wait."""
+        if not self._passes or (not wait_s and time.monotonic() < self._next_s):
+            return
+        for name, each in self._passes.items():
+            each.refresh(wait_s)
+            if each.running:
+                self._report(name, *each.progress)
+        self._next_s = time.monotonic() + _TELL_EVERY_S
+
+    def result(self, name: str, going: Callable[[], bool]) -> ReplayResult | None:
+        """Wait for a pass while ``going()``; ``None`` if there is none, it has failed, or is not waited for."""
+        found = self._passes.get(name)
+        while found is not None and found.running and going():
+            self.refresh(_TELL_EVERY_S)
+        return found.result if found is not None and going() else None
+
+    def stop(self) -> None:
+        """End all that still run."""
+        for each in self._passes.values():
+            each.stop()
+
+
+def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    die_with(parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS)
+    of_parent.close()
+    next_s = time.monotonic()
+
+    def keep_going(simulated_s: float, decisions: int) -> bool:
+        nonlocal next_s
+        if (now_s := time.monotonic()) >= next_s:
+            next_s = now_s + _TELL_EVERY_S
+            to_parent.send(PassProgress(simulated_s, decisions))
+        return True
+
+    try:
+        to_parent.send(_PassEnd(run(keep_going)))
+    except Exception:  # noqa: BLE001 - the parent replays by itself what failed here, and says what is wrong
+        return

@@ -1,0 +1,129 @@
+"""Story: the steps of a journal in sentences, with nodes, tasks and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from bftrain.errors import BadValue
+from bftrain.journal import JournalStep
+from bftrain.nodesets import fold
+from bftrain.text_formats import counted
+from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop
+from bftrain.values.events import (
+    Event,
+    NodesJoined,
+    NodesLeft,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    TaskPaused,
+    TaskResumed,
+    TaskSubmitted,
+)
+
+_CALENDAR_S: Final = 1e8  # times above are seconds since 1970, below since the begin of a log
+_CHANGES: Final = {
+    TaskFinished: "is done",
+    TaskCancelled: "is cancelled",
+    TaskPaused: "is paused",
+    TaskResumed: "goes on",
+}
+
+
+class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which steps are wanted: those of some tasks or nodes, in a time; empty for all."""
+
+    tasks: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    since_s: float | None = None
+    until_s: float | None = None
+
+    def wants(self, step: JournalStep) -> bool:
+        """Return whether a step is one of them."""
+        at_s = time_of(step)
+        if (self.since_s is not None and at_s < self.since_s) or (self.until_s is not None and at_s > self.until_s):
+            return False
+        things = (*step.events, *_actions(step))
+        return (not self.tasks or any(_names_task(one, self.tasks) for one in things)) and (
+            not self.nodes or any(not set(self.nodes).isdisjoint(getattr(one, "nodes", ())) for one in things)
+        )
+
+
+def parse_moment(text: str) -> float:
+    """Read a time: seconds, or a date and perhaps a time of this place, such as ``2026-11-25T17:00``."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError as error:
+        raise BadValue(f"'{text}' is no time", where="time", fix="such as 2026-11-25T17:00, or seconds") from error
+
+
+def time_of(step: JournalStep) -> float:
+    """Return when a step was decided, or else when it happened."""
+    return step.decision.time_s if step.decision is not None else step.events[-1].time_s
+
+
+def clock(time_s: float) -> str:
+    """Return a time as people read it: by the calendar where it is one, else seconds of a log."""
+    if time_s < _CALENDAR_S:
+        return f"{time_s:g} s"
+    return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def sentences(step: JournalStep) -> Iterator[str]:
+    """Tell what happened and what followed."""
+    yield from map(_event, step.events)
+    decision = step.decision
+    if decision is None:
+        yield "no decision was recorded"
+        return
+    for action in _actions(step):
+        if not isinstance(action, Release):  # the events say which nodes left
+            yield f"-> {_action(action, decision.sizes.get(action.task, 0))}"
+    yield from (f"note: {note}" for note in (*decision.notes, decision.fallback) if note)
+
+
+def _actions(step: JournalStep) -> tuple[Action, ...]:
+    return () if step.decision is None else (*step.decision.at_once, *step.decision.actions)
+
+
+def _names_task(thing: Event | Action, tasks: Collection[str]) -> bool:
+    return (thing.spec.name if isinstance(thing, TaskSubmitted) else getattr(thing, "task", None)) in tasks
+
+
+def _event(event: Event) -> str:
+    match event:
+        case NodesJoined(nodes=nodes, kind=kind):
+            return f"{fold(nodes)} became idle" + (f", of kind {kind}" if kind else "")
+        case NodesLeft(nodes=nodes):
+            return f"{fold(nodes)} left"
+        case TaskSubmitted(spec=spec):
+            owner = f" by {spec.user}" if spec.user else ""
+            return f"task '{spec.name}' was submitted{owner} for {spec.min_nodes} to {counted(spec.max_nodes, 'node')}"
+        case TaskFailed(task=task, reason=reason):
+            return f"task '{task}' failed" + (f": {reason.partition(chr(10))[0]}" if reason else "")
+        case TaskMeasured(task=task):
+            return f"task '{task}' was measured"
+        case _:
+            return f"task '{event.task}' {_CHANGES[type(event)]}"
+
+
+def _action(action: Start | Grow | Shrink | Stop, size: int) -> str:
+    nodes = fold(action.nodes)
+    match action:
+        case Start():
+            return f"{action.task} starts on {counted(len(action.nodes), 'node')}: {nodes}"
+        case Grow():
+            return f"{action.task} grows to {counted(size, 'node')} by {nodes}"
+        case Shrink():
+            return f"{action.task} loses {nodes} ({action.cause})"
+        case Stop():
+            return f"{action.task} stops on {nodes} ({action.cause})"

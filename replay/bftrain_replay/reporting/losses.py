@@ -1,0 +1,268 @@
+"""Losses: why idle node-time did not become work that counts, in words and colours, as a waterfall and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bftrain import text_formats
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
+from bftrain_replay.drawing.figure import ChartFigure, category, quantity
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.reporting.report_data import ReportData
+from bftrain_replay.results.glossary import GLOSSARY_OF
+from bftrain_replay.results.headline import harvest_node_h, summary_ran_out
+from bftrain_replay.results.summary_figures import LOST, UNUSED
+from bftrain_replay.simulation.task_progress import SampleLoss
+
+_ALL: Final = "All idle node-time"
+_USEFUL: Final = "Work that counts"
+_CEILING: Final = "Used, without costs"
+_ROW: Final = 34  # pixels
+_NARROW_ROW: Final = 46
+_BAR: Final = 22
+_ROOM: Final = 0.4  # of the width: a bar so long has room for its words
+_LATE: Final = 0.6  # of the width: what ends there has more room on its left
+_ON_DARK: Final = {"@used", "@start", "@unnoticed"}  # bars on which words have the page's colour
+_ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
+_HINTS: Final = 4
+_LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step that one would take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleCause:
+    """One way in which idle node-time went; ``key`` names it in files, the glossary says what it is.
+
+    ``ends`` ends a sentence that begins with so many node-hours; without it ``meaning`` says why they stayed unused.
+    ``explanation`` says on what a cause depends that no setting changes; it is empty where only settings do, and
+    replays try these (:mod:`bftrain_replay.alternatives.advice`).
+    """
+
+    key: UnusedReason | SampleLoss
+    ends: str = ""
+    colour: str = "@unused"
+    explanation: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its label, at the beginning of a line."""
+        if self.key is UnusedReason.NOT_WORTH:
+            return "Too short to be worth it"  # the label is shorter, for narrow tables
+        label = LOST[self.key] if isinstance(self.key, SampleLoss) else UNUSED[self.key]
+        return f"{label[:1].upper()}{label[1:]}"
+
+    @property
+    def meaning(self) -> str:
+        """What it is, in the words of the glossary."""
+        return GLOSSARY_OF[f"{'lost' if self.lost else 'unused'}.{self.key}"].meaning
+
+    @property
+    def lost(self) -> bool:
+        """Whether nodes were held, but the work was lost; otherwise they were not used."""
+        return isinstance(self.key, SampleLoss)
+
+    @property
+    def happened(self) -> str:
+        """The end of a sentence that begins with so many node-hours."""
+        return self.ends or f"stayed unused because {self.meaning}"
+
+
+CAUSES: Final = (
+    IdleCause(
+        key=UnusedReason.NO_TASK,
+        explanation="The tasks that were handed in need no more: only more tasks, or longer ones, use this time.",
+    ),
+    IdleCause(
+        key=UnusedReason.TASK_CAP,
+        ends="stayed unused because the tasks that may compete were full while others waited outside",
+    ),
+    IdleCause(
+        key=UnusedReason.AT_MAXIMUM,
+        explanation="The number of tasks and the largest size of each (max_nodes) limit what is used.",
+    ),
+    IdleCause(
+        key=UnusedReason.BELOW_MINIMUM,
+        ends="stayed unused because they were fewer nodes than any waiting task needs",
+        explanation="Only tasks that run on fewer nodes (min_nodes) can use them.",
+    ),
+    IdleCause(
+        key=UnusedReason.NOT_WORTH,
+        explanation="How much it is depends on what rescaling and start-up cost, and on how long nodes stay.",
+    ),
+    IdleCause(
+        key=UnusedReason.UNDECIDED,
+        ends="stayed unused until a decision on them took effect",
+        explanation="How much it is depends on how soon decisions take effect: --decision-latency and --min-interval.",
+    ),
+    IdleCause(
+        key=UnusedReason.OTHER_KIND,
+        explanation="Only tasks whose speed on these nodes is measured can use them.",
+    ),
+    IdleCause(
+        key=SampleLoss.START_UP,
+        ends="went by while tasks began on fresh nodes",
+        colour="@start",
+        explanation="How much it is depends on what a start takes: launching workers and reading a checkpoint.",
+    ),
+    IdleCause(
+        key=SampleLoss.RESCALING,
+        ends="went by while running tasks changed their size",
+        colour="@rescaling",
+    ),
+    IdleCause(
+        key=SampleLoss.PREEMPTION,
+        ends="of work had to be done again after nodes were taken back",
+        colour="@preempted",
+        explanation="How much it is depends on how tasks keep their progress: --progress.",
+    ),
+    IdleCause(
+        key=SampleLoss.UNNOTICED,
+        ends="went to tasks that were finished already, before that was noticed",
+        colour="@unnoticed",
+        explanation="This is a rule of the published replayer; realistic replays notice at once.",
+    ),
+)
+
+
+def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
+    """Node-hours that went this way."""
+    if cause.lost:
+        return float(summary["lost"][cause.key]["node_h"])
+    return float(summary["unused_node_h"].get(cause.key, 0.0))  # one of the reasons is there only where kinds differ
+
+
+def steps(material: ReportData) -> list[tuple[IdleCause, float]]:
+    """Give the causes that took anything, with their node-hours, in the order in which they take it."""
+    found = [(cause, node_hours(material.summary, cause)) for cause in CAUSES]
+    return [(cause, hours) for cause, hours in found if hours > 0.0]
+
+
+def waterfall(material: ReportData) -> ChartFigure | None:
+    """Give the figure; none where nothing was idle."""
+    if not material.summary["idle_node_h"]:
+        return None
+    rows = _rows(material)
+    alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
+    axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
+    above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
+    return ChartFigure(
+        name="waterfall",
+        title="Where the idle node-time went",
+        alt=alt,
+        height=_ROW * len(rows),
+        spec={
+            "data": {"values": rows},
+            "encoding": {"y": category("name", sort=None, title=None, axis=axis)},
+            "layer": [
+                {
+                    "mark": {
+                        "type": "bar",
+                        "height": _BAR,
+                        "cornerRadius": 2,
+                        "strokeDash": [4, 3],
+                        "tooltip": {"expr": "datum.tooltip"},
+                    },
+                    "encoding": {
+                        "x": quantity(
+                            "from",
+                            title="node-hours",
+                            scale={"domain": [0, rows[0]["to"]], "nice": False},
+                            axis={"tickCount": 5},
+                        ),
+                        "x2": {"field": "to"},
+                        "color": category("colour", scale=None),
+                        "stroke": category("edge", scale=None),
+                    },
+                },
+                *map(_words_at, sorted({row["side"] for row in rows})),  # an empty layer would be warned of
+            ],
+        },
+        # There is no room for names beside the bars: they stand above them
+        narrow={"height": _NARROW_ROW * len(rows), "encoding": {"y": {"axis": above}}},
+    )
+
+
+def _rows(material: ReportData) -> list[dict[str, Any]]:
+    summary = material.summary
+    idle_h = float(summary["idle_node_h"])
+    rows = [_row(_ALL, 0.0, idle_h, idle_h, "@idle")]
+    left = idle_h
+    for cause, hours in steps(material):
+        rows.append(_row(cause.name, left - hours, left, idle_h, cause.colour))
+        left -= hours
+    rows.append(_row(_USEFUL, 0.0, harvest_node_h(summary), idle_h, "@used"))
+    if _has_bar(summary):
+        ceiling = _row(_CEILING, 0.0, float(summary["ceiling"]["used_node_h"]), idle_h, "transparent")
+        rows.append({**ceiling, "edge": "@used"})
+    return rows
+
+
+def _has_bar(summary: Mapping[str, Any]) -> bool:
+    """Return whether the node-time used without costs says what was possible; it does not where the tasks ran out.
+
+    Then it is what the tasks needed, which may be less than what they used with costs.
+    """
+    return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
+
+
+def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dict[str, Any]:
+    begin = max(begin, 0.0)
+    short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / idle_h)}"
+    inside = end - begin > _ROOM * idle_h
+    # Words stand at the end of a bar that has room for them; else beside it, on the side that has
+    side = "left" if inside or end > _LATE * idle_h else "right"
+    return {
+        "name": name,
+        "from": begin,
+        "to": end,
+        "at": end if inside or side == "right" else begin,
+        "side": side,
+        "words": short,
+        "tooltip": f"{name}: {short} of the idle node-time",
+        "colour": colour,
+        "edge": "transparent",
+        "ink": ("@page" if colour in _ON_DARK else "@over" if colour in _ON_LIGHT else "@ink") if inside else "@ink",
+    }
+
+
+def _words_at(side: str) -> dict[str, Any]:
+    return {
+        "transform": [{"filter": f"datum.side == '{side}'"}],
+        "mark": {"type": "text", "align": "left" if side == "right" else "right", "dx": 6 if side == "right" else -6},
+        "encoding": {
+            "x": quantity("at"),
+            "text": category("words"),
+            "color": category("ink", scale=None),
+        },
+    }
+
+
+def meanings(material: ReportData) -> HtmlTable | None:
+    """Give the table that says what each step means; none where there is no step."""
+    idle_h = float(material.summary["idle_node_h"])
+    rows = [
+        (
+            cause.name,
+            HtmlCell(f"{text_formats.count(hours)} h", hours),
+            text_formats.percent(hours / idle_h),
+            cause.meaning,
+        )
+        for cause, hours in steps(material)
+    ]
+    if _has_bar(material.summary) and idle_h:
+        hours = float(material.summary["ceiling"]["used_node_h"])
+        share = text_formats.percent(hours / idle_h)
+        meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
+        rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
+    if not rows:
+        return None
+    headings = ("step", "node-hours", "of idle", "what it is")
+    return HtmlTable(label="What each step means", headings=headings, rows=rows, css="plain meanings")
+
+
+def hints(material: ReportData) -> list[tuple[IdleCause, float]]:
+    """Give the largest steps that are worth a change, largest first."""
+    idle_h = float(material.summary["idle_node_h"])
+    large = [(cause, hours) for cause, hours in steps(material) if hours >= _LEAST_SHARE * idle_h]
+    return sorted(large, key=lambda item: -item[1])[:_HINTS]

@@ -1,0 +1,302 @@
+"""Over time: idle and used nodes, the size of each task, and who held each node: the batch queue, a task, or none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain import text_formats
+from bftrain_datasets.log.idle_doubts import SIMULATED
+from bftrain_datasets.log.measures import fragments
+from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order, quantity
+from bftrain_replay.drawing.series import TimeAxis
+from bftrain_replay.drawing.theme import HUES, SHADES
+from bftrain_replay.reporting.report_data import ReportData, RunPageData
+from bftrain_replay.tables import SECONDS_AN_HOUR
+
+_STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
+_LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}
+_BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
+_DOUBTFUL: Final = "doubtful whether idle"
+_COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by tasks": "@used"}
+# Nothing of it is seen, but it takes the room that it takes in the other figures, so that all moments stand in line
+_NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
+
+
+def strip(material: RunPageData) -> ChartFigure:
+    """Give the strip: all of the time, small, with a brush."""
+    axis = material.moments.axis()
+    return ChartFigure(
+        name="time",
+        title="",
+        alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
+        height=46,
+        moments=material.moments,
+        series=[material.nodes_over_time],
+        chooses_time=True,
+        spec={
+            "encoding": {
+                "x": {**axis, "axis": {**axis["axis"], "title": None}},
+                "y": {"type": "quantitative", "axis": _NO_AXIS},
+            },
+            "layer": [
+                {
+                    "params": [{"name": "brush", "select": _BRUSH}],  # of one layer: all of them would have it twice
+                    "mark": {**_STEPS, "color": "@idle"},
+                    "encoding": {"y": {"field": "idle"}},
+                },
+                {"mark": {**_STEPS, "color": "@used"}, "encoding": {"y": {"field": "used"}}},
+            ],
+        },
+    )
+
+
+def nodes(material: RunPageData) -> ChartFigure:
+    """Give idle and used nodes over time."""
+    summary = material.summary
+    hours = material.end_s / SECONDS_AN_HOUR or 1.0
+    largest = int(material.nodes_over_time.columns["idle"].max())
+    idle, used = (text_formats.count(summary[name] / hours) for name in ("idle_node_h", "used_node_h"))
+    says = (
+        f"On average {idle} nodes were idle and {used} of them worked; at most {text_formats.count(largest)} were idle."
+    )
+    areas = {"idle": "idle, unused", "used": "used by tasks"}
+    if "doubtful" in material.nodes_over_time.columns:
+        areas["doubtful"] = _DOUBTFUL  # above the others: part of either
+        says += f" Of the idle node-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
+    return ChartFigure(
+        name="nodes",
+        title="Idle nodes, and how many of them worked",
+        says=says,
+        alt=f"{says} Drawn over {text_formats.duration(material.end_s)}.",
+        caption="Where the picture is too narrow for every change, it shows averages; look closer to see each of them.",
+        height=300,
+        moments=material.moments,
+        series=[material.nodes_over_time],
+        spec={
+            "encoding": {
+                "x": material.moments.axis(),
+                "y": {"type": "quantitative", "title": "nodes", "axis": {"tickCount": 5, "tickMinStep": 1}},
+            },
+            "layer": [_area(field, label, list(areas.values())) for field, label in areas.items()],
+        },
+    )
+
+
+def _area(field: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
+    mark = _LINE if label == _DOUBTFUL else _STEPS
+    colour = {
+        "datum": label,
+        "scale": {"domain": labels, "range": [_COLOURS[each] for each in labels]},
+        "legend": {"title": None},
+    }
+    return {"mark": mark, "encoding": {"y": quantity(field), "color": colour}}
+
+
+NARROW: Final = {"encoding": {"color": {"legend": {"columns": 3}}}}
+
+
+def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any]:
+    """Describe rows over time; ``title`` says what they are, ``key`` what each colour is."""
+    span = moments.to_dict()
+    scale = {"domainMin": {"expr": "from_row"}, "domainMax": {"expr": "to_row"}, "reverse": True, "nice": False}
+    return {
+        "data": {"values": [{"t": span["from"]}, {"t": span["to"]}]},
+        "mark": {"type": "square", "opacity": 0, "size": 0, "clip": True},  # else it takes room beside what is shown
+        "encoding": {
+            "x": moments.axis(),
+            "y": {
+                "datum": 0,
+                "type": "quantitative",
+                "scale": {**scale, "zero": False},
+                "axis": {"title": title, "grid": False, "tickMinStep": 1, "tickCount": 5, "format": ",d"},
+            },
+            "color": {
+                "datum": next(iter(key)),
+                "type": "nominal",
+                "scale": {"domain": list(key), "range": list(key.values())},
+                "legend": {"title": None, "symbolOpacity": 1},
+            },
+        },
+    }
+
+
+LETTERS: Final = 3_000_000  # that it may take in a page; beyond that time is in coarser steps
+_ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)  # of the whole time; 0: as it was
+_CHANGES: Final = 5_000_000  # more than that would not fit anyway
+_BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
+
+
+def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
+    """Give the figure."""
+    names, held = material.log.node_names, material.holdings
+    drawn, step_s = _fitting(material, letters)
+    rounded = f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
+    says = "No node was ever given to a task"
+    if held.task.size:
+        says = (
+            f"A node was given to a task {text_formats.counted(held.task.size, 'time')}"
+            f", half of these times for less than {text_formats.duration(float(np.median(held.to_s - held.from_s)))}"
+        )
+    return ChartFigure(
+        name="holders",
+        title="Who had each node, and when",
+        says=f"{says}.",
+        alt=(
+            f"{says}. A picture with {text_formats.count(len(names))} nodes from top to bottom and the time from left "
+            f"to right, in the colours of their holders: {_owner(material)}, none, or a training task."
+        ),
+        caption="Each task has a colour; after eight tasks colours come again. Where many nodes or moments share "
+        "a point of the screen, their colours mix, and what is rare is drawn stronger than it is. Point at it to see "
+        f"which task, which node, and when; drag over it to see some nodes only.{rounded}",
+        height=int(np.clip(len(names), 160, 480)),
+        moments=material.moments,
+        raster=drawn,
+        spec=rows(
+            material.moments,
+            "nodes, in the log's order",
+            {_owner(material): "@busy", "idle, unused": "@idle", "a task": HUES[0], "the next task": HUES[1]},
+        ),
+        narrow=NARROW,
+    )
+
+
+def _owner(material: ReportData) -> str:
+    source = (material.summary.get("doubtful") or {}).get("source")
+    return "the simulated scheduler" if source == SIMULATED else "the batch queue"
+
+
+def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
+    """Give the finest raster that fits into so many letters, and how long its steps of time are; 0 if it has none."""
+    for steps in _ROUNDINGS:
+        step_s = material.end_s / steps if steps else 0.0
+        drawn = _holders_raster(material, step_s, _CHANGES if steps != _ROUNDINGS[-1] else None)
+        if drawn is not None and (drawn.size <= letters or steps == _ROUNDINGS[-1]):
+            return drawn, step_s
+    raise AssertionError("the coarsest is always taken")
+
+
+def _holders_raster(material: ReportData, step_s: float, most: int | None) -> StateRaster | None:
+    """Draw it with times rounded to ``step_s``; nothing if there were more than ``most`` changes."""
+    log, held = material.log, material.holdings
+    stays = fragments(log)
+    bounds = np.append(log.times, log.end_s) - log.start_s
+    idle = _rounded(stays.node, bounds[stays.join], bounds[stays.leave], step_s)
+    node, from_s, to_s, task = _rounded(held.node, held.from_s, held.to_s, step_s, held.task)
+    if most is not None and idle[0].size + node.size > most:
+        return None
+    # Of what happens to a node at one moment the last counts: a task leaves it idle, it leaves, joins, a task takes it
+    left, joined = np.full(idle[0].size, _BUSY), np.full(idle[0].size, _IDLE)
+    ended, taken = np.full(node.size, _IDLE), task.astype(np.int64) + _FIRST_TASK
+    changes = in_order(
+        np.concatenate((node, idle[0], idle[0], node)),
+        np.concatenate((to_s, idle[2], idle[1], from_s)),
+        np.concatenate((ended, left, joined, taken)),
+        rows=len(log.node_names),
+        end_s=material.end_s,
+    )
+    return StateRaster(
+        changes=changes,
+        rows=log.node_names,
+        labels=(f"{_owner(material)}'s", "idle, unused", *(f"task {name}" for name in held.tasks)),
+        colours=("@busy", "@idle", *HUES),
+        repeat_from=_FIRST_TASK,
+        thing="node",
+    )
+
+
+def _rounded(
+    node: NDArray[np.int32],
+    from_s: NDArray[np.float64],
+    to_s: NDArray[np.float64],
+    step_s: float,
+    task: NDArray[np.int32] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
+    """Round the times of intervals; those that become nothing are left out.
+
+    Whether a short one remains is a matter of where it lies: it does as often as its length is of a step. So the time
+    that all take together stays about the same.
+    """
+    if step_s:
+        from_s, to_s = np.round(from_s / step_s) * step_s, np.round(to_s / step_s) * step_s
+    some = to_s > from_s
+    task = np.zeros(node.size, dtype=np.int32) if task is None else task
+    return node[some], from_s[some], to_s[some], task[some]
+
+
+_ROW_PIXELS: Final = 16
+_KEYS: Final = 5  # sizes in the key, at most
+
+
+def sizes(material: ReportData) -> ChartFigure | None:
+    """Give the figure; none where no task ever held a node."""
+    held = material.holdings
+    if not held.tasks:
+        return None
+    drawn, mean = _sizes_raster(material)
+    largest, count = len(drawn.labels) - 1, text_formats.count(len(drawn.rows))
+    some = (
+        f"{count} of {text_formats.count(len(material.tasks))} tasks"
+        if len(drawn.rows) < len(material.tasks)
+        else "Every task"
+    )
+    says = (
+        f"{some} held nodes: {text_formats.count(mean)} on average while running, "
+        f"{text_formats.count(largest)} at most."
+    )
+    return ChartFigure(
+        name="sizes",
+        title="How large each task was, and when",
+        says=says,
+        alt=f"{says} A picture with {count} tasks from top to bottom, in the order in which they began, and the time "
+        "from left to right; the stronger the colour, the more nodes a task held.",
+        caption="Tasks stand in the order in which they began. Point at it to see which task, how many nodes, and "
+        "when; drag over it to see some tasks only.",
+        height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
+        moments=material.moments,
+        raster=drawn,
+        spec=rows(material.moments, "tasks", _key(largest)),
+        narrow=NARROW,
+    )
+
+
+def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
+    held = material.holdings
+    first = np.full(len(held.tasks), np.inf)
+    np.minimum.at(first, held.task, held.from_s)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    row = np.concatenate((place[held.task], place[held.task]))
+    when = np.concatenate((held.from_s, held.to_s))
+    change = np.repeat(np.array((1, -1)), held.task.size)
+    sorted_ = np.lexsort((when, row))
+    row, when, size = row[sorted_], when[sorted_], np.cumsum(change[sorted_])  # each row ends at 0 nodes
+    last = np.append((np.diff(row) != 0) | (np.diff(when) != 0.0), True)
+    row, when, size = row[last], when[last], size[last]
+    largest = int(size.max(initial=1))
+    ran_s = np.diff(when, append=0.0)[size > 0].sum()
+    drawn = StateRaster(
+        changes=in_order(row, when, size, rows=len(held.tasks), end_s=material.end_s),
+        rows=[held.tasks[number] for number in order.tolist()],
+        labels=["no node", *(text_formats.counted(number, "node") for number in range(1, largest + 1))],
+        colours=["@busy", *(shade(number, largest) for number in range(1, largest + 1))],
+        thing="task",
+        follows=True,
+    )
+    return drawn, float((held.to_s - held.from_s).sum() / ran_s) if ran_s else 0.0
+
+
+def shade(size: int, largest: int) -> str:
+    """Twice as many nodes are so much stronger, whether few or many."""
+    share = math.log(size) / math.log(largest) if largest > 1 else 1.0
+    return f"@shade{round(share * (SHADES - 1))}"
+
+
+def _key(largest: int) -> dict[str, str]:
+    shown = sorted({round(largest ** (step / (_KEYS - 1))) for step in range(_KEYS)})
+    return {"no node": "@busy", **{text_formats.counted(size, "node"): shade(size, largest) for size in shown}}

@@ -1,0 +1,59 @@
+"""A page about a log of GPUs or cores: the same as about nodes, in the words of what is counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final, TypeVar
+
+from bftrain.node_units import NODE, words_of
+from bftrain_replay.drawing.figure import ChartFigure, StateRaster
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlText
+
+Part = TypeVar("Part")
+
+_TAG: Final = re.compile(r"(<[^>]*>)")
+# Fields of page parts, and keys of a picture's description, that are no words for readers
+_NO_WORDS: Final = frozenset({"key", "css", "sortable"})
+_NO_WORDS_IN_SPEC: Final = frozenset({"field", "expr", "calculate", "filter", "as", "type", "range", "mark"})
+
+
+def in_unit(page: HtmlPage, unit: str) -> HtmlPage:
+    """Return the page in the words of the log's unit; names of slots, tasks and files stay."""
+    return page if unit == NODE else _said(page, words_of(unit))
+
+
+def _said(part: Part, words: Callable[[str], str]) -> Part:
+    found: Any = part
+    if isinstance(part, HtmlText):
+        found = HtmlText("".join(each if each.startswith("<") else words(each) for each in _TAG.split(part)))
+    elif isinstance(part, str):
+        found = words(part)
+    elif isinstance(part, StateRaster):
+        found = replace(part, labels=[words(label) for label in part.labels], thing=words(part.thing))
+    elif isinstance(part, ChartFigure):
+        found = replace(
+            part,
+            title=words(part.title),
+            alt=words(part.alt),
+            says=words(part.says),
+            caption=words(part.caption),
+            spec=_said_in_spec(part.spec, words),
+            narrow=_said_in_spec(part.narrow, words),
+            raster=_said(part.raster, words),
+        )
+    elif is_dataclass(part) and not isinstance(part, type):
+        texts = {each.name: getattr(part, each.name) for each in fields(part) if each.name not in _NO_WORDS}
+        found = replace(part, **{name: _said(text, words) for name, text in texts.items()})
+    elif not isinstance(part, bytes | Mapping) and hasattr(part, "__iter__"):
+        found = tuple(_said(each, words) for each in part)
+    return found  # type: ignore[no-any-return]  # of the same type
+
+
+def _said_in_spec(value: Any, words: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, Mapping):
+        return {key: each if key in _NO_WORDS_IN_SPEC else _said_in_spec(each, words) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said_in_spec(each, words) for each in value]
+    return words(value) if isinstance(value, str) else value

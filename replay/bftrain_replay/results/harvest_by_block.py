@@ -1,0 +1,213 @@
+"""Harvest by block: node-hours of a replay in weeks or days, and how sure a figure a week is, by block bootstrap.
+
+Idle time comes in long waves (weekends, maintenance), so single hours say the same thing again and again. Whole weeks
+are drawn with replacement instead, as many as there are, and the figure is computed from each such draw. The middle of
+these figures is the estimate, and 90 % of them lie in the interval. Logs shorter than four weeks are cut into days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain import text_formats
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.tables import SECONDS_AN_HOUR
+
+Floats = NDArray[np.float64]
+
+DAY_S: Final = 86_400.0
+WEEK_S: Final = 7 * DAY_S
+WEEK: Final = "week"
+DAY: Final = "day"
+HOURS_A_WEEK: Final = WEEK_S / SECONDS_AN_HOUR
+RESAMPLES: Final = 2000
+SEED: Final = 0
+PERCENTILES: Final = (5.0, 50.0, 95.0)
+_WEEKS_AT_LEAST: Final = 4
+_LEAST_BLOCK: Final = 0.5  # of a block; a shorter rest at the end joins the block before
+
+
+class EstimatedFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure and its 90 % interval; ``low`` and ``high`` are ``None`` where there is one block only."""
+
+    median: float
+    low: float | None = None
+    high: float | None = None
+
+    def times(self, factor: float) -> EstimatedFigure:
+        """Return it in another unit; a factor below 0 exchanges the ends of the interval."""
+        ends = [None if end is None else end * factor for end in (self.low, self.high)]
+        low, high = ends if factor >= 0.0 else reversed(ends)
+        return EstimatedFigure(median=self.median * factor, low=low, high=high)
+
+
+def interval(
+    figure: EstimatedFigure | None, form: Callable[[float], str] = text_formats.count, *, signed: bool = False
+) -> str:
+    """Return a figure and its interval, such as ``1,234 (1,100 to 1,400)``.
+
+    >>> interval(EstimatedFigure(median=0.5, low=0.4, high=0.61), text_formats.percent)
+    '50.0 % (40.0 to 61.0 %)'
+    """
+    if figure is None:
+        return text_formats.UNKNOWN
+    text = _signed(figure.median, form, signed=signed)
+    if figure.low is None or figure.high is None:
+        return text
+    low, high = (_signed(end, form, signed=signed) for end in (figure.low, figure.high))
+    unit = high.rpartition(" ")[2]
+    return f"{text} ({low.removesuffix(f' {unit}') if ' ' in high else low} to {high})"
+
+
+def _signed(amount: float, form: Callable[[float], str], *, signed: bool) -> str:
+    text = form(abs(amount))
+    sign = "" if text.startswith("<") or not amount else "-" if amount < 0.0 else "+" if signed else ""
+    return f"{sign}{text}"
+
+
+class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
+    """Node-hours of work that counts in a week, and how many blocks of which length the interval stands on."""
+
+    harvest: EstimatedFigure
+    block: str
+    blocks: int
+
+    @classmethod
+    def of(cls, result: ReplayResult) -> WeeklyHarvest:
+        """Estimate it from one replay."""
+        blocks = TimeBlocks.of_span(result.simulated_s)
+        amounts = HarvestCurve(result).harvest_node_h(np.append(blocks.begin_s, blocks.end_s[-1]))
+        return cls(harvest=blocks.a_week(amounts), block=blocks.unit, blocks=len(blocks))
+
+
+@dataclass(frozen=True, eq=False)
+class TimeBlocks:
+    """Blocks of observed time: begins and ends in seconds since the log's start, and what they are: weeks or days.
+
+    ``week`` is the number of the week of each day where whole weeks are drawn all the same.
+    """
+
+    begin_s: Floats
+    end_s: Floats
+    unit: str
+    week: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of_span(cls, span_s: float) -> TimeBlocks:
+        """Cut the time of a log into weeks, or into days if it has less than four weeks."""
+        return cls._cut(span_s, WEEK_S, WEEK) if span_s >= _WEEKS_AT_LEAST * WEEK_S else cls.in_days(span_s)
+
+    @classmethod
+    def in_days(cls, span_s: float) -> TimeBlocks:
+        """Cut the time of a log into days; they are drawn by whole weeks if it has four weeks or more."""
+        days, weeks = cls._cut(span_s, DAY_S, DAY), cls.of_span(span_s) if span_s >= _WEEKS_AT_LEAST * WEEK_S else None
+        if weeks is None:
+            return days
+        week = np.searchsorted(weeks.begin_s, days.begin_s, side="right") - 1
+        return cls(days.begin_s, days.end_s, DAY, week)
+
+    @classmethod
+    def _cut(cls, span_s: float, length_s: float, unit: str) -> TimeBlocks:
+        count = max(int(span_s // length_s) + (span_s % length_s >= _LEAST_BLOCK * length_s), 1)
+        edges = np.append(np.arange(count) * length_s, span_s)
+        return cls(edges[:-1], edges[1:], unit)
+
+    def __len__(self) -> int:
+        return int(self.begin_s.size)
+
+    def chosen(self, places: NDArray[np.int64]) -> TimeBlocks:
+        """Return some of the blocks only."""
+        return TimeBlocks(self.begin_s[places], self.end_s[places], self.unit)
+
+    @cached_property
+    def hours(self) -> Floats:
+        """Return how long each block is."""
+        return (self.end_s - self.begin_s) / SECONDS_AN_HOUR
+
+    @property
+    def drawn(self) -> tuple[int, str]:
+        """How many blocks are drawn from, and what they are."""
+        return (len(self), self.unit) if self.week is None else (int(self.week.max()) + 1, WEEK)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Return how often each block is in each resample; the same for all figures, so that they compare."""
+        count, _ = self.drawn
+        draws = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
+        found = np.zeros((RESAMPLES, count))
+        np.add.at(found, (np.arange(RESAMPLES)[:, np.newaxis], draws), 1.0)
+        return found if self.week is None else found[:, self.week]
+
+    def rate(self, amounts: Floats, hours: Floats | None = None) -> Floats:
+        """Return an amount by hour in each resample; ``hours`` are those of a part of each block, such as Mondays."""
+        return self.ratio(amounts, self.hours if hours is None else hours)
+
+    def ratio(self, amounts: Floats, of: Floats) -> Floats:
+        """Return in each resample how much of one amount there is for one of the other; NaN where there is none."""
+        # Not as products of matrices, whose last digits differ between processors
+        part, whole = ((self.weights * each).sum(axis=1) for each in (amounts, of))
+        found = np.full(whole.size, np.nan)
+        np.divide(part, whole, out=found, where=whole > 0.0)
+        return found
+
+    def a_week(self, amounts: Floats) -> EstimatedFigure:
+        """Estimate how much a week comes to, from the amounts of all blocks."""
+        return self.estimate(self.rate(amounts) * HOURS_A_WEEK) or EstimatedFigure(median=0.0)
+
+    def estimate(self, resampled: Floats) -> EstimatedFigure | None:
+        """Return the middle of a figure over the resamples and its interval; NaN stands for a resample without it."""
+        known = resampled[~np.isnan(resampled)]
+        if not known.size:
+            return None
+        low, median, high = np.percentile(known, PERCENTILES).tolist()
+        return EstimatedFigure(median=median) if len(self) == 1 else EstimatedFigure(median=median, low=low, high=high)
+
+
+@dataclass(frozen=True, eq=False)
+class HarvestCurve:
+    """Idle, used and lost node-time of one replay, between any edges; times count from the replay's begin."""
+
+    result: ReplayResult
+
+    def idle_node_h(self, edges_s: Floats) -> Floats:
+        """Return the idle node-hours between each two edges."""
+        return self._between(self.result.pool, edges_s)
+
+    def used_node_h(self, edges_s: Floats) -> Floats:
+        """Return the node-hours that tasks held."""
+        return self._between(self.result.used, edges_s)
+
+    def causes_node_h(self, edges_s: Floats) -> dict[str, Floats]:
+        """Return the node-hours that stayed unused or were lost, by cause."""
+        unused = {str(why): self._between(nodes, edges_s) for why, nodes in self.result.unused.items()}
+        lost = {
+            str(loss): self.result.losses.between(loss, edges_s) / SECONDS_AN_HOUR for loss in self.result.lost_node_s
+        }
+        return {**unused, **lost}
+
+    def harvest_node_h(self, edges_s: Floats) -> Floats:
+        """Return the node-hours of work that counts: those that tasks held, less those that were lost."""
+        lost = [self.result.losses.between(loss, edges_s) for loss in self.result.lost_node_s]
+        found: Floats = self.used_node_h(edges_s) - np.sum(lost, axis=0) / SECONDS_AN_HOUR
+        return found
+
+    def _between(self, nodes: NDArray[np.int64], edges_s: Floats) -> Floats:
+        return np.diff(integral_at(self.result.times_s, nodes, self.result.simulated_s, edges_s)) / SECONDS_AN_HOUR
+
+
+def integral_at(times_s: Floats, values: NDArray[np.generic], end_s: float, at_s: Floats) -> Floats:
+    """Return the integral of a step curve from its begin to each time.
+
+    >>> integral_at(np.array([0.0, 10.0]), np.array([2, 4]), 20.0, np.array([5.0, 15.0])).tolist()
+    [10.0, 40.0]
+    """
+    bounds = np.append(times_s, end_s)
+    whole = np.concatenate(([0.0], np.cumsum(np.asarray(values, dtype=np.float64) * np.diff(bounds))))
+    return np.interp(at_s, bounds, whole)

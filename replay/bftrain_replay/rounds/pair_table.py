@@ -1,0 +1,35 @@
+"""Speeds of pairs: how fast two tasks are that share nodes, by their models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from bftrain.values.sharing import PairSpeeds
+from bftrain_datasets.workloads.speed_table import load_pair_speeds
+
+
+def model_of(name: str) -> str:
+    """Return the model of a task that is called MODEL-NUMBER, as imported and generated ones are."""
+    model, _, number = name.rpartition("-")
+    return model if number.isdigit() else name
+
+
+class PairTable:
+    """What a throughput table says of pairs; nothing if there is no such file."""
+
+    def __init__(self, file: str) -> None:
+        self._pairs = load_pair_speeds(Path(file)) if file else ()
+        self._of = {(*pair.models, pair.nodes): pair for pair in self._pairs}
+
+    def among(self, models: Collection[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
+        """Return the pairs of which both models are there, in this gang."""
+        return tuple(pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
+
+    def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:
+        """Return how fast both are on a kind; 0 where they do not share it."""
+        pair = self._of.get((one, other, nodes))
+        if pair is not None:
+            return pair.speeds.get(kind, (0.0, 0.0))
+        pair = self._of.get((other, one, nodes))
+        return (0.0, 0.0) if pair is None else pair.speeds.get(kind, (0.0, 0.0))[::-1]

@@ -1,0 +1,232 @@
+"""Policies of other systems on the port of rounds: Tiresias, Optimus, Themis, and orders by estimates and by age."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.assembly import solve
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.sharing import PairShare, Shares, SharingProblem, SharingTask
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
+
+_HOUR_S: Final = 3600.0
+
+
+def ranked(*keys: NDArray[np.generic]) -> Floats:
+    """Return priorities that put tasks in the order of the first key, of equals in that of the next, and so on."""
+    order = np.lexsort(keys[::-1])
+    priorities = np.empty(order.size)
+    priorities[order] = -np.arange(order.size, dtype=np.float64)
+    return priorities
+
+
+class Tiresias:
+    """Two queues by the node-seconds received, first come first served in each (Gu and others, NSDI 2019).
+
+    With ``promote`` a task goes back to the first queue, as if it had received nothing, once it has waited without a
+    break for so many times as long as it ran.
+    """
+
+    name = "tiresias"
+
+    def __init__(self, threshold_node_s: float = _HOUR_S, promote: float = 0.0) -> None:
+        self._threshold_node_s, self._promote = threshold_node_s, promote
+        self._forgiven: Floats = np.zeros(0)  # node-seconds that do not count any more
+        self._ran_s: Floats = np.zeros(0)  # until when each ran last
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return the order of both queues."""
+        if not self._forgiven.size:
+            self._forgiven, self._ran_s = np.zeros(len(contenders.gangs)), contenders.gangs.submit_s.copy()
+        here = contenders.place
+        self._ran_s[here] = np.where(contenders.kind >= 0, contenders.time_s, self._ran_s[here])
+        received = contenders.received_node_s - self._forgiven[here]
+        waited_node_s = (contenders.time_s - self._ran_s[here]) * contenders.nodes
+        starved = (received > 0.0) & (waited_node_s >= self._promote * received) & (self._promote > 0.0)
+        self._forgiven[here] += np.where(starved, received, 0.0)
+        return ranked(np.where(starved, 0.0, received) >= self._threshold_node_s, contenders.submit_s)
+
+
+class Optimus:
+    """All run, shortest first; then each node goes where it saves most time to the end (Peng and others, EuroSys 2018).
+
+    Sizes are those of the allocator ``marginal-gain``.
+    """
+
+    name = "optimus"
+
+    def __init__(self) -> None:
+        self._wanted: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
+
+    def sizes(self, contenders: CompetingTasks) -> Floats:
+        """Return the size of each; a task for which there is no node keeps its smallest."""
+        kinds = dict(zip(contenders.kinds, contenders.free.tolist(), strict=True))
+        tasks = tuple(
+            CompetingTask(
+                name=task.name,
+                min_nodes=task.min_nodes,
+                max_nodes=task.max_nodes,
+                curve=task.curve,
+                curves=task.curves,
+                work_left_samples=left if math.isfinite(left) else None,
+            )
+            for task, left in zip(contenders.tasks, contenders.left_samples.tolist(), strict=True)
+        )
+        pools = {} if "" in kinds else kinds
+        found = solve(
+            AllocationProblem(pool=sum(kinds.values()), pools=pools, horizon_s=1.0, tasks=tasks), "marginal-gain"
+        )
+        kind_of = {task.name: found.kinds.get(task.name, "") if found.sizes[task.name] else None for task in tasks}
+        self._wanted = np.array([[kind == kind_of[task.name] for kind in contenders.kinds] for task in tasks])
+        return np.array([found.sizes[task.name] or task.min_nodes for task in tasks], dtype=np.float64)
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return the kind of nodes that was chosen with the size; all fit."""
+        del contenders
+        return np.where(self._wanted, 0.0, -math.inf)
+
+
+class Themis:
+    """Leases that are auctioned among the tasks that would finish most unfairly late (Mahajan and others, NSDI 2020).
+
+    ``rho`` is the time to the end over that on an n-th part of the cluster, n being the mean number of tasks since it
+    came. A task keeps its nodes for a lease. What is free is offered to the part ``1 - fairness`` of the others that
+    has the largest rho. There the highest bids win: how much larger the logarithm of rho is after a lease without
+    nodes, for a node. What these leave goes to the others, by rho.
+    """
+
+    name = "themis"
+    needs_work = True
+    every_round = True  # leases end while all run, too
+
+    def __init__(self, lease_s: float = 1200.0, fairness: float = 0.8) -> None:
+        self._lease_s, self._fairness = lease_s, fairness
+        self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # who held a lease in the round before
+        self._since_s: Floats = np.zeros(0)  # since when
+        self._crowd_s: Floats = np.zeros(0)  # sum over the time of each of how many tasks there were
+        self._last_s = 0.0
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return who holds a lease, then the winners of the auction, then all others by rho."""
+        if not self._since_s.size:
+            self._since_s, self._crowd_s = np.zeros((2, len(contenders.gangs)))
+            self._leased = np.zeros(len(contenders.gangs), dtype=bool)
+        here, now_s, count, runs = contenders.place, contenders.time_s, len(contenders), contenders.kind >= 0
+        age_s = np.maximum(0.0, now_s - contenders.submit_s)
+        self._crowd_s[here] += count * np.minimum(now_s - self._last_s, age_s)
+        crowd = np.where(age_s > 0.0, self._crowd_s[here] / np.maximum(age_s, 1e-9), count)
+        alone_s = (contenders.gangs.work / contenders.gangs.best)[here]
+        alone_s *= np.maximum(1.0, contenders.nodes * crowd / contenders.free.sum())
+        rho = (age_s + contenders.left_s) / alone_s
+        self._since_s[here] = np.where(runs, np.where(self._leased[here], self._since_s[here], self._last_s), -math.inf)
+        leased = now_s < self._since_s[here] + self._lease_s
+        self._leased[here], self._last_s = leased, now_s
+        offered = np.zeros(count, dtype=bool)
+        worst = np.argsort(np.where(leased, math.inf, -rho), kind="stable")
+        offered[worst[: math.ceil((1.0 - self._fairness) * np.count_nonzero(~leased))]] = True
+        bid = np.log1p(self._lease_s / (age_s + contenders.left_s)) / contenders.nodes
+        wanted = np.repeat(ranked(~leased, ~offered, -np.where(offered, bid, rho))[:, None], len(contenders.kinds), 1)
+        wanted[leased[:, None] & (np.arange(len(contenders.kinds)) != contenders.kind[:, None])] = -math.inf
+        return wanted
+
+
+class EstimatedShortest:
+    """Shortest remaining time by estimates that err: a task's length is known but for a factor, drawn once.
+
+    The factor is lognormal, ``error`` the standard deviation of its logarithm. A task that runs for longer than
+    estimated goes first (Dell'Amico and others, MASCOTS 2014).
+    """
+
+    name = "srtf-estimated"
+
+    def __init__(self, error: float = 0.5, seed: int = 0) -> None:
+        self._error, self._random = error, np.random.default_rng(seed)
+        self._estimated_s: Floats = np.zeros(0)
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return the estimate less what was done, in seconds on the fastest kind; the least first."""
+        length_s = contenders.gangs.work / contenders.gangs.best
+        if not self._estimated_s.size:
+            self._estimated_s = length_s * np.exp(self._error * self._random.standard_normal(length_s.size))
+        length_s, estimated_s = length_s[contenders.place], self._estimated_s[contenders.place]
+        known = np.isfinite(length_s)
+        done_s = np.where(known, length_s, 0.0) - np.where(known, contenders.left_s, 0.0)
+        priorities: Floats = -np.maximum(0.0, estimated_s - done_s)
+        return priorities
+
+
+class AgingPriorities:
+    """The largest weight first, which grows by 1 for every ``aging_s`` seconds that a task has waited: none starves."""
+
+    name = "aging"
+
+    def __init__(self, aging_s: float = _HOUR_S) -> None:
+        self._aging_s = aging_s
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return weights and what waiting adds."""
+        waited_s = contenders.time_s - contenders.submit_s - contenders.service_s.sum(axis=1)
+        priorities: Floats = contenders.weight + np.maximum(0.0, waited_s) / self._aging_s
+        return priorities
+
+
+class Gandiva:
+    """Random pairs on the same nodes, kept while they do more than alone, in equal time (Xiao and others, OSDI 2018).
+
+    Tasks are paired only while more nodes are asked for than there are. A pair goes on while its speeds, as parts of
+    those alone and summed up over the kinds of nodes, come to at least 1, as in Gavel's simulator.
+    """
+
+    name = "gandiva"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+        self._with: dict[str, str] = {}  # the partner of each; itself if it has none
+
+    def share(self, problem: SharingProblem) -> Shares:
+        """Divide all time equally over pairs and single tasks."""
+        tasks, table = {task.name: task for task in problem.tasks}, {}
+        for pair in problem.pairs:
+            table[*pair.models, pair.nodes] = pair.speeds
+            table[pair.models[1], pair.models[0], pair.nodes] = {k: two[::-1] for k, two in pair.speeds.items()}
+
+        def gain(one: SharingTask, other: SharingTask) -> float:
+            two = table.get((one.model, other.model, one.nodes), {})
+            kinds = [kind for kind in problem.nodes if one.speeds.get(kind) and other.speeds.get(kind)]
+            both = [(two.get(kind, (0.0, 0.0)), one.speeds[kind], other.speeds[kind]) for kind in kinds]
+            return sum(a / x + b / y for (a, b), x, y in both) if all(a and b for (a, b), _, _ in both) else 0.0
+
+        for name, other in list(self._with.items()):
+            gone = name not in tasks or other not in tasks
+            if gone or (name != other and gain(tasks[name], tasks[other]) < 1.0):
+                self._with.pop(name, None)
+        combinations = {(name, name) for name in tasks}
+        if sum(task.nodes for task in problem.tasks) > sum(problem.nodes.values()):
+            self._pair([task for task in problem.tasks if task.name not in self._with])
+            combinations = {(name, other) for name, other in self._with.items() if name <= other}
+        shares: dict[str, dict[str, float]] = {name: {} for name in tasks}
+        pairs = []
+        for name, other in sorted(combinations):
+            parts = {kind: count / len(combinations) / tasks[name].nodes for kind, count in problem.nodes.items()}
+            whole = max(1.0, sum(parts.values()))
+            part = {kind: each / whole for kind, each in parts.items() if each}
+            if name == other:
+                shares[name] = part
+            else:
+                pairs.append(PairShare(tasks=(name, other), shares=part))
+        value, speeds = float(len(pairs)), dict.fromkeys(tasks, 0.0)  # which rounds do not ask for
+        return Shares(policy=self.name, value=value, value_is="pairs", shares=shares, speeds=speeds, pairs=tuple(pairs))
+
+    def _pair(self, alone: list[SharingTask]) -> None:
+        """Draw two of these, as often as there are tasks; two of the same gang become a pair."""
+        for _ in range(len(alone)):
+            if len(alone) > 1:
+                one, other = (alone[place] for place in self._random.choice(len(alone), 2, replace=False).tolist())
+                if one.nodes == other.nodes:
+                    self._with |= {one.name: other.name, other.name: one.name}
+                    alone = [task for task in alone if task not in (one, other)]
+        self._with |= {task.name: task.name for task in alone}

@@ -1,0 +1,339 @@
+"""Tasks as gangs in columns, and nodes by number. A gang runs on all of its nodes, of one kind, or not at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import BadInput
+from bftrain.values.curve import ANY_KIND
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.rounds.round_settings import LARGEST, LONGEST_S, SMALLEST, RoundSettings
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskGangs:
+    """Tasks in the order in which they come. ``speeds`` are samples/s by task and kind, 0 where one does not run.
+
+    ``work`` is infinite for a task that never ends by itself; ``fastest`` are the kinds by task, the fastest first.
+    ``nodes``, ``speeds`` and ``fastest`` change where a policy chooses sizes, which need at ``most`` so many nodes of a
+    kind; ``best`` is the speed at the best of them.
+    """
+
+    specs: tuple[TaskSpec, ...]
+    kinds: tuple[str, ...]
+    submit_s: Floats
+    nodes: Places
+    weight: Floats
+    work: Floats
+    start_cost_s: Floats
+    speeds: Floats
+    fastest: Places
+    best: Floats
+    most: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def resize(self, places: Places, nodes: Places) -> None:
+        """Set how many nodes these tasks run on."""
+        for place, count in zip(places.tolist(), nodes.tolist(), strict=True):
+            if count != self.nodes[place]:
+                self.nodes[place] = count
+                self.speeds[place] = _speeds_on(self.specs[place], count, self.most)
+                self.fastest[place] = np.argsort(-self.speeds[place], kind="stable")
+
+
+def gangs_of(
+    tasks: Sequence[TaskSpec], most: dict[str, int], settings: RoundSettings, *, sizes: bool = False
+) -> TaskGangs:
+    """Give tasks as gangs on kinds of which there are at ``most`` so many nodes at a time.
+
+    One that can never run is refused by name. ``sizes`` says that the policy chooses the size of each.
+    """
+    chosen = "" if sizes else settings.gang
+    specs = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
+    kinds, nodes = tuple(most), [task.min_nodes for task in specs]
+    speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
+    speeds = speeds.reshape(len(specs), len(kinds))
+    return TaskGangs(
+        specs=specs,
+        kinds=kinds,
+        submit_s=np.array([task.submit_s for task in specs]),
+        nodes=np.array(nodes, dtype=np.intp),
+        weight=np.array([task.weight for task in specs]),
+        work=np.array([np.inf if task.work_samples is None else task.work_samples for task in specs]),
+        start_cost_s=np.array([_start_cost_s(task, settings) for task in specs]),
+        speeds=speeds,
+        fastest=np.argsort(-speeds, axis=1, kind="stable"),
+        best=np.array([_best(task, row, most) for task, row in zip(specs, speeds.tolist(), strict=True)]),
+        most=most,
+    )
+
+
+def _start_cost_s(task: TaskSpec, settings: RoundSettings) -> float:
+    own_s = task.start_cost_s if settings.start_cost_s is None else settings.start_cost_s
+    cost_s = own_s * settings.cost_factor
+    if cost_s > LONGEST_S:
+        what = f"takes {cost_s:g} s to start, and {LONGEST_S:g} s are the most"
+        raise BadInput(what, where=f"task '{task.name}'", fix="see its start_cost_s, --start-cost and --cost-factor")
+    return cost_s
+
+
+def _gang(task: TaskSpec, chosen: str) -> TaskSpec:
+    """Give the task with the one size that it has in rounds."""
+    if task.min_nodes == task.max_nodes:
+        return task
+    if not chosen:
+        raise BadInput(
+            f"runs on {task.min_nodes} to {task.max_nodes} nodes, and in rounds a task has one size",
+            where=f"task '{task.name}'",
+            fix=f"--gang {SMALLEST} or --gang {LARGEST} chooses it for all tasks",
+        )
+    size = task.max_nodes if chosen == LARGEST else task.min_nodes
+    return msgspec.structs.replace(task, min_nodes=size, max_nodes=size)
+
+
+def _best(task: TaskSpec, speeds: Sequence[float], most: Mapping[str, int]) -> float:
+    """Return the speed on the kind and at the size that are fastest."""
+    if task.min_nodes == task.max_nodes:
+        return max(speeds)
+    sizes = range(task.min_nodes, min(task.max_nodes, max(most.values())) + 1)
+    return max(speed for nodes in sizes for speed in _speeds_on(task, nodes, most))
+
+
+def _speeds_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
+    """Return the speed of a task on so many nodes of each kind; 0 where it does not run."""
+    speeds = []
+    for kind, count in most.items():
+        curve = task.curve_on(kind) if nodes <= count else None
+        if curve is None:
+            speeds.append(0.0)
+        else:  # as measured if it was, which is quicker
+            speeds.append(curve.rate[curve.nodes.index(nodes)] if nodes in curve.nodes else curve.speed(nodes))
+    return speeds
+
+
+def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
+    speeds = _speeds_on(task, nodes, most)
+    if any(speeds):
+        return speeds
+    there = ", ".join(f"{count} of '{kind}'" if kind else f"{count}" for kind, count in most.items())
+    what = f"can never run: it needs {nodes} nodes of one kind on which it has a speed, and there are {there or 'none'}"
+    raise BadInput(what, where=f"task '{task.name}'", fix="leave it out, or give more nodes of a kind on which it runs")
+
+
+class TaskProgressColumns:
+    """How far all tasks are, in columns; of those that have not come yet, nothing. ``service_s`` is by task and kind.
+
+    ``kind`` is the number of the kind on which it ran in the round before, -1 if it did not run, and ``nodes`` how many
+    it ran on last. ``overhead_s`` is what is left of its start, ``node_s`` what it has received. ``partner`` shared its
+    nodes last (-1: none), ``paired_s`` is that part of ``service_s``, ``pair_s`` what two tasks had together by kind.
+    """
+
+    __slots__ = ("kind", "left", "node_s", "nodes", "overhead_s", "pair_s", "paired_s", "partner", "service_s")
+
+    def __init__(self, gangs: TaskGangs) -> None:
+        self.left = gangs.work.copy()
+        self.service_s = np.zeros(gangs.speeds.shape)
+        self.partner = np.full(len(gangs), -1, dtype=np.intp)
+        self.paired_s = np.zeros(gangs.speeds.shape)
+        self.pair_s: dict[tuple[int, int], Floats] = {}
+        self.overhead_s = np.zeros(len(gangs))
+        self.node_s = np.zeros(len(gangs))
+        self.nodes = gangs.nodes.copy()
+        self.kind = np.full(len(gangs), -1, dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CompetingTasks:
+    """The tasks that have come and are not done, in order of arrival; every column has one value for each of them.
+
+    ``place`` numbers a task among all of the run. ``free`` are the nodes of each kind that are there in this round.
+    ``version`` changes whenever tasks or nodes came or went.
+    """
+
+    gangs: TaskGangs
+    progress: TaskProgressColumns
+    place: Places
+    free: Places
+    time_s: float
+    round_s: float
+    version: int
+
+    def __len__(self) -> int:
+        return self.place.size
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of nodes, in the order of all columns by kind."""
+        return self.gangs.kinds
+
+    @property
+    def tasks(self) -> list[TaskSpec]:
+        """The tasks themselves: names, users, curves, deadlines."""
+        return [self.gangs.specs[place] for place in self.place.tolist()]
+
+    @property
+    def submit_s(self) -> Floats:
+        """When each was submitted."""
+        return self.gangs.submit_s[self.place]
+
+    @property
+    def nodes(self) -> Places:
+        """How many nodes each needs."""
+        return self.gangs.nodes[self.place]
+
+    @property
+    def weight(self) -> Floats:
+        """The weight of each."""
+        return self.gangs.weight[self.place]
+
+    @property
+    def speeds(self) -> Floats:
+        """Samples/s by task and kind; 0 where it cannot run."""
+        return self.gangs.speeds[self.place]
+
+    @property
+    def left_samples(self) -> Floats:
+        """Work left; infinite for a task that never ends by itself."""
+        return self.progress.left[self.place]
+
+    @property
+    def left_s(self) -> Floats:
+        """How long the work left takes on the kind that is fastest for it."""
+        left_s: Floats = self.left_samples / self.speeds.max(axis=1)
+        return left_s
+
+    @property
+    def service_s(self) -> Floats:
+        """For how long each has run, by task and kind."""
+        return self.progress.service_s[self.place]
+
+    @property
+    def received_node_s(self) -> Floats:
+        """Node-seconds that each has received."""
+        return self.progress.node_s[self.place]
+
+    @property
+    def kind(self) -> Places:
+        """On which kind each ran in the round before, by number; -1 if it did not run."""
+        return self.progress.kind[self.place]
+
+
+class NodeChange(NamedTuple):
+    """At ``time_s`` some nodes leave the pool and others join it, by number."""
+
+    time_s: float
+    left: Places
+    joined: Places
+
+
+class NodeSupply:
+    """Nodes by number: of which kind each is, and when they come and go (seconds since the begin).
+
+    ``most`` is the largest number of each kind that there is at a time; ``stays`` says that nodes never leave, so that
+    it does not matter who holds which.
+    """
+
+    def __init__(
+        self, most: Mapping[str, int], kind_of: Places, changes: Iterator[NodeChange], end_s: float = math.inf
+    ) -> None:
+        self.most = dict(most)
+        self.kinds = tuple(most)
+        self.kind_of = kind_of
+        self.end_s = end_s
+        self.stays = end_s == math.inf
+        self._changes = changes
+        self._next = next(changes, None)
+
+    @property
+    def next_s(self) -> float:
+        """When the next nodes come or go; infinity if none will."""
+        return math.inf if self._next is None else self._next.time_s
+
+    def take(self) -> NodeChange:
+        """Take the next change."""
+        change = self._next
+        assert change is not None  # noqa: S101 - callers look at next_s first
+        self._next = next(self._changes, None)
+        return change
+
+
+def cluster(nodes: Mapping[str, int]) -> NodeSupply:
+    """Give nodes that are there all the time: so many of each kind."""
+    kind_of = np.repeat(np.arange(len(nodes)), list(nodes.values()))
+    none = np.zeros(0, dtype=np.intp)
+    return NodeSupply(nodes, kind_of, iter((NodeChange(0.0, none, np.arange(kind_of.size)),)))
+
+
+def idle_nodes(log: EventLog) -> NodeSupply:
+    """Give the idle nodes of a log, whose begin is second 0."""
+    names = log.node_names
+    number = {name: place for place, name in enumerate(names)}
+    kinds, kind_of = log.kind_names, log.node_kinds.astype(np.intp)
+    if not kinds:
+        kinds, kind_of = (ANY_KIND,), np.zeros(len(names), dtype=np.intp)
+    most, now = np.zeros(len(kinds), dtype=np.intp), np.zeros(len(kinds), dtype=np.intp)
+    for _, left, joined in log.pool_changes():
+        now -= np.bincount(kind_of[[number[name] for name in left]], minlength=len(kinds))
+        now += np.bincount(kind_of[[number[name] for name in joined]], minlength=len(kinds))
+        most = np.maximum(most, now)
+
+    def changes() -> Iterator[NodeChange]:
+        for time_s, left, joined in log.pool_changes():
+            gone, come = ([number[name] for name in which] for which in (left, joined))
+            yield NodeChange(time_s - log.start_s, np.array(gone, dtype=np.intp), np.array(come, dtype=np.intp))
+
+    return NodeSupply(dict(zip(kinds, most.tolist(), strict=True)), kind_of, changes(), log.span_s)
+
+
+_FREE = -1
+
+
+class NodeHolders:
+    """The nodes that are there: ``count`` by kind, and who holds each. Free ones are given by number."""
+
+    __slots__ = ("_here", "_holder", "_kind_of", "_stays", "count")
+
+    def __init__(self, supply: NodeSupply) -> None:
+        self._kind_of = supply.kind_of
+        self._stays = supply.stays
+        self._here = np.zeros(supply.kind_of.size, dtype=bool)
+        self._holder = np.full(supply.kind_of.size, _FREE, dtype=np.intp)
+        self.count: Places = np.zeros(len(supply.kinds), dtype=np.intp)
+
+    def change(self, change: NodeChange) -> Places:
+        """Take in that nodes have left and joined; gives the tasks that held one of those that left: they stop."""
+        holders = self._holder[change.left]
+        hit: Places = np.unique(holders[holders != _FREE])
+        self.release(hit)
+        self._here[change.left] = False
+        self._here[change.joined] = True
+        self.count = np.bincount(self._kind_of[self._here], minlength=self.count.size)
+        return hit
+
+    def release(self, tasks: Places) -> None:
+        """Free all nodes of these tasks."""
+        if tasks.size and not self._stays:
+            self._holder[np.isin(self._holder, tasks)] = _FREE
+
+    def give(self, tasks: Places, kind: Places, nodes: Places) -> None:
+        """Give each of these tasks so many nodes of a kind; as many are free."""
+        if self._stays:
+            return
+        for number in np.unique(kind).tolist():
+            own = kind == number
+            holders = np.repeat(tasks[own], nodes[own])
+            free = np.flatnonzero(self._here & (self._holder == _FREE) & (self._kind_of == number))
+            self._holder[free[: holders.size]] = holders

@@ -1,0 +1,128 @@
+"""Unused: why nodes that a decision left over do not work (docs/semantics.md), by kind where nodes have kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from bftrain.errors import Fault
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.accounting.node_time_ledger import UnusedReason
+from bftrain_replay.simulation.task_progress import TaskProgress
+
+
+class NodesByKind:
+    """The idle nodes by kind, and the tasks that hold them. A task holds nodes of one kind at a time."""
+
+    __slots__ = ("_free", "_holding", "_kind_of")
+
+    def __init__(self, log: EventLog) -> None:
+        self._kind_of = log.kind_of
+        self._free = dict.fromkeys(log.kind_names, 0)
+        self._holding: dict[str, dict[str, TaskProgress]] = {kind: {} for kind in log.kind_names}
+
+    @classmethod
+    def standing(cls, log: EventLog, pool: Iterable[str], holding: Iterable[tuple[TaskProgress, str]]) -> NodesByKind:
+        """Count again: these nodes are idle, and each of these tasks holds some of its kind."""
+        made = cls(log)
+        for node in pool:
+            made.join(made._kind_of[node], 1)
+        for task, kind in holding:
+            made.changed(task, kind, 0)
+        return made
+
+    def leave(self, nodes: Iterable[str]) -> None:
+        """Nodes left the pool; if a task held them, it gives them up next."""
+        for node in nodes:
+            self._free[self._kind_of[node]] -= 1
+
+    def join(self, kind: str, count: int) -> None:
+        """So many nodes joined the pool."""
+        self._free[kind] += count
+
+    def of(self, nodes: Iterable[str]) -> str:
+        """Give the kind of nodes that go to one task together."""
+        kinds = {self._kind_of[node] for node in nodes}
+        if len(kinds) != 1:
+            raise Fault(f"nodes of {len(kinds)} kinds are given to one task at once: {', '.join(sorted(kinds))}")
+        return kinds.pop()
+
+    def changed(self, task: TaskProgress, kind: str, before: int) -> None:
+        """A task has another size than ``before``, on nodes of ``kind``."""
+        self._free[kind] += before - task.size
+        if task.size:
+            self._holding[kind][task.spec.name] = task
+        else:
+            self._holding[kind].pop(task.spec.name, None)
+
+    def why_unused(
+        self, sizes: Mapping[str, int], *, unfinished: int, task_of: Callable[[str], TaskProgress]
+    ) -> dict[UnusedReason, int]:
+        """Say why nodes do not work, as ``leftover.why_unused`` does, for every kind by itself.
+
+        Where those that hold nodes of the kind are full, and tasks that want more run on other kinds only or hold
+        nodes of another, the reason is that these are nodes of the ``other_kind``.
+        """
+        found: dict[UnusedReason, int] = {}
+        waiting = [task_of(name) for name, size in sizes.items() if size == 0]
+        wanting = bool(waiting) or any(
+            task.size < task.spec.max_nodes for tasks in self._holding.values() for task in tasks.values()
+        )
+        for kind, left in self._free.items():
+            if left == 0:
+                continue
+            room = sum(task.spec.max_nodes - task.size for task in self._holding[kind].values())
+            able = (task.spec for task in waiting if task.spec.curve_on(kind) is not None)
+            room, too_small = _room_of(able, left, room)
+            wanted = min(left, room)
+            if too_small:
+                reason = UnusedReason.BELOW_MINIMUM
+            elif unfinished > len(sizes):
+                reason = UnusedReason.TASK_CAP
+            elif wanting:
+                reason = UnusedReason.OTHER_KIND
+            else:
+                reason = UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK
+            for why, count in ((UnusedReason.NOT_WORTH, wanted), (reason, left - wanted)):
+                found[why] = found.get(why, 0) + count
+        return found
+
+
+def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bool]:
+    """Add what waiting tasks could take of the nodes that are left; says too if there are too few for one of them."""
+    too_small = False
+    for spec in waiting:
+        if spec.min_nodes <= left:
+            room += spec.max_nodes
+        else:
+            too_small = True
+    return room, too_small
+
+
+def why_unused(
+    left: int,
+    *,
+    room: int,
+    sizes: Mapping[str, int],
+    running: int,
+    unfinished: int,
+    spec_of: Callable[[str], TaskSpec],
+) -> dict[UnusedReason, int]:
+    """Say why ``left`` nodes do not work.
+
+    ``room`` is how many nodes the running tasks could still take, ``sizes`` those of all that compete, of which
+    ``running`` hold nodes; ``unfinished`` counts also the tasks that may not compete.
+    """
+    if left == 0:
+        return {}
+    too_small = False
+    if room < left and len(sizes) > running:
+        room, too_small = _room_of((spec_of(name) for name, size in sizes.items() if size == 0), left, room)
+    wanted = min(left, room)
+    if too_small:
+        reason = UnusedReason.BELOW_MINIMUM
+    elif unfinished > len(sizes):
+        reason = UnusedReason.TASK_CAP
+    else:
+        reason = UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK
+    return {UnusedReason.NOT_WORTH: wanted, reason: left - wanted}

@@ -1,0 +1,166 @@
+"""Tables: in what rows and columns a replay is written down. docs/results.md says what each column means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import fields
+
+from bftrain_replay.accounting.allocations import AllocationTable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+SECONDS_AN_HOUR = 3600.0
+
+
+class TaskState(StrEnum):
+    """What had become of a task when the replay ended."""
+
+    FINISHED = "finished"
+    RUNNING = "running"
+    WAITING = "waiting"  # it had arrived, and held no node
+    DROPPED = "dropped"  # cancelled, or failed for good: in what a journal recorded only
+    NOT_ARRIVED = "not_arrived"
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
+
+    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up. Its work
+    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything.
+    """
+
+    name: str
+    state: TaskState
+    submit_s: float
+    first_start_s: float | None = None
+    finish_s: float | None = None
+    starts: int = 0
+    rescales: int = 0
+    preemptions: int = 0
+    waits: int = 0
+    waited_s: float = 0.0
+    node_s: float = 0.0
+    work_samples: float | None = None
+    done_samples: float = 0.0
+    lost_preemption_samples: float = 0.0
+    lost_rescaling_samples: float = 0.0
+    lost_start_up_samples: float = 0.0
+    lost_unnoticed_samples: float = 0.0
+    owed_samples: float = 0.0
+    user: str = ""
+    campaign: str = ""
+    deadline_s: float | None = None
+    shortest_s: float | None = None
+    alone_s: float | None = None
+
+    @property
+    def node_h(self) -> float:
+        """Node-hours that it held."""
+        return self.node_s / SECONDS_AN_HOUR
+
+
+ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
+
+
+class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One campaign; times are seconds since the log's start, ``None`` where something did not happen."""
+
+    number: int
+    user: str
+    campaign: str
+    created_s: float
+    tasks: int
+    tasks_finished: int
+    node_h: float
+    end_s: float | None
+    least_s: float | None = None
+    stretch: float | None = None
+    virtual_end_s: float | None
+    rivals: float | None
+    bound_s: float | None = None
+    stretch_bound: float | None = None
+
+    @property
+    def within(self) -> bool | None:
+        """Whether it ended within its bound; ``None`` if it has not ended."""
+        if self.end_s is None:
+            return None
+        return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
+
+
+class ColumnType(StrEnum):
+    """What stands in the cells of a column; any but ``sizes`` may be empty."""
+
+    TEXT = "text"
+    NUMBER = "number"  # 64-bit floating point
+    WHOLE = "whole number"
+    SIZES = "sizes"  # how many nodes by name of task
+
+
+class TableColumn(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    kind: ColumnType
+
+
+def _columns_of(record: type[msgspec.Struct], **instead: str) -> Iterator[TableColumn]:
+    """Make a column of each field; ``instead`` names columns that stand for a field."""
+    for field in fields(record):
+        kind = ColumnType.WHOLE if field.type is int else ColumnType.NUMBER
+        if isinstance(field.type, type) and issubclass(field.type, str):
+            kind = ColumnType.TEXT
+        yield TableColumn(instead.get(field.name, field.name), kind)
+
+
+DECISIONS: Final = (
+    TableColumn("number", ColumnType.WHOLE),
+    TableColumn("time_s", ColumnType.NUMBER),
+    *(TableColumn(name, ColumnType.WHOLE) for name in ("pool", "used", "competing")),
+    *(TableColumn(name, ColumnType.NUMBER) for name in ("value", "bound")),
+    *(TableColumn(name, ColumnType.TEXT) for name in ("solver", "termination", "quality", "fallback")),
+    TableColumn("sizes", ColumnType.SIZES),
+)
+TASKS: Final = tuple(_columns_of(TaskRecord, node_s="node_h"))
+ALLOCATIONS: Final = (
+    *(TableColumn(name, ColumnType.TEXT) for name in ("task", "node")),
+    *(TableColumn(name, ColumnType.NUMBER) for name in ("from_s", "to_s")),
+)
+OVER_TIME: Final = tuple(
+    TableColumn(name, ColumnType.NUMBER) for name in ("from_s", "to_s", "idle", "used", "harvested")
+)
+CAMPAIGNS: Final = tuple(_columns_of(CampaignRow))
+
+TABLES: Final = {
+    "decisions": DECISIONS,
+    "tasks": TASKS,
+    "allocations": ALLOCATIONS,
+    "over_time": OVER_TIME,
+    "campaigns": CAMPAIGNS,
+}
+
+
+_DTYPES: Final = {ColumnType.NUMBER: "float64", ColumnType.WHOLE: "int64"}
+
+
+def frame(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> DataFrame:
+    """Return rows as a DataFrame with the names and types of ``columns``."""
+    import pandas as pd  # noqa: PLC0415 - heavy, and only those who ask for a frame need it
+
+    table = pd.DataFrame(list(rows), columns=[column.name for column in columns])
+    return table.astype({column.name: _DTYPES[column.kind] for column in columns if column.kind in _DTYPES})
+
+
+def allocations_frame(held: AllocationTable) -> DataFrame:
+    """Return one row for each node that a task held without a break; names are categories, for there are many rows."""
+    import pandas as pd  # noqa: PLC0415 - as above
+
+    named = {"task": (held.task, held.tasks), "node": (held.node, held.nodes)}
+    cells = {name: pd.Categorical.from_codes(codes, pd.Index(names)) for name, (codes, names) in named.items()}
+    return pd.DataFrame({**cells, "from_s": held.from_s, "to_s": held.to_s})

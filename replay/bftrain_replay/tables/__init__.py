@@ -1,1 +1,0 @@
-"""Tables: columns and DataFrames."""

@@ -1,0 +1,10 @@
+"""Types of arrays: of floats, of whole numbers, and of yes and no."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]

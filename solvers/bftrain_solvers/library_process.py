@@ -1,0 +1,200 @@
+"""LibraryProcess: a native library in a process of its own, kept warm, given up when late, replaced when dead.
+
+Native libraries can abort their process, and look at their clocks between their own steps only. Here that costs a
+failed solution and a new process, not the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from signal import Signals
+from threading import Lock, Thread
+from time import perf_counter
+from typing import Final
+
+import msgspec
+import numpy as np
+
+import bftrain
+from bftrain.values.solution import Limits, Termination
+from bftrain_solvers.matrix import ModelMatrix
+from bftrain_solvers.milp import RawAnswer
+from bftrain_solvers.worker_loop import LENGTH, WorkerReply, WorkerRequest, framed, packed
+
+# A library is given up so long after the deadline, and this part of it in addition: with what it takes to hand over the
+# programme and to end the process it remains below 50 ms and a tenth
+_GRACE_S: Final = 0.025
+_MORE_GRACE: Final = 0.08
+_END_S: Final = 1.0  # a worker that is to end by itself has so long
+_CHUNK: Final = 1 << 20
+# CBC answers a crash with a stack trace that it allocates memory for. Struck while it allocates, it would wait for its
+# own lock for good, but in a process of a single thread there is no lock: so linear algebra starts none
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+class WorkerDied(Exception):
+    """The worker is gone."""
+
+
+class WorkerTimeout(Exception):
+    """No answer within the deadline."""
+
+
+class LibraryProcess:
+    """A worker that solves with ``module``, used by one caller at a time.
+
+    A process forked from this one gets a worker of its own.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker, if one has been started and is alive."""
+        self._after_fork()
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def maximised(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
+        """Solve in the worker; a worker that dies is a failure, a late one has reached the limit of time."""
+        try:
+            reply = self._ask(WorkerRequest(fields=packed(matrix), limits=limits), limits.deadline_s)
+        except WorkerDied as death:
+            return RawAnswer(termination=Termination.FAILED, words=str(death))
+        except WorkerTimeout as late:
+            return RawAnswer(termination=Termination.TIME_LIMIT, words=str(late))
+        columns = None if reply.columns is None else np.frombuffer(reply.columns, dtype=np.float64)
+        return RawAnswer(termination=reply.termination, columns=columns, bound=reply.bound, words=reply.words)
+
+    def _ask(self, request: WorkerRequest, deadline_s: float) -> WorkerReply:
+        """Send a problem and wait for the answer, until a little after the deadline."""
+        self._after_fork()
+        grace_s = _GRACE_S + _MORE_GRACE * deadline_s
+        until = perf_counter() + deadline_s + grace_s
+        if not self._lock.acquire(timeout=deadline_s):
+            raise WorkerTimeout("the worker was busy with another problem until the deadline")
+        try:
+            process = self._running()
+            if not self._ready:
+                # A worker that is still starting is not given up: the next problem will find it warm
+                self._receive(process, until, "the worker is still starting")
+                self._ready = True
+            # Waiting for the worker counts, but what it cannot do in time is not its fault: nothing is stopped then
+            left = until - perf_counter() - grace_s / 2
+            if left <= 0.0:
+                raise WorkerTimeout("the worker had no time left before the deadline")
+            try:
+                limits = msgspec.structs.replace(request.limits, deadline_s=min(deadline_s, left))
+                self._send(process, framed(msgspec.structs.replace(request, limits=limits)), until)
+                return self._receive(process, until, "overran the deadline and was stopped")
+            except WorkerTimeout:
+                self._end(kill=True)
+                raise
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the worker; the next solve starts a new one."""
+        self._after_fork()
+        with self._lock:
+            self._end(kill=False)
+
+    def _after_fork(self) -> None:
+        """Leave the worker, and a lock that no thread here will open, to the process that we were forked from."""
+        if self._owner == os.getpid():
+            return
+        self._owner = os.getpid()
+        self._lock = Lock()
+        process, self._process = self._process, None
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            _close_pipes(process)  # while we hold them too, the worker would outlive its owner
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None:
+            if self._process.poll() is None:
+                return self._process
+            self._end(kill=False)  # it died between two requests
+        roots = [str(Path(bftrain.__file__).parents[1]), str(Path(__file__).parents[1])]
+        inherited = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([*roots, inherited] if inherited else roots)
+        self._process = process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "bftrain_solvers.worker_loop", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
+            bufsize=0,
+            start_new_session=True,  # an interrupt at the terminal is for the program, which then closes the worker
+        )
+        assert process.stdin is not None  # noqa: S101 - it was asked for
+        os.set_blocking(process.stdin.fileno(), False)
+        self._ready = False
+        atexit.register(self.close)
+        return process
+
+    def _send(self, process: subprocess.Popen[bytes], message: bytes, until: float) -> None:
+        assert process.stdin is not None  # noqa: S101 - it was asked for
+        rest = memoryview(message)
+        while rest:
+            _wait(process.stdin.fileno(), until, "the worker takes no problem", to_write=True)
+            try:
+                rest = rest[os.write(process.stdin.fileno(), rest) :]
+            except BrokenPipeError:
+                raise self._death(process) from None
+
+    def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> WorkerReply:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        found = b""
+        while len(found) < LENGTH.size or len(found) < LENGTH.size + LENGTH.unpack_from(found)[0]:
+            _wait(process.stdout.fileno(), until, otherwise, to_write=False)
+            part = os.read(process.stdout.fileno(), _CHUNK)
+            if not part:
+                raise self._death(process)
+            found += part
+        return msgspec.msgpack.decode(found[LENGTH.size :], type=WorkerReply)
+
+    def _death(self, process: subprocess.Popen[bytes]) -> WorkerDied:
+        code = process.wait()
+        self._end(kill=False)
+        how = Signals(-code).name if code < 0 else f"exit code {code}"
+        return WorkerDied(f"the worker process died ({how}); a new one serves the next problem")
+
+    def _end(self, *, kill: bool) -> None:
+        process, self._process = self._process, None
+        atexit.unregister(self.close)
+        if process is None:
+            return
+        _close_pipes(process)
+        if kill or not self._ready:  # one that is still importing would not see that its input has ended
+            process.kill()
+            Thread(target=process.wait, daemon=True).start()  # to free its memory takes up to 60 ms
+            return
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _wait(descriptor: int, until: float, otherwise: str, *, to_write: bool) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT if to_write else select.POLLIN)
+    if not poll.poll(max(0.0, until - perf_counter()) * 1000.0):
+        raise WorkerTimeout(otherwise)

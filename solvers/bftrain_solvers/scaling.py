@@ -1,0 +1,97 @@
+"""Scaling of a programme to what solver libraries are made for, and a refusal where no scaling achieves it.
+
+Libraries take coefficients below 1e-9 for 0 and those above 1e15 for an error, and they compute to absolute tolerances
+of 1e-6 to 1e-9. So rows and continuous columns are multiplied by powers of two, which changes no digit. A row whose
+coefficients still lie so far apart that a tolerance is larger than the smallest of them would be solved for another
+problem than the one that was asked: it is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ldexp
+from typing import Final
+
+import numpy as np
+
+from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.matrix import ModelMatrix
+
+_OBJECTIVE_BITS: Final = 20  # tolerances are far smaller than rounding beside coefficients of about 2**20
+_ROW_BITS: Final = 10  # beside more, tolerances of 1e-9 are smaller than rounding, and no plan is feasible
+_SPAN_BITS: Final = 36  # between coefficients of a row: less than 1e-9 remains of those that lie further below
+_TIED_BITS: Final = 16  # the same, for numbers of which 1e-6 may be had without choosing a size
+_EASY: Final = (2.0**-20, 2.0**20)  # rows whose coefficients lie in here stay as they are
+_MOST_LIMIT: Final = 1e15  # libraries take a limit beyond 1e20 for none
+_OVERLOOKED: Final = 1e-3  # 1e-12 of the largest coefficient is 1e-9 of a value that is at least so large
+_PASSES: Final = 16  # each halves how far the units of columns are from the right ones, in bits
+
+
+class NumbersTooFarApart(Exception):
+    """The coefficients of a row, or the row's limit, cannot be brought into the range that a library handles."""
+
+
+def fitted(matrix: ModelMatrix) -> tuple[ModelMatrix, Integers]:
+    """Return an equal programme with coefficients in range, and the power of two of each column's new unit."""
+    sizes = np.abs(matrix.coefficients)
+    used = sizes > 0.0
+    units = np.zeros(matrix.objective.size, dtype=np.int64)
+    if not used.any() or (sizes[used].min() >= _EASY[0] and sizes.max() <= _EASY[1]):
+        return matrix, units
+    row = np.repeat(np.arange(matrix.row_lower.size), np.diff(matrix.starts))[used]
+    column, bits = matrix.columns[used].astype(np.int64), np.frexp(sizes[used])[1].astype(np.int64)
+    free = ~matrix.integer
+    by_row = np.zeros(matrix.row_lower.size, dtype=np.int64)
+    for _ in range(_PASSES):  # to the middle between the largest and the smallest, of rows and columns in turn
+        by_row = -_middle(bits + units[column], row, by_row.size)
+        units = np.where(free, -_middle(bits + by_row[row], column, units.size), 0)
+    scaled = bits + units[column]
+    largest = np.full(by_row.size, np.iinfo(np.int64).min)
+    np.maximum.at(largest, row, scaled)
+    if (span := (largest[row] - scaled).max()) > _SPAN_BITS:
+        raise NumbersTooFarApart(f"coefficients of one row lie a factor of 2**{span} apart")
+    by_row = np.where(largest > np.iinfo(np.int64).min, _ROW_BITS - largest, 0)
+    coefficients = np.ldexp(matrix.coefficients, np.repeat(by_row, np.diff(matrix.starts)) + units[matrix.columns])
+    limits = [np.ldexp(side, by_row) for side in (matrix.row_lower, matrix.row_upper)]
+    if any((np.isfinite(side) & (np.abs(side) > _MOST_LIMIT)).any() for side in limits):
+        raise NumbersTooFarApart(f"a limit is more than {_MOST_LIMIT:g} times as large as the coefficients of its row")
+    lower, upper = (np.ldexp(side, -units) for side in (matrix.lower, matrix.upper))
+    fits = replace(
+        matrix, coefficients=coefficients, row_lower=limits[0], row_upper=limits[1], lower=lower, upper=upper
+    )
+    return fits, units
+
+
+def _middle(bits: Integers, group: Integers, count: int) -> Integers:
+    """Give the middle of the largest and the smallest of ``bits`` in each group; 0 for a group of none."""
+    largest, smallest = np.full(count, -(2**40)), np.full(count, 2**40)
+    np.maximum.at(largest, group, bits)
+    np.minimum.at(smallest, group, bits)
+    return np.where(largest >= smallest, (largest + smallest) // 2, 0)
+
+
+def scale_bits(coefficients: Floats) -> int:
+    """Return the power of two that brings the largest coefficient near to what tolerances are made for."""
+    largest = float(np.abs(coefficients).max(initial=0.0))
+    return _OBJECTIVE_BITS - int(np.frexp(largest)[1]) if largest > 0.0 else 0
+
+
+def resolved(matrix: ModelMatrix, objective: Floats, constant: float, value: float) -> bool:
+    """Say whether what a library overlooks is nothing beside the ``value``, or beside any number that makes it up.
+
+    It takes plans for equal that differ by 1e-6 where the largest coefficient is about 2**20. If the objective has a
+    ``constant``, the value may be a small difference of large numbers. Where rows tie the objective to what is chosen,
+    as with the level of the worst-off, it also matters that a choice may be off by 1e-6 of a whole one.
+    """
+    row, sizes = np.repeat(np.arange(matrix.row_lower.size), np.diff(matrix.starts)), np.abs(matrix.coefficients)
+    free = ~matrix.integer[matrix.columns] & (objective[matrix.columns] != 0.0) & (sizes > 0.0)
+    worth = np.zeros(matrix.row_lower.size)  # of 1 in a row, by what the row ties to the objective
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.maximum.at(worth, row[free], np.abs(objective[matrix.columns[free]]) / sizes[free])
+        tied = (sizes * worth[row])[matrix.integer[matrix.columns]]
+    made_of = np.concatenate((np.abs(objective[matrix.integer]), tied))
+    made_of = made_of[made_of != 0.0]
+    largest, smallest = float(made_of.max(initial=0.0)), float(made_of.min(initial=np.inf))
+    span_bits = _TIED_BITS if worth.any() else _SPAN_BITS
+    alike = constant == 0.0 and smallest >= ldexp(largest, -span_bits)
+    return alike or abs(value) >= _OVERLOOKED * largest

@@ -1,0 +1,244 @@
+"""Packed policies: two tasks of the same gang may share nodes, each at the speed that a table gives for the pair.
+
+The time of a task over all combinations that contain it is at most 1. There are as many pairs as squares of tasks, and
+few of them are used: so programmes begin with single tasks, and take in those combinations that their prices say are
+worth more than they cost, until there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain.values.sharing import PairShare, Shares, SharingProblem
+from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.sharing.linear import LinearRows, maximise
+from bftrain_solvers.sharing.policies import ShareColumns, price_of, weighty, work_left
+from bftrain_solvers.sharing.rising import ProgramNotSolved
+
+_WORTH: Final = 1e-9  # of the best: a combination that would bring less is left out
+_AT_ONCE: Final = 3  # times the tasks: combinations taken in at a time
+_CLOSE: Final = 1e-10  # relative: how near the search for the smallest unfairness comes
+_SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: by how much levels out of programmes may be off
+_MOST_STEPS: Final = 60
+
+
+class Combinations:
+    """Single tasks and pairs, by kind: ``one`` and ``other`` (-1: none), their speeds, nodes and kind."""
+
+    def __init__(self, columns: ShareColumns) -> None:
+        self.columns, market = columns, columns.market
+        self.largest = market.speeds.max(axis=1, initial=0.0)
+        one, kind = np.nonzero(market.speeds > 0.0)
+        self.singles = one.size
+        parts = [(one, np.full(one.size, -1), kind, market.speeds[one, kind], np.zeros(one.size))]
+        parts += self._pairs()
+        self.one, self.other, self.kind, speed, other_speed = (
+            np.concatenate(each) for each in zip(*parts, strict=True)
+        )
+        self.nodes = market.nodes[self.one]
+        # In parts of the largest speed of each
+        self.speed = speed / self.largest[self.one]
+        self.other_speed = np.where(self.other >= 0, other_speed / self.largest[self.other], 0.0)
+        self.used: Integers = np.arange(self.singles)
+
+    def _pairs(self) -> list[tuple[Integers, Integers, Integers, Floats, Floats]]:
+        tasks, kinds, counts = self.columns.tasks, self.columns.kinds, self.columns.market.counts
+        of_model: dict[tuple[str, int], list[int]] = {}
+        for place, task in enumerate(tasks):
+            of_model.setdefault((task.model, task.nodes), []).append(place)
+        parts = []
+        for pair in self.columns.problem.pairs:
+            ones, others = (np.array(of_model.get((name, pair.nodes), [])) for name in pair.models)
+            if not ones.size or not others.size:
+                continue
+            one, other = (each.ravel() for each in np.meshgrid(ones, others, indexing="ij"))
+            keep = one < other if pair.models[0] == pair.models[1] else one != other
+            for number, kind in enumerate(kinds):
+                first, second = pair.speeds.get(kind, (0.0, 0.0))
+                if first > 0.0 and second > 0.0 and pair.nodes <= counts[number]:
+                    ones_, others_ = one[keep].astype(np.intp), other[keep].astype(np.intp)
+                    ones_of = np.full(ones_.size, number), np.full(ones_.size, first), np.full(ones_.size, second)
+                    parts.append((ones_, others_, *ones_of))
+        return parts
+
+    def best(self, worth: Floats, levels: Floats | None = None, height: float | None = None) -> tuple[Floats, float]:
+        """Return times of all combinations, and the height, such that speeds are ``levels`` times the largest height.
+
+        Without levels, or at a ``height`` that is given, the sum of ``worth`` (by combination) is made largest. Both
+        are in parts of the largest speeds.
+        """
+        while True:
+            found, prices = self._solve(worth, levels, height)
+            tasks, kinds = self.largest.size, self.columns.market.counts.size
+            time, node, speed = np.split(prices, [tasks, tasks + kinds])
+            speed = speed if levels is not None else np.zeros(tasks)
+            gain = worth + speed[self.one] * self.speed - time[self.one] - self.nodes * node[self.kind]
+            gain += np.where(self.other >= 0, speed[self.other] * self.other_speed - time[self.other], 0.0)
+            gain[self.used] = 0.0
+            scale = max(float(np.abs(worth).max(initial=0.0)), float(prices.max(initial=0.0)))
+            more = np.flatnonzero(gain > _WORTH * scale)
+            if not more.size:
+                times = np.zeros(self.one.size)
+                times[self.used] = found[: self.used.size]
+                return times, float(found[-1]) if levels is not None else float(worth @ times)
+            most = _AT_ONCE * tasks
+            if more.size > most:
+                more = more[np.argpartition(-gain[more], most)[:most]]
+            self.used = np.concatenate((self.used, more))
+
+    def _solve(self, worth: Floats, levels: Floats | None, height: float | None) -> tuple[Floats, Floats]:
+        tasks, counts, used = self.largest.size, self.columns.market.counts, self.used
+        entry, one, other = np.arange(used.size), self.one[used], self.other[used]
+        paired = np.flatnonzero(other >= 0)
+        rows = [(np.ones(used.size), one, entry), (np.ones(paired.size), other[paired], paired)]
+        rows += [(self.nodes[used], tasks + self.kind[used], entry)]
+        limits, objective, first = [np.ones(tasks), counts], worth[used], tasks + counts.size
+        if levels is not None:
+            rise_of = np.full(tasks, used.size)
+            rows += [(levels, first + np.arange(tasks), rise_of), (-self.speed[used], first + one, entry)]
+            rows += [(-self.other_speed[used][paired], first + other[paired], paired)]
+            limits, objective = [*limits, np.zeros(tasks)], np.append(worth[used], 0.0 if height else 1.0)
+        last = None if height is None else (height, height)
+        data, row, column = zip(*rows, strict=True)
+        result = maximise(objective, LinearRows(data, row, column, np.concatenate(limits)), last=last)
+        if result.columns is None:
+            raise ProgramNotSolved(result.words)
+        return result.columns, result.prices
+
+    def rise(self, rate: Floats) -> tuple[Floats, float]:
+        """Raise all speeds as far as they go in proportion to ``rate``; gives times and height."""
+        levels = rate / self.largest
+        times, height = self.best(np.zeros(self.one.size), levels / levels.max())
+        return times, height / float(levels.max())
+
+    def rise_and_spare(self, rate: Floats) -> tuple[Floats, float]:
+        """Raise all in the same way; what that leaves goes where it does most, in parts of the largest speeds."""
+        levels = rate / self.largest
+        times, height = self.best(np.zeros(self.one.size), levels / levels.max())
+        for slack in _SLACK:
+            try:
+                times, _ = self.best(self.speed + self.other_speed, levels / levels.max(), height * (1.0 - slack))
+            except ProgramNotSolved:  # levels come of a programme, and may be off by its tolerance
+                continue
+            break
+        return times, height / float(levels.max())
+
+    def speeds(self, times: Floats) -> Floats:
+        """Return the speeds that times come to."""
+        pair = self.other >= 0
+        parts = np.bincount(self.one, self.speed * times, self.largest.size)
+        parts += np.bincount(self.other[pair], (self.other_speed * times)[pair], self.largest.size)
+        speeds: Floats = parts * self.largest
+        return speeds
+
+    def sum_of(self, worth: Floats) -> tuple[Floats, float]:
+        """Make the sum of ``worth`` of a sample (by task and kind) times speeds largest."""
+        each = (worth * self.largest[:, None])[self.one, self.kind] * self.speed
+        each += np.where(
+            self.other >= 0, (worth * self.largest[:, None])[self.other, self.kind] * self.other_speed, 0.0
+        )
+        scale = float(each.max(initial=0.0)) or 1.0
+        times, value = self.best(each / scale)
+        return times, value * scale
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRule:
+    """A packed policy by its name; ``choose`` gives times of combinations and what they are worth."""
+
+    name: str
+    value_is: str
+    choose: Callable[[Combinations], tuple[Floats, float]]
+    needs_work: bool = False
+
+    def share(self, problem: SharingProblem) -> Shares:
+        """Divide the time of all nodes over tasks and pairs."""
+        begun = perf_counter()
+        columns = ShareColumns.of(problem)
+        by_name: dict[str, dict[str, float]] = {task.name: {} for task in problem.tasks}
+        pairs: dict[tuple[str, str], dict[str, float]] = {}
+        speeds, value = np.zeros(0), 0.0
+        if problem.tasks:
+            combinations = Combinations(columns)
+            try:
+                with np.errstate(over="raise", divide="raise", invalid="raise"):
+                    times, value = self.choose(combinations)
+            except FloatingPointError as error:
+                what, fix = f"the numbers lie too far apart to be computed: {error}", "check speeds, weights and work"
+                raise BadInput(what, where=f"policy '{self.name}'", fix=fix) from error
+            except ProgramNotSolved as error:
+                raise BadInput(f"was not solved: {error}", where=f"policy '{self.name}'") from error
+            speeds = combinations.speeds(times)
+            for place in np.flatnonzero(times > 0.0).tolist():
+                one, other = problem.tasks[combinations.one[place]].name, combinations.other[place]
+                of = by_name[one] if other < 0 else pairs.setdefault((one, problem.tasks[other].name), {})
+                of[columns.kinds[combinations.kind[place]]] = float(times[place])
+        return Shares(
+            policy=self.name,
+            value=float(value),
+            value_is=self.value_is,
+            shares=by_name,
+            speeds=dict(zip(by_name, speeds.tolist(), strict=True)),
+            wall_s=perf_counter() - begun,
+            pairs=tuple(PairShare(tasks=tasks, shares=shares) for tasks, shares in pairs.items()) or msgspec.UNSET,
+        )
+
+
+def _max_min(combinations: Combinations) -> tuple[Floats, float]:
+    return combinations.rise(combinations.columns.fair * weighty(combinations.columns))
+
+
+def _makespan(combinations: Combinations) -> tuple[Floats, float]:
+    work = work_left(combinations.columns)
+    times, _ = combinations.rise_and_spare(work)
+    return times, float((work / combinations.speeds(times)).max())
+
+
+def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
+    """Newton on the unfairness, from that of equal parts: raise all in its proportion and look what it came to."""
+    columns = combinations.columns
+    work, age_s = work_left(columns), np.array([task.age_s for task in columns.tasks])
+    alone_s = np.array([task.alone_s for task in columns.tasks]) + work / columns.speeds(columns.alone)
+    times, worst = np.zeros(0), float(((age_s + work / columns.speeds(columns.alone)) / alone_s).max())
+    for _ in range(_MOST_STEPS):
+        times, _ = combinations.rise(work / (worst * alone_s - age_s))
+        before, worst = worst, float(((age_s + work / combinations.speeds(times)) / alone_s).max())
+        if before - worst <= _CLOSE * before:
+            break
+    return combinations.rise_and_spare(work / (worst * alone_s - age_s))[0], worst
+
+
+def _fifo(combinations: Combinations) -> tuple[Floats, float]:
+    """Count the speed of each task, as a part of its largest, the more the earlier it came."""
+    ages = np.array([task.age_s for task in combinations.columns.tasks])
+    turn = np.empty(ages.size)
+    turn[np.argsort(-ages, kind="stable")] = np.arange(ages.size, 0, -1)
+    return combinations.sum_of(
+        np.repeat((turn / combinations.largest)[:, None], combinations.columns.market.counts.size, 1)
+    )
+
+
+def _throughput(combinations: Combinations) -> tuple[Floats, float]:
+    columns = combinations.columns
+    return combinations.sum_of(np.repeat(columns.weights[:, None], columns.market.counts.size, 1))
+
+
+def _cost(combinations: Combinations) -> tuple[Floats, float]:
+    columns = combinations.columns
+    return combinations.sum_of(columns.weights[:, None] / price_of(columns))
+
+
+_LEVEL: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
+max_min: Final = PackedRule("max-min-packed", _LEVEL, _max_min)
+finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True)
+makespan: Final = PackedRule("makespan-packed", "seconds until all are done", _makespan, needs_work=True)
+fifo: Final = PackedRule("fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo)
+throughput: Final = PackedRule("throughput-packed", "samples/s of all, by weight", _throughput)
+cost: Final = PackedRule("cost-packed", "samples/s of all, by weight, over the price of their nodes", _cost)

@@ -1,0 +1,148 @@
+"""Policies that are no linear programme: places in queues, deadlines that hold or not, and lies that do not pay."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from bftrain_solvers.arrays import Floats
+from bftrain_solvers.sharing.policies import (
+    ShareColumns,
+    SharingRule,
+    price_of,
+    weighty,
+    work_left,
+)
+from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands
+from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
+
+_NOWHERE: Final = 1e6  # times the longest time: what a place costs on a kind that cannot run the task
+_LONGEST_S: Final = 10.0  # that deadlines are searched through
+_SLACK: Final = 1e-9  # relative: by how much a programme may miss a speed
+
+
+def _allox(columns: ShareColumns) -> tuple[Floats, float]:
+    """Assign waiting tasks to places in the queues of free nodes, such that the sum of times to the end is least.
+
+    The last but ``i`` in the queue of a node delays ``i`` others: the time it takes counts ``i + 1`` times. A gang
+    takes a place for the time that all of its nodes take together. Who is first in a queue runs until it is done.
+    """
+    market, work = columns.market, work_left(columns)
+    runs_on = np.array([columns.kinds.index(task.kind) if task.kind in columns.kinds else -1 for task in columns.tasks])
+    runs_on[market.speeds[np.arange(runs_on.size), runs_on] <= 0.0] = -1
+    shares, free = np.zeros(market.speeds.shape), market.counts.copy()
+    for place in np.flatnonzero(runs_on >= 0).tolist():
+        if market.nodes[place] <= free[runs_on[place]]:
+            shares[place, runs_on[place]] = 1.0
+            free[runs_on[place]] -= market.nodes[place]
+    waiting = np.flatnonzero(shares.sum(axis=1) == 0.0)
+    kind_of = np.repeat(np.arange(free.size), free.astype(np.intp))
+    if not waiting.size or not kind_of.size:
+        return shares, 0.0
+    able = market.speeds[waiting] > 0.0
+    times_s = work[waiting, None] * market.nodes[waiting, None] / np.where(able, market.speeds[waiting], 1.0)
+    longest_s = float(np.where(able, times_s, 0.0).max())
+    times_s = np.where(able, times_s, _NOWHERE * longest_s)
+    task, node, behind = _places(times_s[:, kind_of])
+    delays_s = times_s[task, kind_of[node]] * (behind + 1)
+    for one in np.lexsort((delays_s, -behind)).tolist():
+        place, kind = waiting[task[one]], kind_of[node[one]]
+        first = behind[one] == behind[node == node[one]].max()
+        if first and able[task[one], kind] and market.nodes[place] <= free[kind]:
+            shares[place, kind] = 1.0
+            free[kind] -= market.nodes[place]
+    return shares, float(delays_s.sum() / waiting.size)
+
+
+def _places(times_s: Floats) -> tuple[Any, Any, Any]:
+    """Return task, node, and how many come behind, of the best assignment; ``times_s`` are by task and node."""
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
+
+    count, nodes = times_s.shape
+    costs = (times_s[:, None, :] * np.arange(1, count + 1)[None, :, None]).reshape(count, -1)
+    task, place = linear_sum_assignment(costs)
+    return task, place % nodes, place // nodes
+
+
+def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
+    """Give each task of its proportional share the part that it leaves to the others of what they had without it."""
+    market, weights = columns.market, weighty(columns)
+    counted = np.flatnonzero(weights > 0.0)
+    shares = largest_sum_of_logs(market, weights)
+    logs = np.log(columns.speeds(shares)[counted])
+    parts = np.ones(weights.size)
+    for own, place in enumerate(counted.tolist()):
+        others = np.delete(counted, own)
+        if others.size:
+            rest = ShareDemands(market.speeds[others], market.nodes[others], market.counts)
+            without = (rest.speeds * largest_sum_of_logs(rest, weights[others])).sum(axis=1)
+            lost = float(weights[others] @ (np.delete(logs, own) - np.log(without)))
+            parts[place] = np.exp(min(0.0, lost / weights[place]))
+    return shares * parts[:, None], float(parts[counted].min())
+
+
+def _deadlines(columns: ShareColumns) -> tuple[Floats, float]:
+    return _most_deadlines(columns, columns.weights[:, None] * columns.market.speeds)
+
+
+def _cost_deadlines(columns: ShareColumns) -> tuple[Floats, float]:
+    return _most_deadlines(columns, columns.weights[:, None] * columns.market.speeds / price_of(columns))
+
+
+def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float]:
+    """Miss the fewest deadlines, and of such shares take those with the largest sum of ``worth``.
+
+    A task meets its deadline if its speed is at least its work over the time that is left.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
+    from scipy.sparse import coo_array  # noqa: PLC0415 - slow to import
+
+    market, needed = columns.market, _needed(columns)
+    due = np.flatnonzero(needed > 0.0)
+    task, kind = np.nonzero(market.speeds > 0.0)
+    entries, tasks, kinds = task.size, market.nodes.size, market.counts.size
+    entry = np.arange(entries)
+    row_of = np.full(tasks, -1)
+    row_of[due] = tasks + kinds + np.arange(due.size)
+    tied = needed[task] > 0.0
+    rows = np.concatenate((task, tasks + kind, row_of[task[tied]], row_of[due]))
+    column = np.concatenate((entry, entry, entry[tied], entries + np.arange(due.size)))
+    met = market.speeds[task[tied], kind[tied]] / needed[task[tied]]
+    data = np.concatenate((np.ones(entries), market.nodes[task], -met, -np.ones(due.size)))
+    limits = np.concatenate((np.ones(tasks), market.counts, -np.ones(due.size)))
+    matrix: Any = coo_array((data, (rows, column)), shape=(limits.size, entries + due.size)).tocsr()
+    of_each = worth[task, kind]
+    at_most = float(worth.max(axis=1).sum()) or 1.0  # so all worth together counts less than one deadline
+    wanted = np.concatenate((-of_each / at_most * (1.0 - _SLACK), np.ones(due.size)))
+    whole, upper = np.repeat([0, 1], [entries, due.size]), np.ones(wanted.size)
+    solve: Any = milp  # its types know no sparse matrices
+    options = {"time_limit": _LONGEST_S, "mip_rel_gap": 0.0}
+    rule = LinearConstraint(matrix, -np.inf, limits)
+    found = solve(wanted, integrality=whole, bounds=Bounds(0.0, upper), constraints=rule, options=options)
+    if found.x is None:
+        raise ProgramNotSolved(str(found.message))
+    if found.status != 0:
+        columns.notes.append(f"fewer deadlines may be missed: the search ended after {_LONGEST_S:g} s")
+    shares = np.zeros(market.speeds.shape)
+    shares[task, kind] = np.maximum(0.0, found.x[:entries])
+    missed = float((columns.speeds(shares)[due] < needed[due] * (1.0 - 1e-6)).sum())
+    return shares, missed
+
+
+def _needed(columns: ShareColumns) -> Floats:
+    """Return the speed that each deadline asks for; 0 for none, and for one that no share of time can meet."""
+    fastest = columns.market.speeds.max(axis=1, initial=0.0)
+    needed = np.zeros(fastest.size)
+    for place, task in enumerate(columns.tasks):
+        if task.deadline_in_s is not None and task.deadline_in_s > 0.0 and task.work_left_samples is not None:
+            speed = task.work_left_samples / task.deadline_in_s
+            needed[place] = speed if speed <= fastest[place] else 0.0
+    return needed
+
+
+_MISSED: Final = "deadlines that could be met and are missed"
+allox: Final = SharingRule("allox", "mean seconds to the end of those who wait, in queues", _allox, needs_work=True)
+strategy_proof: Final = SharingRule("strategy-proof", "the smallest part of its proportional share", _strategy_proof)
+deadlines: Final = SharingRule("deadlines", _MISSED, _deadlines)
+cost_deadlines: Final = SharingRule("cost-deadlines", _MISSED, _cost_deadlines)

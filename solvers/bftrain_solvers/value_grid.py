@@ -1,0 +1,149 @@
+"""Entries as whole numbers: sums of them are exact, so equal plans are equal and the best one is proven best.
+
+Sizes so costly that no best plan has them are removed before they drown other entries in rounding: every solver
+computes to a number of digits of the largest entry. A cost of 1e15 s, meant as "never", would leave none for the
+entries among which there is something to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import frexp, fsum, ldexp, ulp
+from typing import Final
+
+import numpy as np
+
+from bftrain.values.table import Columns
+from bftrain_solvers.allocators import largest_gains
+from bftrain_solvers.answers import staying
+from bftrain_solvers.arrays import Floats, Integers, Mask
+
+# An entry has to fit into the 53 bits in which a float is a whole number; an entry times a size into 59 bits, so that
+# differences, and sums that are cut off at NEVER, stay within 63
+_ENTRY_BITS: Final = 52
+_PRODUCT_BITS: Final = 59
+_SMALLEST_FLOAT: Final = ulp(0.0)
+NEVER: Final = 2**61  # a loss that no choice within reach has
+
+_LOPSIDED: Final = 16.0  # an entry so many times larger than what a plan comes to may drown something
+_ROUNDING: Final = 2.0**-50  # a few roundings, relative to the largest entry
+_MORE: Final = 1.0 + 1e-9  # what is as good but for rounding stays
+_ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeless; more gain next to nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ValueGrid:
+    """``entries[j, n]``: value in multiples of ``unit`` times ``weight``, less 1 if the size changes.
+
+    ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value.
+    Sizes that are not allowed hold ``-inf``. ``unit`` is a power of two: values that are multiples of it are exact.
+    Where costs are so large that they would leave no digits for the rest, entries of no best plan are not allowed,
+    and ``raised`` is what has been taken off the value of every plan.
+    """
+
+    entries: Floats
+    allowed: Mask | None  # None: all sizes are
+    unit: float
+    weight: int
+    raised: float = 0.0
+
+    @property
+    def whole(self) -> Integers:
+        """The entries, 0 where a size is not allowed."""
+        entries = self.entries if self.allowed is None else np.where(self.allowed, self.entries, 0.0)
+        return entries.astype(np.int64)
+
+
+def grid_of(values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None) -> ValueGrid:
+    """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
+
+    ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each.
+    """
+    rows, width = values.shape
+    allowed, smallest, largest = _range(values)
+    raised, unit = 0.0, _SMALLEST_FLOAT
+    if lopsided(values, present, smallest, largest):
+        clear = cleared(values, present, pools, columns)
+        values, raised = clear.values, clear.raised
+        unit = ldexp(1.0, frexp(max(clear.rounding, _SMALLEST_FLOAT))[1])  # finer than that, equal values are not
+        allowed, smallest, largest = _range(values)
+    largest = max(largest, -smallest)
+    row_bits = rows.bit_length()
+    bits = min(_ENTRY_BITS, _PRODUCT_BITS - width.bit_length()) - row_bits
+    unit = max(ldexp(1.0, frexp(largest)[1] - bits), unit) if largest > 0.0 else 1.0
+    weight = 1 << row_bits
+    entries = values / unit
+    np.rint(entries, out=entries)
+    entries *= weight
+    entries -= 1.0
+    staying = np.flatnonzero(present < width)
+    entries[staying, present[staying]] += 1.0
+    return ValueGrid(entries, allowed, unit, weight, raised)
+
+
+def _range(values: Floats) -> tuple[Mask | None, float, float]:
+    """Which sizes are allowed, ``None`` if all are; their smallest and largest value."""
+    smallest, largest = float(values.min()), float(values.max())
+    if smallest > -np.inf:
+        return None, smallest, largest
+    allowed = values > -np.inf
+    return allowed, float(values.min(where=allowed, initial=0.0)), largest
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedRows:
+    """Rows less their largest entry, the sum of these largest entries, and how far rounding may be off in them."""
+
+    values: Floats
+    raised: float
+    rounding: float
+
+
+def lopsided(values: Floats, present: Integers, smallest: float, largest: float) -> bool:
+    """Say whether the best plan might come to far less than the largest or the smallest entry does.
+
+    Without losses it comes to the largest entry at least. Else it is as good as letting all tasks stay, and as good
+    as giving one task what brings most, and the others nothing.
+    """
+    if smallest >= 0.0:
+        return False
+    enough = max(largest, -smallest) / _LOPSIDED
+    if largest + min(0.0, float(values[:, 0].sum())) >= enough:
+        return False
+    width = values.shape[1]
+    return float(values[np.arange(len(values)), np.where(present < width, present, 0)].sum()) < enough
+
+
+def cleared(values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None) -> PrunedRows:
+    """Take out what stays further behind than some plan does in all, or leaves the others too few nodes.
+
+    ``columns`` say what the columns of ``values`` are, if not the sizes 0, 1, ...
+    """
+    rows, sizes, pool = np.arange(len(values)), np.arange(values.shape[1]), sum(pools)
+    # Some plan: the better one of two, by marginal gain, or all tasks stay that may
+    stay = staying(values, present)
+    if columns is not None and columns.several:
+        plan = np.array(largest_gains(values, [block for _, block in columns.blocks()], pools), dtype=np.int64)
+        nodes, kinds = columns.nodes[stay], columns.kind_of[stay]
+        fits = all(int(nodes[kinds == kind].sum()) <= count for kind, count in enumerate(pools))
+    else:  # columns may count from what a task needs at least, not from none
+        columns = None
+        plan = np.array(largest_gains(values, [slice(1, sizes.size)], [pool]), dtype=np.int64)
+        fits = int(stay.sum()) <= pool
+    if fits:
+        plan = max(plan, stay, key=lambda plan: fsum(values[rows, plan].tolist()))
+    for _ in range(_ROUNDS):
+        best = values.max(axis=1)
+        losses = best[:, None] - values
+        least = np.isfinite(losses).argmax(axis=1)
+        hopeless = losses > _MORE * losses[rows, plan].sum()
+        if columns is None:
+            left = pool - int(least.sum()) + least
+            hopeless |= sizes > left[:, None]
+        if np.isneginf(values[hopeless]).all():
+            break
+        values = np.where(hopeless, -np.inf, values)
+    best = values.max(axis=1)
+    rounding = _ROUNDING * float(np.abs(values).max(where=values > -np.inf, initial=0.0))
+    return PrunedRows(values - best[:, None], fsum(best.tolist()), rounding)

@@ -1,0 +1,59 @@
+"""The page of ``bftrain assess`` in a real browser: two screens for the people who decide, on a telephone too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.test_report_in_browser import STICKING_OUT
+from tests.helpers.program import bftrain
+
+if TYPE_CHECKING:
+    from tests.helpers.chromium import Chromium, Page
+
+pytestmark = pytest.mark.chromium
+
+PICTURES = Path(__file__).parents[1] / "artefacts"
+WORTH = ("--node-watts", "idle=150,busy=500", "--price-kwh", "0.2", "--co2", "300", "--node-hour-price", "1.5")
+TWO_SCREENS = 2 * 960  # pixels
+
+
+@pytest.fixture(scope="module")
+def assessed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("assess")
+    (place / "kinds.csv").write_text("nodes,kind\n0:16,thin\n16:24,fat\n")
+    made = [
+        bftrain("generate", "log", "-o", "log.npz", "--nodes", "24", "--days", "2", "--start", "1.6e9", cwd=place),
+        bftrain("assess", "log.npz", "-o", "out", "--kinds", "kinds.csv", *WORTH, cwd=place, BFTRAIN_QUICK="0"),
+    ]
+    assert [ended.code for ended in made] == [0, 0], [ended.err for ended in made]
+    return place / "out" / "assess.html"
+
+
+@pytest.fixture(params=[(420, False), (1024, True), (1440, False)], ids=["telephone", "dark", "large"])
+def page(request: pytest.FixtureRequest, browser: Chromium, assessed: Path) -> Page:
+    width, dark = request.param
+    opened = browser.open(assessed.as_uri(), width=width, dark=dark)
+    opened.wait_until('document.documentElement.dataset.drawn === "yes"')
+    opened.screenshot(PICTURES / f"assess-{width}{'-dark' if dark else ''}.png")
+    return opened
+
+
+def test_it_opens_in_silence_asks_for_nothing_and_fits(page: Page, assessed: Path) -> None:
+    assert page.complaints() == []
+    assert [address for address in page.requests() if not address.startswith("data:")] == [assessed.as_uri()]
+    assert page.evaluate(STICKING_OUT) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_it_is_two_screens_with_all_its_pictures(browser: Chromium, assessed: Path) -> None:
+    page = browser.open(assessed.as_uri(), width=1440)
+    page.wait_until('document.documentElement.dataset.drawn === "yes"')
+    assert page.evaluate("document.documentElement.scrollHeight") <= TWO_SCREENS
+    names = page.evaluate("[...document.querySelectorAll('figure')].map(each => each.id)")
+    assert names == ["hours", "weekdays", "saturation"]
+    text = page.evaluate("document.body.innerText")
+    assert "node-hours a week can be harvested" in text
+    assert "bftrain assess log.npz -o out" in text

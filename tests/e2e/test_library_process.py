@@ -1,0 +1,282 @@
+"""CBC in a worker process: however the worker ends, the program goes on and says what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mip", reason="needs: pip install 'bftrain[cbc]'")
+
+from bftrain.assembly import build_harvester
+from bftrain.config import Settings
+from bftrain.deciding.objectives import throughput
+from bftrain.deciding.value_table_builder import ValueTableBuilder
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import NodesJoined, TaskSubmitted
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Quality, Termination
+from bftrain.values.task import TaskSpec
+from bftrain_solvers import exact, library_process
+from bftrain_solvers.cbc import CbcSolver
+from bftrain_solvers.library_process import LibraryProcess
+from tests.helpers.tables import table_of
+
+if TYPE_CHECKING:
+    from bftrain_solvers.worker_loop import WorkerReply
+
+EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
+PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its time on a busy machine
+
+NODES = 3203
+CURVE = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(28.3, 52.6, 99.9, 203.8, 389.0, 741.3, 1450.8))
+
+
+def hard_problem() -> AllocationProblem:
+    """Give a hundred tasks alike but for their sizes: CBC is busy with them for minutes."""
+    rng = np.random.default_rng(0)
+    tasks = [
+        CompetingTask(
+            name=f"t{place}",
+            size=int(rng.choice([0, 1, 2, 4, 8, 16, 32, 64])),
+            max_nodes=64,
+            curve=CURVE,
+            grow_cost_s=18.0,
+            shrink_cost_s=12.0,
+        )
+        for place in range(100)
+    ]
+    return AllocationProblem(pool=NODES, horizon_s=120.0, tasks=tuple(tasks))
+
+
+HARD = ValueTableBuilder(throughput).table(hard_problem())
+
+
+@pytest.fixture
+def cbc() -> Iterator[CbcSolver]:
+    """Give a solver with a worker that is warm."""
+    solver = CbcSolver()
+    assert solver.solve(EASY, PATIENT).termination is Termination.OPTIMAL
+    yield solver
+    solver.worker.close()
+
+
+@contextmanager
+def struck(solver: CbcSolver, with_signal: int, after_s: float = 0.5) -> Iterator[None]:
+    """Send the worker a signal a moment from now, and again each second: CBC may go on where one strikes its start."""
+    pid, over = solver.worker.pid, Event()
+    assert pid is not None
+
+    def strike() -> None:
+        over.wait(after_s)
+        while not over.is_set():
+            with suppress(ProcessLookupError):
+                os.kill(pid, with_signal)
+            over.wait(1.0)
+
+    thread = Thread(target=strike)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_the_worker_is_kept_warm(cbc: CbcSolver) -> None:
+    pid = cbc.worker.pid
+    started = perf_counter()
+    for _ in range(5):
+        assert dict(cbc.solve(EASY, PATIENT).sizes) == {"t0": 1, "t1": 2}
+    warm_s = perf_counter() - started
+    assert cbc.worker.pid == pid
+    cbc.worker.close()
+    started = perf_counter()
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+    assert warm_s < perf_counter() - started, "five answers come sooner than one of a worker that has to start"
+
+
+def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc: CbcSolver) -> None:
+    assert len(os.listdir(f"/proc/{cbc.worker.pid}/task")) == 1  # noqa: PTH208 - /proc is no ordinary path
+
+
+# CBC catches SIGABRT, as abort() sends it, and prints a stack trace. It dies of the signal, or of a second one that
+# the printing raises where the first came in the middle of an allocation.
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [(signal.SIGKILL, {"SIGKILL"}), (signal.SIGABRT, {"SIGABRT", "SIGSEGV"})],
+)
+def test_a_death_in_mid_solve_is_a_failed_solution(cbc: CbcSolver, how: signal.Signals, ends: set[str]) -> None:
+    pid = cbc.worker.pid
+    with struck(cbc, how):
+        solution = cbc.solve(HARD, Limits(deadline_s=60.0))
+    assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
+    assert any(f"died ({name})" in solution.solver_words for name in ends), solution.solver_words
+    assert solution.wall_s < 30.0, "long before the deadline"
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+    assert cbc.worker.pid != pid
+
+
+def test_a_death_between_solves_is_not_even_noticed(cbc: CbcSolver) -> None:
+    pid = cbc.worker.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    sleep(0.2)
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+
+
+def test_an_overrun_is_stopped(cbc: CbcSolver) -> None:
+    pid = cbc.worker.pid
+    with struck(cbc, signal.SIGSTOP, after_s=0.2):  # it will not look at its clock again
+        solution = cbc.solve(HARD, Limits(deadline_s=0.5))
+    assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert "overran the deadline" in solution.solver_words
+    assert solution.wall_s < 3.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+    assert cbc.worker.pid != pid
+
+
+def test_the_incumbent_is_kept_at_the_deadline(cbc: CbcSolver) -> None:
+    solution = cbc.solve(HARD, Limits(deadline_s=4.0))
+    best = exact.solver.solve(HARD, Limits()).value
+    assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
+    assert best is not None
+    assert solution.value is not None
+    assert solution.bound is not None
+    assert 0.99 * best < solution.value <= best <= solution.bound
+    assert solution.wall_s < 5.5
+
+
+def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_process, "_GRACE_S", 0.0)
+    solver = CbcSolver()
+    late = solver.solve(EASY, Limits(deadline_s=0.001))
+    assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert late.solver_words == "the worker is still starting"
+    pid = solver.worker.pid
+    assert solver.solve(EASY, PATIENT).value == 14.0
+    assert solver.worker.pid == pid
+    solver.worker.close()
+
+
+def test_a_caller_that_waits_until_the_deadline_does_not_stop_a_busy_worker(cbc: CbcSolver) -> None:
+    pid = cbc.worker.pid
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(cbc.solve, HARD, Limits(deadline_s=4.0))
+        sleep(0.5)
+        waited = cbc.solve(EASY, Limits(deadline_s=0.2))
+        assert other.result().quality is Quality.FEASIBLE
+    assert (waited.termination, waited.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert waited.solver_words == "the worker was busy with another problem until the deadline"
+    assert waited.wall_s < 1.0
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+    assert cbc.worker.pid == pid
+
+
+def test_a_worker_that_took_too_long_to_start_is_kept_for_the_next_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, passed_s = LibraryProcess._receive, [0.0]  # noqa: SLF001 - it is to take long
+
+    def slowly(self: LibraryProcess, *arguments: Any) -> WorkerReply:  # noqa: ANN401 - as it is given
+        reply = receive(self, *arguments)
+        if reply.words == "ready":
+            passed_s.append(60.0)
+        return reply
+
+    monkeypatch.setattr(LibraryProcess, "_receive", slowly)
+    monkeypatch.setattr(library_process, "perf_counter", lambda: perf_counter() + sum(passed_s))
+    monkeypatch.setattr(library_process, "_GRACE_S", 60.0)
+    solver = CbcSolver()
+    late = solver.solve(EASY, Limits(deadline_s=0.01))
+    assert late.solver_words == "the worker had no time left before the deadline"
+    pid = solver.worker.pid
+    assert pid is not None
+    assert solver.solve(EASY, PATIENT).value == 14.0
+    assert solver.worker.pid == pid
+    solver.worker.close()
+
+
+def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve() -> None:
+    code = (
+        "import os, threading, time; from tests.e2e.test_library_process import EASY, HARD, PATIENT;"
+        "from bftrain_solvers.cbc import solver; from bftrain.values.solution import Limits;"
+        "solver.solve(EASY, PATIENT); pid = solver.worker.pid;"
+        "busy = threading.Thread(target=solver.solve, args=(HARD, Limits(deadline_s=3.0))); busy.start();"
+        "time.sleep(0.5); child = os.fork();"
+        "answer = child or (solver.solve(EASY, PATIENT).value, solver.worker.pid != pid);"
+        "child or print(*answer, flush=True); child or solver.worker.close(); child or os._exit(0);"
+        "os.waitpid(child, 0); busy.join(); print(solver.solve(EASY, PATIENT).value, solver.worker.pid == pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=180.0)
+    assert done.stdout.splitlines() == ["14.0 True", "14.0 True"], done.stderr
+
+
+def test_a_worker_that_never_comes_back_ends_by_itself() -> None:
+    code = (
+        "import time; from bftrain_solvers import worker_loop; from bftrain.values.solution import Limits;"
+        "worker_loop._OVERRUN_S = 0.2; worker_loop.unpacked = lambda _: time.sleep(60.0);"
+        "worker_loop._answer(worker_loop.WorkerRequest(fields={}, limits=Limits(deadline_s=0.1)), None)"
+    )
+    started = perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGALRM
+    assert perf_counter() - started < 30.0
+
+
+def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: CbcSolver) -> None:
+    pid = cbc.worker.pid
+    assert pid is not None
+    cbc.worker.close()
+    assert cbc.worker.pid is None
+    assert not alive(pid)
+    assert cbc.solve(EASY, PATIENT).value == 14.0
+
+
+def test_the_worker_ends_with_a_program_that_is_killed() -> None:
+    code = (
+        "import os, sys; from bftrain_solvers.cbc import solver; from bftrain.values.solution import Limits;"
+        "from tests.helpers.tables import table_of; solver.solve(table_of([[0, 1]], pool=1), Limits());"
+        "print(solver.worker.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    worker = int(done.stdout)
+    until = perf_counter() + 60.0
+    while alive(worker) and perf_counter() < until:
+        sleep(0.05)
+    assert not alive(worker)
+
+
+def alive(pid: int) -> bool:
+    """Say whether the process runs; one that has ended and is not yet waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - /proc is no ordinary path
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_harvest_goes_on_and_records_the_fallback(cbc: CbcSolver) -> None:
+    harvester = build_harvester(Settings(fallback="greedy", solver_deadline_s=60.0), solver=cbc)
+    for name in ("a", "b"):
+        harvester.absorb(TaskSubmitted(time_s=0.0, spec=TaskSpec(name=name, max_nodes=64, curve=CURVE)))
+    harvester.absorb(NodesJoined(time_s=1.0, nodes=("n1", "n2", "n3")))
+    assert cbc.worker.pid is not None
+    os.kill(cbc.worker.pid, signal.SIGSTOP)  # so that the problem is with the worker for sure when it is killed
+    with struck(cbc, signal.SIGKILL):
+        decision = harvester.decide(1.0)
+    assert decision.termination is Termination.FAILED
+    assert "SIGKILL" in decision.fallback
+    assert "sizes of greedy taken" in decision.fallback
+    assert decision.used == 3
+    harvester.absorb(NodesJoined(time_s=2.0, nodes=("n4",)))
+    after = harvester.decide(2.0)
+    assert (after.termination, after.fallback, after.used) == (Termination.OPTIMAL, "", 4)

@@ -1,0 +1,28 @@
+"""Logs out of single transitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bftrain_datasets.log.builder import LogBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bftrain_datasets.log.eventlog import EventLog, NodeState
+    from bftrain_datasets.log.provenance import LogProvenance
+
+
+def log_from_transitions(
+    transitions: Iterable[tuple[float, str, NodeState]],
+    *,
+    node_names: Iterable[str] = (),
+    begin_s: float | None = None,
+    end_s: float | None = None,
+    provenance: LogProvenance | None = None,
+) -> EventLog:
+    """Build a log from ``(time, node, state)``."""
+    builder = LogBuilder(node_names)
+    for time_s, node, state in transitions:
+        builder.add(time_s, node, state)
+    return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)

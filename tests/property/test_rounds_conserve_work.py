@@ -1,0 +1,73 @@
+"""Rounds conserve work: none leaves a node idle beside a waiting task that fits on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bftrain import registry
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_replay.rounds.round_engine import RoundEngine
+from bftrain_replay.rounds.round_inputs import cluster, gangs_of, idle_nodes
+from bftrain_replay.rounds.round_policy import find_policy
+from bftrain_replay.rounds.round_settings import KIND_ORDERS, RoundOptions, RoundSettings
+from tests.helpers.round_cases import gang
+
+if TYPE_CHECKING:
+    from bftrain.values.task import TaskSpec
+    from bftrain_replay.rounds.round_inputs import NodeSupply, Places
+
+POLICIES = sorted({*registry.parts("sharing"), *registry.parts("rounds")})
+POOL = {"v": 3, "k": 2}
+
+
+class CheckedEngine(RoundEngine):
+    """Fails in the first round that leaves a node idle beside a waiting task that fits on it."""
+
+    def _chosen(self) -> tuple[Places, Places]:
+        run, kind = super()._chosen()
+        gangs, free = self.gangs, self._holders.count.astype(np.int64)
+        free -= np.bincount(kind, gangs.nodes[run], free.size).astype(np.int64)
+        waiting = np.setdiff1d(self._here, run)
+        fits = (gangs.speeds[waiting] > 0.0) & (gangs.nodes[waiting][:, None] <= free)
+        assert not fits.any(), f"at {self.now_s:g} s: {[gangs.specs[place].name for place in waiting]} beside {free}"
+        return run, kind
+
+
+@st.composite
+def task_lists(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[TaskSpec]:
+    tasks = []
+    for number in range(draw(st.integers(1, 8))):
+        runs_on = draw(st.lists(st.sampled_from(kinds), min_size=1, unique=True))
+        speeds = {kind: draw(st.sampled_from([0.5, 1.0, 4.0, 100.0])) for kind in runs_on}
+        weight, nodes = draw(st.sampled_from([0.0, 1.0, 1.0, 3.0])), draw(st.integers(1, 2))
+        work, submit_s = draw(st.floats(1.0, 3000.0)), draw(st.integers(0, 900))
+        tasks.append(gang(f"t{number}", work, nodes, float(submit_s), speeds=speeds, weight=weight))
+    return tasks
+
+
+def check(supply: NodeSupply, tasks: list[TaskSpec], chosen: RoundSettings) -> None:
+    gangs = gangs_of(tasks, supply.most, chosen)
+    engine = CheckedEngine(gangs, supply, find_policy(chosen), chosen)
+    engine.run()
+    assert engine.ended in {"all_done", "log_end"}
+
+
+@settings(max_examples=200)
+@given(
+    tasks=task_lists(tuple(POOL)),
+    policy=st.sampled_from(POLICIES),
+    kind_order=st.sampled_from(KIND_ORDERS),
+    shares_interval_s=st.sampled_from([0.0, 500.0]),
+)
+def test_on_a_cluster(tasks: list[TaskSpec], **chosen: Unpack[RoundOptions]) -> None:
+    check(cluster(POOL), tasks, RoundSettings(round_s=60.0, **chosen))
+
+
+@settings(max_examples=50)
+@given(tasks=task_lists(("",)), policy=st.sampled_from(POLICIES), seed=st.integers(0, 3))
+def test_on_a_log(tasks: list[TaskSpec], policy: str, seed: int) -> None:
+    check(idle_nodes(generate_log(20, 0.05, seed)), tasks, RoundSettings(policy=policy, round_s=60.0))

@@ -1,0 +1,115 @@
+"""Shares of time: no task can get more without another getting less, and none of what a policy makes best is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from bftrain.assembly import share
+from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain_solvers.sharing import filling
+from bftrain_solvers.sharing.policies import ShareColumns
+from bftrain_solvers.sharing.rising import ProgramNotSolved
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bftrain.values.sharing import Shares
+
+_KINDS = ("a", "b", "c")
+_SPEED = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.7, 8.0])
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> SharingProblem:
+    """Give a few tasks, some of which are confined to few kinds, on nodes that are scarce or plenty."""
+    kinds = _KINDS[: draw(st.integers(1, 3))]
+    nodes = {kind: draw(st.integers(1, 6)) for kind in kinds}
+    tasks = []
+    for place in range(draw(st.integers(1, 6))):
+        speeds = {kind: draw(_SPEED) for kind in kinds}
+        needs = draw(st.sampled_from([1, 1, 2]))
+        if not any(speed > 0.0 and needs <= nodes[kind] for kind, speed in speeds.items()):
+            needs, speeds[kinds[0]] = 1, 2.0
+        work, age_s = draw(st.sampled_from([1.0, 5.0, 40.0])), draw(st.sampled_from([0.0, 0.0, 3.0]))
+        tasks.append(
+            SharingTask(
+                name=f"t{place}",
+                speeds=speeds,
+                nodes=needs,
+                entity=draw(st.sampled_from("xy")),
+                weight=draw(st.sampled_from([1.0, 2.0])),
+                work_left_samples=work,
+                age_s=age_s,
+                alone_s=age_s / 2.0,
+            )
+        )
+    return SharingProblem(nodes=nodes, tasks=tuple(tasks), entities={"x": Entity(weight=2.0, inside=Inside.FIFO)})
+
+
+def gain_without_loss(columns: ShareColumns, floor: NDArray[np.float64]) -> float:
+    """Return by how much the speeds can rise in all, in parts of the fastest, if none falls below ``floor``."""
+    market = columns.market
+    tasks, kinds = market.speeds.shape
+    of_tasks, of_kinds = np.kron(np.eye(tasks), np.ones(kinds)), np.kron(market.nodes, np.eye(kinds))
+    relative = market.speeds / market.speeds.max(axis=1, keepdims=True)
+    levels = floor / market.speeds.max(axis=1) * (1.0 - 1e-7)
+    of_speeds = np.zeros((tasks, tasks * kinds))
+    for place in range(tasks):
+        of_speeds[place, place * kinds : (place + 1) * kinds] = relative[place]
+    general: Any = linprog
+    found = general(
+        -np.where(relative > 0.0, relative, -1.0).ravel(),
+        A_ub=np.vstack((of_tasks, of_kinds, -of_speeds)),
+        b_ub=np.concatenate((np.ones(tasks), market.counts, -levels)),
+    )
+    assert found.status == 0, found.message
+    return float(-found.fun - levels.sum())
+
+
+def fits(columns: ShareColumns, found: Shares) -> bool:
+    shares = np.array([[found.shares[name].get(kind, 0.0) for kind in columns.kinds] for name in found.shares])
+    in_time = (shares.sum(axis=1) <= 1.0 + 1e-7).all()
+    return bool(in_time and (columns.market.nodes @ shares <= columns.market.counts * (1.0 + 1e-7)).all())
+
+
+@settings(max_examples=120)
+@pytest.mark.parametrize("policy", ["makespan", "finish-time", "water-filling", "hierarchical"])
+@given(problem=problems())
+def test_no_task_can_get_more_without_another_getting_less(policy: str, problem: SharingProblem) -> None:
+    columns, found = ShareColumns.of(problem), share(problem, policy)
+    speeds = np.array(list(found.speeds.values()))
+    assert fits(columns, found)
+    assert gain_without_loss(columns, speeds) <= 1e-5 * len(speeds)
+    work = np.array([task.work_left_samples or 0.0 for task in problem.tasks])
+    if policy == "makespan":
+        assert (work / speeds).max() <= found.value * (1.0 + 1e-7)
+    if policy == "finish-time":
+        age, alone = (np.array([getattr(task, name) for task in problem.tasks]) for name in ("age_s", "alone_s"))
+        rho = (age + work / speeds) / (alone + work / columns.speeds(columns.alone))
+        assert rho.max() <= found.value * (1.0 + 1e-7)
+
+
+@settings(max_examples=60)
+@pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
+@given(problem=problems())
+def test_a_rise_that_is_not_solved_leaves_shares_and_a_note(policy: str, problem: SharingProblem) -> None:
+    def unsolved(*_: object) -> None:
+        raise ProgramNotSolved("the level cannot be reached")
+
+    plain = share(problem, policy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filling, "rise", unsolved)
+        found = share(problem, policy)
+    columns, speeds = ShareColumns.of(problem), np.array(list(found.speeds.values()))
+    assert fits(columns, found)
+    assert gain_without_loss(columns, speeds) <= 1e-5 * len(speeds)
+    if isinstance(found.notes, tuple):
+        assert "the level cannot be reached" in found.notes[0]
+    else:  # all found room without a programme
+        assert speeds == pytest.approx(list(plain.speeds.values()))

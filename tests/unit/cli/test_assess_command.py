@@ -1,0 +1,151 @@
+"""``bftrain assess``: one screen of words, a folder, records as they are, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import sample_log
+from bftrain_replay.commands import assess_run
+from bftrain_replay.commands.assess_result import in_words
+from bftrain_replay.commands.sensitivity import QUICK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.in_process import CommandLine
+
+WORTH = (
+    *("--node-watts", "idle=150,busy=500", "--price-kwh", 0.2, "--co2", 300, "--node-hour-price", 1.5),
+    *("--timezone", "Europe/Berlin"),
+)
+SACCT = (
+    "JobID|Submit|Start|End|NNodes|NodeList|State\n"
+    "1|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T12:00:00|2|n[1-2]|COMPLETED\n"
+    "2|2026-01-01T00:00:00|2026-01-01T03:00:00|2026-01-02T12:00:00|1|n3|COMPLETED\n"
+    "3|2026-01-01T00:00:00|2026-01-02T00:00:00|2026-01-02T12:00:00|2|n[1-2]|COMPLETED\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _with_what_if(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(QUICK, raising=False)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.npz"
+    save_log(sample_log().select(nodes=slice(0, 64)), path)
+    return path
+
+
+def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(
+    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, shown = tmp_path / "log.npz", []
+    save_log(sample_log().select(nodes=slice(0, 24)), log)  # decisions over three kinds of more nodes take long
+    monkeypatch.setattr(assess_run, "in_words", lambda found: shown.append(found) or in_words(found))
+    kinds = tmp_path / "kinds.csv"
+    kinds.write_text("nodes,kind\n0:8,first\n8:16,second\n16:24,third\n")
+    ended = bftrain("assess", log, "-o", tmp_path / "out", "--kinds", kinds, "--handback-delay", 30, *WORTH)
+    assert ended.code == 0, ended.err
+    data = json.loads((tmp_path / "out" / "assess.json").read_text())
+    assert data["format"] == "bftrain assess 1"
+    assert data["log"]["time_zone"] == "Europe/Berlin"
+    assert {group["name"] for group in data["groups"]} == {"first", "second", "third"}
+    assert {row["what"] for row in data["what_ifs"]} == {"tasks", "costs", "progress", "notice", "lead"}
+    assert data["command"].startswith("bftrain assess ")
+    assert "assess.html" in {path.name for path in (tmp_path / "out").iterdir()}
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as screen:
+        console.print(in_words(shown[0]))
+    assert len(screen.get().splitlines()) <= 24
+
+
+def test_more_tasks_and_cheaper_rescaling_harvest_no_less(bftrain: CommandLine, log: Path, tmp_path: Path) -> None:
+    found = json.loads(bftrain("assess", log, "-o", tmp_path / "out", "--json", "-q").out)
+    rows = {row["option"]: row["harvest"]["median"] for row in found["what_ifs"]}
+    assert rows["--cost-factor 0.25"] > rows["--cost-factor 1"] > rows["--cost-factor 4"] > rows["--cost-factor 10"]
+    assert rows["--progress disk:1800"] < rows["--progress memory"] <= rows["--progress memory:1"]
+    assert rows["--max-tasks 35"] == found["harvest"]["median"] == rows["--progress memory"]
+    early = [row for row in found["what_ifs"] if row["what"] == "lead"]
+    assert [row["value"] for row in early] == [30.0, 120.0, 600.0]
+    harvests = [rows["--progress memory:1"], *(row["harvest"]["median"] for row in early)]
+    assert harvests == sorted(harvests, reverse=True)
+    changes = [row["change"] for row in found["what_ifs"] if not row["assumed"]]
+    assert all(change["low"] <= change["median"] <= change["high"] for change in changes)
+
+
+def test_leaving_on_notice_is_a_replay_of_the_log_that_slice_writes(
+    bftrain: CommandLine, log: Path, tmp_path: Path
+) -> None:
+    asked = ("-o", tmp_path / "out", "--json", "-q", "--overwrite", "--events", 0)
+    rows = json.loads(bftrain("assess", log, *asked).out)["what_ifs"]
+    found = next(row["harvest"]["median"] for row in rows if row["value"] == 120.0 and row["what"] == "lead")
+    tasks = ("tasks", "generate", "--kind", "trials", "--count", 400, "-o", tmp_path / "tasks.toml", "--work", "1e9")
+    assert bftrain(*tasks).code == 0  # more than the idle nodes can do, as the assessment's own
+    early = tmp_path / "early.npz"
+    assert bftrain("slice", log, "-o", early, "--leave-early", "2min").code == 0
+    again = ("--tasks", tmp_path / "tasks.toml", "--progress", "memory:1", "--quick")
+    alone = json.loads(bftrain("assess", early, *asked, *again).out)["harvest"]["median"]
+    assert found == pytest.approx(alone, rel=0.01)
+
+
+def test_records_are_read_as_they_are(bftrain: CommandLine, tmp_path: Path) -> None:
+    records = tmp_path / "sacct.txt"
+    records.write_text(SACCT)
+    ended = bftrain("assess", records, "-o", tmp_path / "out", "--quick", "--json")
+    assert ended.code == 0, ended.err
+    assert "imported with the default options" in ended.err
+    found = json.loads(ended.out)
+    log = json.loads(bftrain("import", records, "-o", tmp_path / "log.npz", "--json").out)
+    assert found["log"]["sha256"] == log["sha256"]
+    a_week = log["idle_node_hours"] * 604_800 / (log["end_s"] - log["start_s"])
+    assert found["idle"] == {"median": pytest.approx(a_week), "low": None, "high": None}  # a day has no interval
+
+
+def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: CommandLine, tmp_path: Path) -> None:
+    records, log = tmp_path / "sacct.txt", tmp_path / "log.npz"
+    records.write_text(SACCT)
+    assert bftrain("import", records, "-o", log, "--keep-end").code == 0
+    asked = ("assess", log, "--handback-delay", 60, "--quick", "--overwrite", "-o", tmp_path / "out", "--json")
+    alone = json.loads(bftrain(*asked).out)["handback"]
+    assert (alone["delay_s"], alone["jobs"]) == (60.0, None)
+    output = json.loads(bftrain(*asked, "--records", records).out)["handback"]
+    # Only the third job begins on nodes that were idle; the two others hold theirs when the log begins
+    assert (output["jobs"], output["jobs_delayed"], output["most_s"]) == (1, 1, 60.0)
+    assert [each["jobs"] for each in output["distribution"]] == [1, 1, 0, 0, 0, 0]
+    again = json.loads(bftrain(*asked, "--records", records, "--resimulate", "easy").out)["handback"]["resimulated"]
+    assert (again["policy"], again["delayed_wait_mean_s"] - again["wait_mean_s"]) == ("easy", again["extra_mean_s"])
+    assert bftrain(*asked, "--resimulate", "easy").err.startswith(
+        "bftrain: --resimulate: needs a delay, and the records"
+    )
+    other = tmp_path / "other.txt"
+    other.write_text(SACCT.replace("n3", "n4"))
+    ended = bftrain(*asked, "--records", other)
+    assert ended.code == 3
+    assert "are not the records that the log was made of" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--price-kwh", 0.2), "--price-kwh: needs the power of a node"),
+        (("--co2", 300), "--co2: needs the power of a node"),
+        (("--node-watts", "busy=3"), "write idle=150,busy=500"),
+        (("--node-watts", "idle=300,busy=3"), "busy_watts"),
+        (("--timezone", "Nowhere/Atlantis"), "Nowhere/Atlantis"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    bftrain: CommandLine, log: Path, tmp_path: Path, arguments: tuple[object, ...], words: str
+) -> None:
+    ended = bftrain("assess", log, "-o", tmp_path / "out", "--quick", *map(str, arguments))
+    assert ended.code in {2, 3}
+    assert words in ended.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,79 @@
+"""The Tab key offers what an option takes: names of parts as the registry has them, and files that end as they must."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from bftrain import registry
+from bftrain.cli.main import main
+from bftrain.registry import Port
+
+
+def offered(*words: str) -> list[tuple[str, str]]:
+    """Give type and value of what is offered for the last word."""
+    shell = ShellComplete(main, {}, "bftrain", "_BFTRAIN_COMPLETE")
+    return [(item.type, item.value) for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+def values(*words: str) -> set[str]:
+    return {value for kind, value in offered(*words) if kind == "plain"}
+
+
+@pytest.mark.parametrize(
+    ("words", "ports", "more"),
+    [
+        (("replay", "--solver"), ("solver",), set()),
+        (("replay", "--baseline"), ("solver",), set()),
+        (("replay", "--objective"), ("objective",), set()),
+        (("replay", "--placement"), ("placement",), {"auto"}),
+        (("replay", "--policy"), ("rounds", "sharing"), set()),
+        (("schedule", "--policy"), ("queue_policy",), set()),
+        (("decide", "--admission"), ("admission",), set()),
+        (("solve", "--solver"), ("solver",), {"all"}),
+        (("import", "--format"), ("reader",), set()),
+    ],
+)
+def test_names_of_parts_are_those_of_the_registry(
+    words: tuple[str, ...], ports: tuple[Port, ...], more: set[str]
+) -> None:
+    known = {name for port in ports for name, part in registry.parts(port).items() if not part.problem}
+    assert values(*words, "") == known | more
+    assert values(*words, "MA") == {name for name in known if name.startswith("ma")}
+
+
+def test_words_of_an_option_are_offered() -> None:
+    assert values("replay", "--horizon", "a") == {"auto"}
+    assert "memory" in values("assess", "--progress", "")
+
+
+def test_of_names_with_commas_between_the_last_is_completed() -> None:
+    assert values("replay", "--metrics", "x,camp") == {"x,campaigns"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "logs").mkdir()
+    for name in ("log.npz", "tasks.toml", "notes.txt", "mine.py", "logs/other.csv", "logs/x.log"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_files_are_those_that_the_option_can_read() -> None:
+    assert values("replay", "") == {"log.npz"}
+    assert values("replay", "logs/") == {"logs/other.csv"}
+    assert values("replay", f"{os.curdir}/l") == {"./log.npz"}
+    assert values("replay", "log.npz", "--tasks", "") == {"tasks.toml"}
+    assert values("replay", "--config", "t") == {"tasks.toml"}
+    assert values("replay", "--objective", "mi") == {"mine.py"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_folders_are_left_to_the_shell_and_stand_first() -> None:
+    assert offered("replay", "logs")[0] == ("dir", "logs")
+    assert offered("replay", "nowhere/x") == [("dir", "nowhere/x")]

@@ -1,0 +1,97 @@
+"""Rows of value tables are kept for the next decision, and not for ever; those of many tasks are computed at once."""
+
+from __future__ import annotations
+
+from itertools import count
+from time import sleep
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from bftrain.assembly import solve
+from bftrain.deciding.objectives import FunctionObjective, throughput
+from bftrain.deciding.table_rows import TableOverdue
+from bftrain.deciding.value_table_builder import ValueTableBuilder
+from bftrain.errors import BadObjective
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.solution import Limits, Quality, Termination
+
+CURVE = SpeedCurve(nodes=(1, 8), rate=(10.0, 50.0))
+
+
+def problem(number: int) -> AllocationProblem:
+    tasks = tuple(CompetingTask(name=name, max_nodes=8, curve=CURVE) for name in ("always", f"t{number}"))
+    return AllocationProblem(pool=8, horizon_s=60.0, tasks=tasks)
+
+
+def test_many_short_tasks_do_not_fill_the_memory_and_values_stay_right() -> None:
+    kept = ValueTableBuilder(throughput)
+    most = 0
+    for number in range(5_000):
+        table = kept.table(problem(number))
+        most = max(most, len(kept._rows))  # noqa: SLF001 - what it keeps is not seen from outside
+    assert 1_000 < most <= 1_400
+    assert np.array_equal(table.values, ValueTableBuilder(throughput).table(problem(4_999)).values)
+
+
+def test_tasks_that_come_to_a_table_of_many_are_computed_together() -> None:
+    tasks = tuple(
+        CompetingTask(name=f"t{number}", size=number % 3, max_nodes=3 + number % 7, curve=CURVE, grow_cost_s=9.0)
+        for number in range(500)
+    )
+    builder, seen = ValueTableBuilder(throughput), []
+    for part in (tasks[:150], tasks[100:], tasks[90:]):
+        given = AllocationProblem(pool=600, horizon_s=60.0, tasks=part)
+        seen.append(len(builder._rows))  # noqa: SLF001 - what it keeps is not seen from outside
+        alone = [ValueTableBuilder(throughput).table(replace(given, tasks=(task,))).values[0] for task in part]
+        for row, expected in zip(builder.table(given).values, alone, strict=True):
+            assert row[: expected.size].tolist() == expected.tolist()
+            assert (row[expected.size :] == -np.inf).all()
+    assert seen == [0, 0, 0]
+    assert len(builder._rows) == 10  # noqa: SLF001 - as above: few are computed one after the other
+
+
+def test_a_number_that_is_too_large_is_said_of_its_task_however_many_there_are() -> None:
+    huge = SpeedCurve(nodes=(1,), rate=(1e299,))
+    tasks = tuple(
+        CompetingTask(name=f"t{place}", max_nodes=2, curve=huge if place == 77 else CURVE) for place in range(200)
+    )
+    with pytest.raises(BadObjective, match="task 't77': comes to more than 1e\\+300 over the horizon at size 1"):
+        ValueTableBuilder(throughput).table(AllocationProblem(pool=9, horizon_s=60.0, tasks=tasks))
+
+
+@pytest.mark.parametrize("tasks", [50, 500])
+def test_a_table_whose_time_is_over_is_not_built_and_the_next_one_is_right(tasks: int) -> None:
+    kinds = {kind: SpeedCurve(nodes=(1, 64), rate=(rate, 40.0)) for kind, rate in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
+    every = tuple(CompetingTask(name=f"t{n}", max_nodes=64, curve=CURVE, curves=kinds) for n in range(tasks))
+    given = AllocationProblem(pool=300, pools=dict.fromkeys(kinds, 100), horizon_s=60.0, tasks=every)
+    expected, builder = ValueTableBuilder(throughput).table(given).values, ValueTableBuilder(throughput)
+    for checks in count(1):
+        left = [False] * checks + [True]
+        try:
+            found = builder.table(given, lambda left=left: left.pop(0))
+        except TableOverdue:
+            continue
+        assert found.values.tolist() == expected.tolist()
+        assert checks > 1
+        break
+
+
+def test_a_solution_that_has_no_time_for_its_table_says_so() -> None:
+    asked = []
+
+    def slow(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        asked.append(task.name)
+        sleep(0.005)
+        return task.curve.speeds(int(sizes[-1]))
+
+    tasks = tuple(CompetingTask(name=f"t{n}", max_nodes=8, min_nodes=1 + n % 8, curve=CURVE) for n in range(400))
+    given = AllocationProblem(pool=64, horizon_s=60.0, tasks=tasks)
+    found = solve(given, objective=FunctionObjective("slow", slow), limits=Limits(deadline_s=0.001))
+    assert (found.termination, found.quality) == (Termination.TIME_LIMIT, Quality.NONE)
+    assert found.solver_words == "the deadline passed before the value table was built"
+    assert len(asked) < 50
+    assert solve(given, objective=FunctionObjective("slow", slow)).quality is Quality.PROVEN

@@ -1,0 +1,85 @@
+"""Run times as policies estimate them, and what happens when they are wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bftrain_datasets.scheduling.jobs import STEPS_S, RuntimeEstimator
+from tests.helpers.schedules import Row, jobs_of, scheduled
+
+
+def planned(rows: list[Row], estimates: str, nodes: int = 100) -> list[float]:
+    return list(scheduled(rows, nodes, "easy", estimates).first_planned_s)
+
+
+def test_limits_are_what_was_asked_for_and_else_the_run_time() -> None:
+    assert planned([Row(0, 50, limit=80), Row(1, 50), Row(2, 50, limit=20)], "limit") == [80, 50, 20]
+
+
+def test_actual_is_the_run_time() -> None:
+    assert planned([Row(0, 50, limit=80), Row(1, 50), Row(2, 50, limit=20)], "actual") == [50, 50, 50]
+
+
+def test_last_two_is_the_mean_of_the_users_last_two_and_at_most_the_limit() -> None:
+    rows = [
+        Row(0, 10, limit=99, user=1),
+        Row(0, 500, limit=999, user=2),
+        Row(20, 40, limit=99, user=1),
+        Row(70, 70, limit=99, user=1),  # 10 and 40 have ended
+        Row(150, 5, limit=99, user=1),  # 40 and 70 have
+        Row(151, 5, limit=30, user=1),
+        Row(152, 5, limit=0, user=1),
+        Row(600, 5, limit=99, user=2),  # one of hers has ended
+    ]
+    assert planned(rows, "last2") == [99, 999, 99, 25, 55, 30, 55, 99]
+
+
+def test_a_job_that_takes_no_time_is_planned_with_a_second() -> None:
+    for kind in ("limit", "actual"):
+        assert RuntimeEstimator(kind, jobs_of([Row(0, 0)])).at_submission(0) == 1
+    assert planned([Row(0, 0, limit=9), Row(0, 0, limit=9), Row(5, 3, limit=9)], "last2")[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("estimates", "run_s", "limit_s", "times"),
+    [
+        ("limit", 1000, 1000, 0),
+        ("limit", 1001, 1000, 1),
+        ("limit", 1060, 1000, 1),
+        ("limit", 1061, 1000, 2),
+        ("limit", 1000 + 60 + 300 + 900 + 1, 1000, 4),
+        ("actual", 5000, 10, 0),
+    ],
+)
+def test_an_estimate_grows_by_larger_and_larger_steps(estimates: str, run_s: float, limit_s: float, times: int) -> None:
+    assert list(scheduled([Row(0, run_s, limit=limit_s)], 1, "easy", estimates).prolonged) == [times]
+
+
+def test_the_last_step_is_for_all_further_ones() -> None:
+    estimator = RuntimeEstimator("limit", jobs_of([Row(0, 1e7, limit=1)]))
+    assert estimator.longer(0, len(STEPS_S), 5.0) == 5 + STEPS_S[-1] == estimator.longer(0, 99, 5.0)
+
+
+def test_the_last_two_grow_up_to_the_limit_first() -> None:
+    estimator = RuntimeEstimator("last2", jobs_of([Row(0, 1e5, limit=400)]))
+    assert estimator.longer(0, 1, 100.0) == 160
+    assert estimator.longer(0, 2, 160.0) == 400
+    assert estimator.longer(0, 3, 400.0) == 1300  # the limit is outlived too
+
+
+def test_who_outlives_the_estimate_is_not_ended_and_makes_room_for_others_later() -> None:
+    # The head was to start at 100; when the first job is seen to go on, a job that fits until 160 may pass
+    rows = [Row(0, 130, 6, 100), Row(1, 10, 10, 10), Row(50, 50, 4, 60)]
+    made = scheduled(rows, 10, "easy")
+    assert list(made.start_s) == [0, 150, 100]
+    assert made.stop_s(0) == 130
+    assert made.promised_s[1] == 100
+
+
+def test_without_limits_nothing_is_outlived() -> None:
+    made = scheduled([Row(number, 10 * number + 1, 2) for number in range(9)], 4, "conservative")
+    assert not any(made.prolonged)
+    assert all(promised == start for promised, start in zip(made.promised_s, made.start_s, strict=True))
+    assert not any(math.isinf(start_s) for start_s in made.start_s)

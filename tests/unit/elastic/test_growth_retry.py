@@ -1,0 +1,140 @@
+"""Growth that fails: the training goes on without the new nodes, which are tried again later and later."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from bftrain_elastic.manager.task_lifecycles.growth_retry import FIRST_S, LONGEST_S, GrowthRetry
+from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S
+from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S
+from tests.unit.elastic.lifecycle_cases import NativeCase, at
+
+
+def failed(case: NativeCase, step: int) -> None:
+    """Let the group that was asked to form lose itself while the state is on its way."""
+    orders = case.context.take_sent("go")
+    generation = orders[0][1]["generation"]
+    for worker, order in sorted(orders, key=lambda one: one[1]["rank"]):
+        known = step if order["rank"] == 0 else -1
+        case.ready(worker, known, generation, "Timed out waiting 20000ms for recv operation to complete")
+
+
+def growth_notes(case: NativeCase) -> list[str]:
+    return [text for text in case.context.notes() if "did not grow" in text]
+
+
+def seconds_to_gather(case: NativeCase, worker: str, step: int) -> float:
+    """Let a worker train until it is asked to gather; return for how long."""
+    begun = case.context.time
+    for _ in range(round(2 * LONGEST_S)):
+        case.tick(1.0)
+        now = case.context.time
+        report = {"type": "report", "t": now, "step": step, "size": 1, "samples": 1, "loss": None, "total": step}
+        case.lifecycle.on_worker_message(worker, report)
+        if case.context.take_sent("gather"):
+            break
+    return case.context.time - begun
+
+
+def growing() -> tuple[NativeCase, str, int]:
+    """Return a task that trains on a, is to grow onto b, and does not."""
+    case = NativeCase("a", "b", "c")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b")
+    case.all_new_ready()
+    case.ready(old, 7, 1)
+    failed(case, 7)
+    case.tick(LONGEST_RETRY_S)
+    case.context.take_sent("gather")
+    return case, old, 8
+
+
+def test_after_a_growth_that_failed_the_old_members_train_on_and_it_is_tried_again_later() -> None:
+    case, old, step = growing()
+    delays = []
+    for _ in range(9):
+        assert case.go(step) == [old], "it trains without the new node"
+        case.context.take_sent("gather")
+        delays.append(seconds_to_gather(case, old, step))
+        step += 1
+        case.ready(old, step, 99)
+        failed(case, step)
+        case.tick(LONGEST_RETRY_S)
+    assert delays[0] <= FIRST_S
+    assert all(LONGEST_S >= later >= 1.5 * sooner or later > 0.9 * LONGEST_S for sooner, later in pairwise(delays))
+    assert case.context.stopped == []
+    notes = growth_notes(case)
+    assert len(notes) == 9, "one for each failure but the first"
+    assert "did not grow onto b, 2 times in a row" in notes[0]
+    assert "Timed out waiting" in notes[0]
+    assert f"the training goes on without, and it is tried again in {LONGEST_S:.0f} s" in notes[-1]
+
+
+def test_a_growth_that_succeeds_after_failures_ends_the_delay() -> None:
+    case, old, step = growing()
+    assert case.go(step) == [old]
+    case.tick(FIRST_S)
+    case.ready(old, step, 3)
+    assert list(map(at, case.go(step))) == ["a", "b"]
+    assert growth_notes(case) == []
+    case.set_nodes("a", "b", "c")
+    case.all_new_ready()
+    for worker in (old, "t/b/0/2"):
+        case.ready(worker, step, 4)
+    failed(case, step)
+    assert growth_notes(case) == [], "of the first failure after a growth there is none"
+
+
+def test_nodes_that_were_set_aside_serve_if_no_other_is_left() -> None:
+    case, old, step = growing()
+    assert case.go(step) == [old]
+    case.set_nodes("b")
+    assert [worker for worker, _ in case.context.take_sent("gather")] == [old]
+    case.ready(old, step + 1, 3)
+    assert list(map(at, case.go(step + 1))) == ["a", "b"]
+
+
+def test_other_new_nodes_need_not_wait_for_those_set_aside() -> None:
+    case, old, step = growing()
+    assert case.go(step) == [old]
+    case.set_nodes("a", "b", "c")
+    case.all_new_ready()
+    assert [worker for worker, _ in case.context.take_sent("gather")] == [old]
+    case.ready(old, step + 1, 3)
+    assert list(map(at, case.go(step + 1))) == ["a", "c"]
+
+
+def test_a_first_start_that_fails_is_no_growth() -> None:
+    case = NativeCase("a", "b")
+    case.set_nodes("a", "b")
+    case.all_new_ready()
+    failed(case, -1)
+    case.tick(LONGEST_RETRY_S)
+    assert len(case.go(0)) == 2
+
+
+def test_a_growth_is_not_cut_while_the_state_moves_and_is_when_it_stands_still() -> None:
+    case = NativeCase("a", "b")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b")
+    case.all_new_ready()
+    case.ready(old, 7, 1)
+    (leader, order), (new, _) = sorted(case.context.take_sent("go"), key=lambda one: one[1]["rank"])
+    case.lifecycle.on_worker_message(leader, {"type": "joined", "generation": order["generation"]})
+    for moved in range(200):
+        case.tick(0.3 * LOADING_S)
+        message = {"type": "moving", "generation": order["generation"], "moved": moved}
+        case.lifecycle.on_worker_message(new, message)
+    assert case.context.take_sent("abort") == []
+    case.tick(1.1 * LOADING_S)
+    case.tick(1.0)
+    assert {worker for worker, _ in case.context.take_sent("abort")} == {leader, new}
+
+
+def test_who_was_not_set_aside_is_not() -> None:
+    retry = GrowthRetry()
+    assert not retry.waits("x", 0.0)
+    retry.failed({"x"}, {"b"}, 0.0, "lost")
+    assert retry.waits("x", 1.0)
+    assert not retry.waits("y", 1.0)
+    assert not retry.waits("x", FIRST_S)

@@ -1,0 +1,90 @@
+"""What is found out about a script that was watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain_elastic.tryout.readiness_check import ReadinessFinding, WatchedRun, findings
+
+if TYPE_CHECKING:
+    from bftrain_elastic.wire.messages import Message
+
+SCRIPT = Path("fit.py")
+
+
+def reports(steps: int = 60, **more: Any) -> list[Message]:  # noqa: ANN401 - fields of a report
+    """Give what is reports of a training on one, two and one nodes."""
+    found: list[Message] = []
+    for step in range(1, steps + 1):
+        size = 2 if steps / 3 < step <= 2 * steps / 3 else 1
+        if step in {1, steps // 3 + 1, 2 * steps // 3 + 1}:
+            found.append({"type": "confirmed", "size": size, "step": step - 1})
+        line = {"type": "report", "step": step, "size": size, "samples": 8, "loss": 1 / step, "nan": False}
+        found += [line | more, {"type": "on_disk", "step": step}]
+    return found
+
+
+def failing(messages: list[Message], seen: WatchedRun | None = None) -> dict[str, ReadinessFinding]:
+    found = list(findings(messages, seen or WatchedRun([1, 2, 1]), SCRIPT))
+    return {one.name: one for one in found if not one.ok}
+
+
+def test_a_training_that_is_ready_lacks_nothing() -> None:
+    values = {step: {"position": step, "loss": 1 / step, "epoch_step": step % 9} for step in range(1, 60, 2)}
+    assert failing(reports(), WatchedRun([1, 2, 1], values)) == {}
+
+
+def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
+    values = {step: {"evals": step if step <= 40 else step - 40} for step in range(1, 60, 3)}
+    found = failing(reports(), WatchedRun([1, 2, 1], values))
+    assert set(found) == {"keeps its values"}
+    assert found["keeps its values"].detail == "'evals' went back from 40 to 3 when the nodes changed"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "fix"),
+    [
+        (
+            "no step for 31 s: rank 0 waits in state.commit(), which every rank must call; the stacks are in its logs",
+            "no step for 31 s: rank 0 waits in state.commit(), which every rank must call",
+            "not inside of 'if state.rank == 0'",
+        ),
+        (
+            "no step for 31 s: rank 1 on node2 is in script at fit.py:3 in train",
+            "fit.py:3",
+            "every worker must take part",
+        ),
+    ],
+)
+def test_a_hang_is_reported_with_where_it_hangs(text: str, words: str, fix: str) -> None:
+    messages = [one for one in reports() if one.get("step", 0) < 20]
+    found = failing([*messages, {"type": "note", "text": text}], WatchedRun([1]))
+    assert set(found) == {"keeps going", "resizes"}
+    assert words in found["keeps going"].detail
+    assert "stacks" not in found["keeps going"].detail
+    assert fix in found["keeps going"].fix
+    assert "train longer" not in found["resizes"].fix
+
+
+@pytest.mark.parametrize("cause", [": nothing exchanges their gradients (train with state.parallel())", ""])
+def test_workers_that_train_different_models_are_reported(cause: str) -> None:
+    note = {"type": "note", "text": f"the models of its workers differ at step 23 by 0.1 of their size{cause}"}
+    found = failing([*reports(), note])
+    assert set(found) == {"workers agree"}
+    assert "state.parallel()" in found["workers agree"].fix
+    assert found["workers agree"].detail == note["text"].partition(" (")[0]
+
+
+def test_what_is_trained_and_not_kept_is_reported() -> None:
+    note = {"type": "note", "text": "not all that it trains is kept: an optimizer is not in the State (give it)"}
+    found = failing([*reports(), note])["keeps what it trains"]
+    assert (found.detail, found.fix) == ("an optimizer is not in the State", "give it")
+
+
+def test_a_loss_that_is_no_number_is_reported() -> None:
+    found = failing(reports(loss=None, nan=True))
+    assert set(found) == {"goes on learning"}
+    assert found["goes on learning"].detail == "the loss is not a number at step 1"

@@ -1,0 +1,387 @@
+"""The spool: what hooks write is read once, whole and only from those who may write; hooks can do no harm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bftrain.errors import BadConfig, NotAvailable
+from bftrain.live.schedulers import hook_spool, hooks
+from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+
+HOOK = Path(hooks.__file__).with_name("slurm.sh")
+SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
+EPILOG = {
+    "SLURM_SCRIPT_CONTEXT": "epilog_slurmctld",
+    "SLURM_JOB_ID": "12",
+    "SLURM_JOB_NODELIST": "nid[0001-0003]",
+    "SLURM_JOB_PARTITION": "main",
+    "SLURM_JOB_UID": "1000",
+    "SLURM_JOB_NAME": "$(touch broken)\nbftrain1 end 99 0 victim main 0 .",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "spool"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def reading(folder: Path) -> HookSpool:
+    """Give a spool that is open. The folders of pytest are in a place where others may write, which is tried below."""
+    opened = HookSpool(folder)
+    opened.open()
+    return opened
+
+
+def put(folder: Path, name: str, text: str, *, mode: int = 0o644) -> Path:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def run_hook(folder: Path, *shell: str, **env: str) -> int:
+    script = folder.parent / "hook"
+    script.write_text(HOOK.read_text().replace("@SPOOL@", str(folder)))
+    done = subprocess.run([*shell, str(script)], env=env, cwd=folder.parent, capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"", b"")
+    return done.returncode
+
+
+# -- the hook for Slurm
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_hook_tells_of_an_end(folder: Path, reading: HookSpool, shell: str) -> None:
+    words = (shell, "sh") if shell == "busybox" else (shell,)
+    assert run_hook(folder, *words, **EPILOG) == 0
+    (heard,) = reading.look(0.0)
+    assert heard.what == "end"
+    assert (heard.job, heard.restart, heard.nodes) == ("12", 0, ("nid0001", "nid0002", "nid0003"))
+    assert abs(heard.at_s - time.time()) < 10
+    assert not (folder.parent / "broken").exists()
+    assert names(folder) == {READER}, "what was read is gone"
+
+
+def test_the_hook_tells_of_a_start_and_of_what_jobcomp_knows(folder: Path, reading: HookSpool) -> None:
+    run_hook(folder, "sh", **{**EPILOG, "SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "SLURM_JOB_RESTART_COUNT": "2"})
+    (started,) = reading.look(0.0)
+    assert (started.what, started.restart) == ("start", 2)
+    run_hook(folder, "sh", JOBID="7", NODES="a1", PARTITION="main", UID="0", JOBNAME="x\ny")
+    (ended,) = reading.look(1.0)
+    assert (ended.what, ended.job, ended.nodes) == ("end", "7", ("a1",))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"SLURM_JOB_ID": ""},
+        {"SLURM_JOB_ID": "1 2"},
+        {"SLURM_JOB_ID": "../../up"},
+        {"SLURM_JOB_ID": "$(touch broken)"},
+        {"SLURM_JOB_NODELIST": ""},
+        {"SLURM_JOB_NODELIST": "(null)"},
+        {"SLURM_JOB_NODELIST": "a b"},
+        {"SLURM_JOB_NODELIST": "a\nbftrain1 end 99 0 victim main 0 ."},
+        {"SLURM_JOB_PARTITION": "%s%n%s"},
+    ],
+)
+def test_the_hook_never_fails_and_odd_words_do_no_harm(
+    folder: Path, reading: HookSpool, broken: dict[str, str]
+) -> None:
+    assert run_hook(folder, "sh", **{**EPILOG, **broken}) == 0
+    assert all(one.job == "12" and "victim" not in one.nodes for one in reading.look(0.0))
+    reading.look(60.0)
+    assert names(folder) == {READER}
+    assert not (folder.parent / "broken").exists()
+
+
+def test_the_hook_ends_well_without_a_reader_or_a_folder_or_room(folder: Path, tmp_path: Path) -> None:
+    assert run_hook(folder, "sh", **EPILOG) == 0
+    assert names(folder) == set(), "without a reader nothing piles up"
+    assert run_hook(tmp_path / "missing", "sh", **EPILOG) == 0
+    put(tmp_path, "file", "")
+    assert run_hook(tmp_path / "file", "sh", **EPILOG) == 0
+    (folder / READER).touch()
+    script = HOOK.read_text().replace("@SPOOL@", str(folder)).replace('>"$spool/$what.${slot:-$job}"', ">/dev/full")
+    full = subprocess.run(["sh", "-c", script], env=EPILOG, capture_output=True, check=False)
+    assert (full.returncode, full.stdout, full.stderr) == (0, b"", b"")
+
+
+def test_what_hooks_write_without_a_reader_is_bounded(folder: Path, reading: HookSpool) -> None:
+    """A daemon that was killed leaves its marker behind."""
+    jobs = ["12", "1012", "2012", "4711", "5711", "999012"]
+    for job in jobs:
+        run_hook(folder, "sh", **{**EPILOG, "SLURM_JOB_ID": job})
+    assert names(folder) == {READER, "end.12", "end.012", "end.711"}
+    assert [one.job for one in reading.look(0.0)] == ["12", "1012", "4711"], (
+        "the first is kept, the next look finds out"
+    )
+
+
+def test_the_hook_follows_no_link_and_starts_no_program(folder: Path, reading: HookSpool, tmp_path: Path) -> None:
+    target = put(tmp_path, "target", "precious")
+    script = HOOK.read_text().replace("@SPOOL@", str(folder))
+    (folder / "end.12").symlink_to(target)
+    done = subprocess.run(["/bin/sh", "-c", script], env={**EPILOG, "PATH": "/nonexistent"}, check=False)
+    assert done.returncode == 0
+    assert target.read_text() == "precious"
+    assert reading.look(0.0) == []
+
+
+# -- reading
+
+
+def test_events_are_read_once_in_the_order_of_their_times(folder: Path, reading: HookSpool) -> None:
+    for number, at_s in (("2", 20), ("1", 10), ("3", 30)):
+        os.utime(put(folder, f"end.{number}", f"bftrain1 end {number} 0 n{number} main 0 .\n"), (at_s, at_s))
+    assert [one.job for one in reading.look(0.0)] == ["1", "2", "3"]
+    put(folder, "again", "bftrain1 end 2 0 n2 main 0 .\n")
+    put(folder, "requeued", "bftrain1 end 2 1 n2 main 0 .\n")
+    put(folder, "start", "bftrain1 start 4 0 a,b main 0 .\n")
+    put(folder, "two", "bftrain1 end 5 0 n1 main 0 .\nbftrain1 end 6 0 n1 main 0 .\n")
+    put(folder, "zbs", "bftrain1 ending 4 0 pbs[0]+pbs[1]+ q  .\n")
+    assert [(one.what, one.job, one.restart, one.nodes) for one in reading.look(0.1)] == [
+        ("end", "2", 1, ("n2",)),
+        ("start", "4", 0, ("a", "b")),
+        ("ending", "4", 0, ("pbs[0]", "pbs[1]")),
+    ]
+    assert names(folder) == {READER}
+
+
+def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: HookSpool) -> None:
+    put(folder, "half", "bftrain1 end 1 0 nid[00")
+    put(folder, "none", "")
+    assert reading.look(0.0) == reading.look(0.1) == []
+    put(folder, "half", "bftrain1 end 1 0 nid[0001-0002] main 0 .\n")
+    assert [one.nodes for one in reading.look(0.2)] == [("nid0001", "nid0002")]
+    assert reading.look(20.0) == []
+    assert "never finished" in reading.odd
+    assert names(folder) == {READER}
+
+
+def test_what_cannot_be_read_is_a_reason_to_look_once(folder: Path, reading: HookSpool) -> None:
+    put(folder, "start.1", "")  # the disk was full
+    assert (reading.look(0.0), reading.lost) == ([], True)
+    assert (reading.look(0.1), reading.lost) == ([], False)
+    assert (reading.look(4.0), reading.lost, names(folder)) == ([], True, {READER})
+    put(folder, "start.2", "bftrain1 start 2 0 n[ main 0 .\n")
+    assert (reading.look(5.0), reading.lost, names(folder)) == ([], True, {READER})
+    assert (reading.look(6.0), reading.lost) == ([], False)
+
+
+def test_what_came_before_we_read_is_old(folder: Path) -> None:
+    put(folder, "end.1", "bftrain1 end 1 0 n1 main 0 .\n")
+    late = HookSpool(folder)
+    late.open()
+    assert late.look(0.0) == []
+    put(folder, "end.2", "bftrain1 end 2 0 n1 main 0 .\n")
+    assert [one.job for one in late.look(1.0)] == ["2"]
+    late.close()
+    assert names(folder) == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "bftrain2 end 1 0 n1 main 0 .",
+        "bftrain1 stop 1 0 n1 main 0 .",
+        "bftrain1 end 1 0 n1 main 0",
+        "bftrain1 end 1 0 n1 main 0 . more",
+        "bftrain1 end 1 -1 n1 main 0 .",
+        "bftrain1 end 1 0 n[1-99999999] main 0 .",
+        "bftrain1 end 1 0 @all main 0 .",
+        "bftrain1 end 1 0  main 0 .",
+        "bftrain1 end a/b 0 n1 main 0 .",
+        "bftrain1 end 1 0 n\u00e4 main 0 .",
+        "x" * 100_000,
+    ],
+)
+def test_other_lines_are_none(line: str) -> None:
+    assert read_line(line, 0.0) is None
+
+
+# -- strangers
+
+
+def test_files_of_strangers_are_not_believed(folder: Path) -> None:
+    strict = HookSpool(folder, trusted={os.geteuid() + 1})
+    strict.open()
+    put(folder, "theirs", "bftrain1 start 1 0 n1 main 0 .\n")
+    assert strict.look(0.0) == []
+    assert f"belongs to user {os.geteuid()}" in strict.odd
+    assert not (folder / "theirs").exists()
+
+
+def test_odd_files_are_not_believed(folder: Path, reading: HookSpool, tmp_path: Path) -> None:
+    good = "bftrain1 start 1 0 n1 main 0 .\n"
+    elsewhere = put(tmp_path, "elsewhere", good)
+    put(folder, "open", good, mode=0o666)
+    (folder / "link").symlink_to(elsewhere)
+    os.link(elsewhere, folder / "twin")
+    os.mkfifo(folder / "pipe")
+    (folder / "folder").mkdir()
+    put(folder, "large", good * 20_000)
+    put(folder, "binary", "\0" * 100)
+    begun = time.monotonic()
+    assert reading.look(0.0) == []
+    assert time.monotonic() - begun < 1, "a pipe is no place to wait"
+    assert reading.odd
+    assert elsewhere.read_text() == good
+    left = names(folder) - {READER, "folder", "binary"}
+    assert left == set(), "and they do not stay"
+    put(folder, "fine", good)
+    assert len(reading.look(1.0)) == 1
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o701, 0o704, 0o702])
+def test_a_folder_open_to_all_is_refused(folder: Path, mode: int) -> None:
+    folder.chmod(mode)
+    with pytest.raises(NotAvailable, match="open to all users"):
+        HookSpool(folder).open()
+
+
+def test_a_folder_that_others_could_replace_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "shared" / "spool"
+    inside.mkdir(parents=True, mode=0o700)
+    inside.parent.chmod(0o777)
+    with pytest.raises(NotAvailable, match="others could replace it"):
+        HookSpool(inside).open()
+    inside.parent.chmod(0o755)
+    HookSpool(inside).open()
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(NotAvailable, match="No such file"):
+        HookSpool(tmp_path / "missing").open()
+    with pytest.raises(NotAvailable, match="no folder"):
+        HookSpool(put(tmp_path, "file", "")).open()
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(NotAvailable, match="no folder"):
+        HookSpool(tmp_path / "link").open()
+
+
+def test_writers_are_named_by_names_of_users() -> None:
+    assert hook_spool.users(["root"]) == {0}
+    with pytest.raises(BadConfig, match="nosuchuser"):
+        hook_spool.users(["root", "nosuchuser"])
+
+
+# -- the thread
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[tuple[HookNews, float]] = []
+        self.notes: list[str] = []
+        self.rang = threading.Event()
+
+    def hear(self, heard: Sequence[HookNews]) -> None:
+        self.heard += [(one, time.time()) for one in heard]
+        self.rang.set()
+
+    def wait(self) -> None:
+        assert self.rang.wait(10)
+        self.rang.clear()
+
+
+def test_a_thread_hears_within_a_blink_and_survives_a_folder_that_goes(folder: Path) -> None:
+    ear = Ear()
+    listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
+    listener.start()
+    try:
+        delays = []
+        for number in range(10):
+            time.sleep(0.013)
+            put(folder, f"end.{number}", f"bftrain1 end {number} 0 n1 main 0 .\n")
+            ear.wait()
+            delays.append(ear.heard[-1][1] - ear.heard[-1][0].at_s)
+        assert min(delays) < 0.5
+        shutil.rmtree(folder)
+        deadline = time.monotonic() + 10
+        while not ear.notes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "cannot be read" in ear.notes[0]
+        folder.mkdir(mode=0o700)
+        put(folder, "end.99", "bftrain1 end 99 0 n1 main 0 .\n")
+        ear.wait()
+        assert ear.heard[-1][0].job == "99"
+    finally:
+        listener.stop()
+
+
+def test_a_folder_that_cannot_be_used_is_tried_again_and_what_cannot_be_read_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook_spool, "_SURE_S", 0.02)
+    ear, folder = Ear(), tmp_path / "spool"
+    listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
+    listener.start()
+    try:
+        assert "No such file" in ear.notes[0]
+        folder.mkdir(mode=0o700)
+        deadline = time.monotonic() + 10
+        while not (folder / READER).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        put(folder, "end.9", "")
+        ear.wait()
+        assert ear.heard[-1][0] == HookNews(what="lost", job="", nodes=())
+        assert len(ear.notes) == 1
+    finally:
+        listener.stop()
+
+
+def test_no_event_is_lost_in_a_storm(folder: Path) -> None:
+    ear = Ear()
+    listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
+    listener.start()
+    try:
+        for number in range(2000):
+            (folder / f"end.{number}").write_text(f"bftrain1 end {number} 0 n1 main 0 .\n")
+        deadline = time.monotonic() + 20
+        while len({one.job for one, _ in ear.heard} - {""}) < 2000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sorted(int(one.job) for one, _ in ear.heard if one.what != "lost") == list(range(2000))
+        assert ear.notes == []
+    finally:
+        listener.stop()
+
+
+# -- counting
+
+
+def test_hooks_that_are_silent_are_noticed_once_and_those_that_report_are_not() -> None:
+    tally = HookTally("spool", "start", "end")
+    tally.on_found(["n1", "n2"], 0.0)
+    tally.on_messages([HookNews(what="start", job="1", nodes=("n1",))])
+    assert tally.unreported(1.0) == "", "a hook may be slower than a look"
+    tally.on_found(["n1"], 10.0)
+    tally.on_messages([HookNews(what="start", job="2", nodes=("n1",))])
+    assert tally.unreported(20.0) == "", "of the only silent node it is not known that it was not drained"
+    for number in range(3):
+        tally.on_found([f"n{number}"], 30.0)
+    assert "restarted" in tally.unreported(40.0)
+    silent = HookTally("spool", "start", "end")
+    silent.on_messages([HookNews(what="end", job="1", nodes=("n1",)), HookNews(what="lost", job="", nodes=())])
+    silent.on_found(["n1"], 0.0)
+    assert "node n1 left without a job's start being reported" in silent.unreported(6.0)
+    assert silent.unreported(12.0) == ""
+    assert (silent.counts["end"], silent.counts["lost"]) == (1, 0)
+    without = HookTally("", "start")
+    without.on_found(["n1"], 0.0)
+    assert without.unreported(60.0) == ""

@@ -1,0 +1,297 @@
+"""Slots of this machine: idle and busy by the timetable, with agents that are real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.errors import BadConfig
+from bftrain.live.schedulers import local
+from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make
+from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
+from tests.helpers.live_inside import in_a_loop, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SLEEPS = AgentOrder(argv=("/bin/sleep", "600"))
+
+
+class Slots:
+    """A local scheduler that runs, and what it posted."""
+
+    def __init__(self, scheduler: LocalScheduler, folder: Path) -> None:
+        self.scheduler = scheduler
+        self.news: list[News] = []
+        self.folder = folder / "agents"
+
+    @property
+    def allowed(self) -> set[str]:
+        """The slots that are ours by what was posted."""
+        found: set[str] = set()
+        for news in self.news:
+            if isinstance(news, Allowed):
+                found.update(news.nodes)
+            elif isinstance(news, Taken):
+                found.difference_update(news.nodes)
+        return found
+
+    def agents(self) -> dict[str, int]:
+        """Give the processes of agents that live."""
+        found = {}
+        for file in self.folder.glob("slot?"):
+            agent = local._Agent.found(file)  # noqa: SLF001 - as a daemon finds them that comes back
+            if agent is not None:
+                found[file.name] = agent.pid
+        return found
+
+
+@asynccontextmanager
+async def slots(
+    folder: Path, order: AgentOrder = SLEEPS, grace_s: float = 0.0, **table: object
+) -> AsyncIterator[Slots]:
+    """Run a local scheduler; its agents end with the test."""
+    scheduler = make(table, Site(name="test", folder=folder, grace_s=grace_s))
+    assert isinstance(scheduler, LocalScheduler)
+    found = Slots(scheduler, folder)
+    running = asyncio.create_task(scheduler.run(found.news.append, order))
+    try:
+        yield found
+    finally:
+        running.cancel()
+        await scheduler.leave()
+    assert found.agents() == {}
+
+
+def settings(**table: Any) -> LocalSettings:  # noqa: ANN401 - any field
+    return LocalSettings(**table)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"idle": "2@5"}, "must begin at second 0"),
+        ({"idle": "2@0,3@8,1@4"}, "times must rise"),
+        ({"idle": "2@0,9@1"}, "more than the 4 nodes"),
+        ({"idle": "two@0"}, "'two@0' is not NODES@SECONDS"),
+        ({"idle": "2@0,3@8", "loop_s": 8.0}, "must be above the last time, 8"),
+        ({"nodes": 0}, "nodes"),
+        ({"slots": 4}, "slots"),
+    ],
+)
+def test_timetables_are_checked(table: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=says):
+        make(table, Site(name="test", folder=tmp_path))
+
+
+def test_a_timetable_turns_round_and_those_idle_for_longest_become_busy_first() -> None:
+    table = SlotTimetable(settings(nodes=3, idle="2@0,3@4,1@6", loop_s=10.0))
+    found = {at_s: sorted(table.idle_at(at_s)) for at_s in (0, 3.9, 4, 6, 10, 14, 26)}
+    assert found == {
+        0: ["slot1", "slot2"],
+        3.9: ["slot1", "slot2"],
+        4: ["slot1", "slot2", "slot3"],
+        6: ["slot3"],
+        10: ["slot1", "slot3"],
+        14: ["slot1", "slot2", "slot3"],
+        26: ["slot1"],
+    }
+    once = SlotTimetable(settings(nodes=2))
+    assert (once.idle_at(0.0), once.next_change()) == ({"slot1", "slot2"}, float("inf"))
+
+
+@in_a_loop
+async def test_agents_run_on_idle_slots_and_are_asked_to_end_when_they_are_wanted(tmp_path: Path) -> None:
+    async with slots(tmp_path, nodes=3, idle="2@0,3@0.2,1@1.5") as found:
+        assert found.scheduler.available().ok
+        await until(lambda: len(found.allowed) == 3)
+        await until(lambda: len(found.allowed) == 1 and len(found.agents()) == 1)
+        assert set(found.agents()) == found.allowed
+        assert await found.scheduler.look() == found.allowed
+        assert [news for news in found.news if isinstance(news, Remark)] == []
+
+
+@in_a_loop
+async def test_no_more_agents_than_are_wanted_and_none_where_they_must_not_be(tmp_path: Path) -> None:
+    async with slots(tmp_path, nodes=4) as found:
+        found.scheduler.want(2, {"slot1"})
+        await until(lambda: set(found.agents()) == {"slot2", "slot3"})
+        await found.scheduler.give_back(["slot2", "slot4"])
+        await until(lambda: set(found.agents()) == {"slot3"})
+        await asyncio.sleep(0.05)
+        assert set(found.agents()) == {"slot3"}, "what was given back stays so"
+        found.scheduler.want(4, ())
+        await until(lambda: len(found.agents()) == 4)
+
+
+@in_a_loop
+async def test_an_agent_that_ends_by_itself_is_reported_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_RESTART_S", 0.05)
+    async with slots(tmp_path, nodes=1) as found:
+        await until(found.agents)
+        before = found.agents()["slot1"]
+        os.kill(before, signal.SIGKILL)
+        await until(lambda: found.agents().get("slot1") not in {None, before})
+        remarks = {news.text for news in found.news if isinstance(news, Remark)}
+        assert remarks == {f"the agent on slot1 ended by itself; see {tmp_path}/agents/slot1.log"}
+
+
+@in_a_loop
+async def test_agents_go_on_without_us_and_are_found_again(tmp_path: Path) -> None:
+    scheduler = make({"nodes": 2}, Site(name="test", folder=tmp_path))
+    assert isinstance(scheduler, LocalScheduler)
+    first = Slots(scheduler, tmp_path)
+    running = asyncio.create_task(scheduler.run(first.news.append, SLEEPS))
+    await until(lambda: len(first.agents()) == 2)
+    running.cancel()
+    before = first.agents()
+    begun = (tmp_path / "agents" / "begun").read_text()
+    async with slots(tmp_path, nodes=2) as again:
+        await until(lambda: len(again.allowed) == 2)
+        await asyncio.sleep(0.05)
+        assert again.agents() == before
+        assert (tmp_path / "agents" / "begun").read_text() == begun, "and so does the timetable"
+    for pid in before.values():
+        assert not _lives(pid), "and they end with us, though they are no children of this scheduler"
+    assert not any(agent.alive for agent in scheduler._agents.values())  # noqa: SLF001 - the first one's children
+
+
+@in_a_loop
+async def test_an_agent_is_known_after_a_restart_if_the_daemon_was_killed_as_it_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen, children = subprocess.Popen, list[subprocess.Popen[bytes]]()
+
+    def killed(*words: Any, **how: Any) -> None:  # noqa: ANN401 - as Popen takes them
+        children.append(popen(*words, **how))
+        raise KeyboardInterrupt
+
+    (tmp_path / "agents").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", killed)
+        with pytest.raises(KeyboardInterrupt):
+            local._Agent.start(tmp_path / "agents", "slot1", ["/bin/sleep", "600"])  # noqa: SLF001 - where it is killed
+    (child,) = children
+    await until(lambda: Path(f"/proc/{child.pid}/cmdline").read_bytes().startswith(b"/bin/sleep"))
+    async with slots(tmp_path, nodes=1) as found:
+        await until(lambda: found.allowed == {"slot1"})
+        await asyncio.sleep(0.05)
+        assert found.agents() == {"slot1": child.pid}, "there is no second one"
+        child.kill()
+        await asyncio.to_thread(child.wait)
+
+
+@in_a_loop
+async def test_an_agent_that_cannot_be_written_down_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_RESTART_S", 0.0)
+    (tmp_path / "agents" / "slot1").mkdir(parents=True)  # where its note would be
+    begins = AgentOrder(argv=("/usr/bin/touch", str(tmp_path / "it-began")))
+    async with slots(tmp_path, begins, nodes=1) as found:
+        await until(lambda: any(isinstance(news, Remark) for news in found.news))
+        assert "slot1" in (tmp_path / "agents" / "slot1.log").read_text()
+        (tmp_path / "agents" / "slot1").rmdir()
+        await until((tmp_path / "it-began").exists)
+
+
+@in_a_loop
+async def test_an_agent_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_ENDING_S", 0.1)
+    deaf = AgentOrder(argv=("/bin/sh", "-c", "trap '' TERM; echo {node} listens not; while :; do sleep 0.1; done"))
+    begun = time.monotonic()
+    async with slots(tmp_path, deaf, nodes=1) as found:
+        log = tmp_path / "agents" / "slot1.log"
+        await until(lambda: log.exists() and log.read_text() == "slot1 listens not\n")
+        pid = found.agents()["slot1"]
+    assert not _lives(pid)
+    assert time.monotonic() - begun < 20
+
+
+def test_what_is_no_note_of_an_agent_is_passed_over(tmp_path: Path) -> None:
+    for text in ("", "no json", "{}", '{"pid": "x", "begun": "1"}', '{"pid": 1, "begun": "0"}'):
+        (tmp_path / "slot1").write_text(text)
+        assert local._Agent.found(tmp_path / "slot1") is None  # noqa: SLF001 - what comes back from a crash
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# -- a grace
+
+# Ends two tenths of a second after SIGTERM
+LINGERS = AgentOrder(argv=("/bin/sh", "-c", "trap 'sleep 0.2; exit 0' TERM; while :; do sleep 0.02; done"))
+NEVER = AgentOrder(argv=("/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.02; done"))
+
+
+@in_a_loop
+async def test_a_slot_is_taken_when_its_agent_has_used_its_grace(tmp_path: Path) -> None:
+    async with slots(tmp_path, LINGERS, grace_s=30.0, nodes=1, idle="1@0,0@0.5") as found:
+        await until(found.agents)
+        begun_s = float((found.folder / "begun").read_text())
+        lived_s = 0.0
+        while found.allowed:
+            if found.agents():
+                lived_s = time.time() - begun_s
+            await asyncio.sleep(0.01)
+        assert lived_s > 0.6, "it was asked, and went on for a while"
+        assert found.agents() == {}
+        await asyncio.sleep(0.3)
+        assert found.agents() == {}, "no other one is started on a slot that is busy"
+
+
+@in_a_loop
+async def test_an_agent_that_does_not_end_within_its_grace_is_killed(tmp_path: Path) -> None:
+    async with slots(tmp_path, NEVER, grace_s=0.3, nodes=1, idle="1@0,0@0.5") as found:
+        await until(found.agents)
+        await until(lambda: not found.allowed)
+        assert found.agents() == {}
+
+
+@in_a_loop
+async def test_agents_on_busy_slots_end_before_a_restarted_daemon_learns_which_are_idle(tmp_path: Path) -> None:
+    async with slots(tmp_path, nodes=2, idle="2@0,1@1000") as found:
+        await until(lambda: len(found.agents()) == 2)
+        table = {"nodes": 2, "idle": "1@0"}
+        other = make(table, Site(name="test", folder=tmp_path))
+        assert await other.look() == {"slot1"}
+        assert set(found.agents()) == {"slot1"}
+
+
+# Saves within its grace, and ends at once after a second SIGTERM, as agents do
+COUNTS = """
+trap 'echo asked >>asked; [ -e second ] && exit 3; touch second; (sleep 0.5; touch saved; kill -9 $$) &' TERM
+while :; do sleep 0.02; done
+"""
+
+
+@in_a_loop
+async def test_a_daemon_that_comes_back_does_not_cut_the_grace_of_an_agent_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    counts = AgentOrder(argv=("/bin/sh", "-c", COUNTS))
+    table = {"nodes": 1, "idle": "1@0,0@0.5"}
+    first = make(table, Site(name="test", folder=tmp_path, grace_s=30.0))
+    running = asyncio.create_task(first.run(lambda _: None, counts))
+    await until((tmp_path / "asked").exists)
+    running.cancel()
+    async with slots(tmp_path, counts, grace_s=30.0, **table) as found:
+        assert await found.scheduler.look() == frozenset()
+        assert (tmp_path / "saved").exists()
+    await first.leave()  # it was the parent of the agent
+    assert (tmp_path / "asked").read_text() == "asked\n"

@@ -1,0 +1,257 @@
+"""The stock of pilots: what it submits and cancels after one look or a few."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from bftrain.errors import BadValue
+from bftrain.live.schedulers.pilot_backend import LATER, Pilot, PilotLimits, PilotState, Trouble
+from bftrain.live.schedulers.pilot_policy import MOST_WAITING, PilotMoves, PilotPolicy, PilotPolicySettings
+
+LONG, SHORT = "long", "short"
+BOTH = (LONG, SHORT)
+
+
+def pilot(id_: str, state: PilotState = PilotState.WAITING, **more: Any) -> Pilot:  # noqa: ANN401 - fields of a pilot
+    node = f"n{id_}" if state is not PilotState.WAITING else ""
+    return Pilot(**{"id": id_, "state": state, "mark": LONG, "node": node, **more})
+
+
+def waiting(count: int, mark: str = LONG) -> list[Pilot]:
+    return [pilot(f"{mark}{number}", mark=mark) for number in range(count)]
+
+
+def running(count: int, *, start_s: float = 0.0) -> list[Pilot]:
+    return [pilot(f"r{number:03}", PilotState.RUNNING, start_s=start_s) for number in range(count)]
+
+
+def look(
+    stock: PilotPolicy, pilots: list[Pilot], at: float = 0.0, marks: tuple[str, ...] = BOTH, idle: int | None = None
+) -> PilotMoves:
+    return stock.moves(at, 1000 + at, pilots, marks=marks, idle=idle)
+
+
+def test_each_length_has_its_stock() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=3))
+    assert look(stock, []) == PilotMoves(submit=(3, 3))
+    assert look(stock, waiting(2) + waiting(3, SHORT)).submit == (1, 0)
+    assert look(stock, waiting(3) + waiting(3, SHORT)) == PilotMoves(submit=(0, 0))
+
+
+def test_it_doubles_while_all_start_and_shrinks_while_none_does() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4, submits_per_min=100_000))
+    submitted = [look(stock, [], marks=(LONG,)).submit[0]]
+    held: list[Pilot] = []
+    for step in range(1, 8):
+        waits = [pilot(f"{step}-{number}") for number in range(submitted[-1])]
+        look(stock, held + waits, step, marks=(LONG,))
+        held += [pilot(one.id, PilotState.RUNNING) for one in waits]
+        submitted += look(stock, held, step + 0.5, marks=(LONG,)).submit
+    assert submitted == [4, 8, 16, 32, 64, 64, 64, 64]
+    assert max(submitted) == MOST_WAITING
+
+    record = held + waiting(64)
+    counts = []
+    for step in range(8, 8 + 15 * 6, 15):
+        moves = look(stock, record, step, marks=(LONG,))
+        assert moves.submit == (0,)
+        record = [one for one in record if one.id not in moves.cancel]
+        counts.append(len(record) - len(held))
+    assert counts == [64, 64, 32, 16, 8, 8]
+
+
+def test_no_more_than_tasks_could_use_or_the_site_allows() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4, max_nodes=6))
+    assert look(stock, running(5)).submit == (1, 0)
+    assert look(stock, running(6)).submit == (0, 0)
+    assert len(look(stock, running(8)).cancel) == 2, "the site's word holds for those that run too"
+    stock.want(3)
+    assert sum(look(stock, running(2)).submit) == 1
+    assert look(stock, running(4)).cancel == (), "who runs and is not wanted is given back by others"
+    assert set(look(stock, [*running(3), *waiting(2)]).cancel) == {"long0", "long1"}
+    stock.want(100)
+    stock.limit(PilotLimits(running=4, submitted=5))
+    assert look(stock, running(4)).submit == (0, 0)
+    stock.limit(PilotLimits(submitted=5))
+    assert sum(look(stock, running(3)).submit) == 2
+
+
+def test_pilots_of_another_order_are_replaced_once_they_are_gone() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=2))
+    stock.want(2)
+    old = [pilot("7", mark="yesterday"), pilot("8", mark="yesterday")]
+    assert look(stock, old, marks=(LONG,)) == PilotMoves(submit=(0,), cancel=("7", "8"), again_s=1.0)
+    assert look(stock, old, 1, marks=(LONG,)).cancel == (), "once is enough"
+    assert look(stock, old, 20, marks=(LONG,)).cancel == ("7", "8"), "but not for ever"
+    assert look(stock, [], 21, marks=(LONG,)).submit == (2,)
+    held = [pilot("9", PilotState.RUNNING, mark="yesterday")]
+    assert look(stock, held, 22, marks=(LONG,)) == PilotMoves(submit=(1,)), "who runs is used"
+
+
+def test_reserve_leaves_nodes_idle() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4, reserve=2))
+    assert look(stock, [], marks=(LONG,), idle=5).submit == (3,)
+    assert look(stock, waiting(3), marks=(LONG,), idle=5).submit == (0,)
+    assert set(look(stock, waiting(3), marks=(LONG,), idle=4).cancel) == {"long2"}
+    assert look(stock, [], marks=(LONG,), idle=None).submit == (0,), "unknown is not idle"
+    assert look(stock, running(3), marks=(LONG,), idle=2) == PilotMoves(submit=(0,))
+
+
+def test_reserve_is_restored_from_the_youngest() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4, reserve=2))
+    held = [pilot("old", PilotState.RUNNING, start_s=1.0), pilot("young", PilotState.RUNNING, start_s=9.0)]
+    assert look(stock, held, marks=(LONG,), idle=1).cancel == ("young",)
+    assert look(stock, held, 1, marks=(LONG,), idle=1).cancel == (), "it is on its way"
+    ending = [held[0], pilot("young", PilotState.ENDING)]
+    assert look(stock, ending, 2, marks=(LONG,), idle=1).cancel == ()
+    assert look(stock, held[:1], 3, marks=(LONG,), idle=0).cancel == ("old",)
+
+
+def test_a_small_budget_goes_round_the_lengths() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    stock.want(1)
+    tried = []
+    pilots: list[Pilot] = []
+    for step in range(12):
+        moves = look(stock, pilots, step)
+        pilots = [one for one in pilots if one.id not in moves.cancel]
+        for mark, count in zip(BOTH, moves.submit, strict=True):
+            pilots += [pilot(f"{step}{mark}", mark=mark)] * count
+        assert len(pilots) <= 1
+        tried += [one.mark for one in pilots]
+    assert {LONG, SHORT} == set(tried)
+    assert tried[0] == LONG
+
+
+def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    stock.limit(PilotLimits(submitted=5))
+    assert look(stock, []).submit == (3, 2)
+    assert look(stock, running(3)).submit == (1, 1)
+    moves = look(stock, [*running(1), *waiting(4)], 1.0)
+    assert (moves.submit, len(moves.cancel)) == ((0, 0), 2), "the longest make room"
+    left = [*running(1), *waiting(2)]
+    assert look(stock, left, 2.0).submit == (0, 2)
+    stopped = [pilot("s", PilotState.STOPPED)]
+    assert sum(look(stock, [*running(2), *stopped], 3.0).submit) == 2, "it counts until it is gone"
+
+
+def test_submissions_keep_to_their_rate() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=60))
+    sent = 0
+    for second in range(61):
+        count = sum(look(stock, [], second, marks=(LONG,)).submit)
+        stock.submitted(count)
+        sent += count
+    assert sent == 64 + 60
+    moves = look(stock, [], 60.0, marks=(LONG,))
+    assert moves.submit == (0,)
+    assert moves.again_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "waits"),
+    [
+        (Trouble.AWAY, [1, 2, 4, 8, 16, 32, 60, 60]),
+        (Trouble.LIMIT, [15, 30, 60, 120, 240, 300, 300]),
+        (Trouble.REFUSED, [30, 60, 120, 240, 480, 600, 600]),
+    ],
+)
+def test_troubles_make_it_wait_twice_as_long_each_time(trouble: Trouble, waits: list[float]) -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
+    now, seen = 0.0, []
+    for _ in waits:
+        assert look(stock, [], now, marks=(LONG,)).submit == (1,)
+        stock.failed(now, trouble, alive=0)
+        moves = look(stock, [], now + 0.01, marks=(LONG,))
+        assert moves.submit == (0,)
+        seen.append(round(moves.again_s))
+        now += 0.01 + moves.again_s
+    assert seen == waits
+    stock.submitted(1)
+    stock.failed(now, trouble, alive=0)
+    assert look(stock, [], now, marks=(LONG,)).again_s == waits[0], "success makes it forget"
+
+
+def test_where_no_more_is_taken_none_is_offered_until_some_are_gone() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    stock.failed(0.0, Trouble.LIMIT, alive=3)
+    assert look(stock, waiting(3), 1.0, marks=(LONG,)) == PilotMoves(submit=(0,), again_s=14.0)
+    assert look(stock, waiting(2), 2.0, marks=(LONG,)).submit == (2,)
+    assert look(stock, waiting(3), 15.0, marks=(LONG,)).submit == (1,), "limits may be raised"
+
+
+def test_pilots_that_end_as_they_start_slow_it_down() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    look(stock, [], marks=(LONG,))
+    over: list[Pilot] = []
+    tries = []
+    now = 1.0
+    for number in range(6):
+        over.append(pilot(str(number), PilotState.FAILED, start_s=1000 + now))
+        assert look(stock, over, now, marks=(LONG,)).submit == (0,)
+        now += look(stock, over, now, marks=(LONG,)).again_s
+        tries.append(round(now))
+        assert look(stock, over, now, marks=(LONG,)).submit == (1,), "one tries whether it is better now"
+        now += 1
+    assert [later - earlier for earlier, later in pairwise(tries)] == [5, 9, 17, 33, 65]
+    assert stock.failing
+    grown = pilot("good", PilotState.RUNNING, start_s=1000 + now)
+    assert look(stock, [*over, grown], now + 59, marks=(LONG,)).submit == (1,)
+    assert look(stock, [*over, grown], now + 61, marks=(LONG,)).submit > (1,)
+    assert not stock.failing
+
+
+@pytest.mark.parametrize(
+    ("over", "harm"),
+    [
+        (pilot("1", PilotState.TAKEN, start_s=1000.0, end_s=1001.0), False),
+        (pilot("1", PilotState.LEFT, start_s=1000.0, end_s=1031.0), True),  # no daemon answered the agent
+        (pilot("1", PilotState.LEFT, start_s=0.0, end_s=1001.0), False),
+        (pilot("1", PilotState.FAILED, start_s=0.0, end_s=1001.0), True),
+    ],
+)
+def test_being_taken_is_no_failure(over: Pilot, harm: bool) -> None:  # noqa: FBT001 - a column of the table
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
+    look(stock, [], marks=(LONG,))
+    assert look(stock, [over], 40.0, marks=(LONG,)).submit == ((0,) if harm else (1,))
+
+
+def test_what_was_over_when_we_came_is_no_news() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
+    assert look(stock, [pilot("1", PilotState.FAILED)], marks=(LONG,)).submit == (1,)
+
+
+def test_a_node_on_which_pilots_fail_is_avoided_if_others_work() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    works = pilot("w", PilotState.RUNNING, start_s=0.0)
+    look(stock, [works], marks=(LONG,))
+    over = [pilot("1", PilotState.FAILED, node="sick")]
+    look(stock, [works, *over], 1, marks=(LONG,))
+    assert stock.avoided(1) == ()
+    over.append(pilot("2", PilotState.FAILED, node="sick"))
+    look(stock, [works, *over], 5, marks=(LONG,))
+    assert stock.avoided(5) == ("sick",)
+    assert stock.avoided(5 + 1801) == ()
+
+
+def test_nodes_are_not_to_blame_where_nothing_works() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    look(stock, [], marks=(LONG,))
+    for number in range(9):
+        look(stock, [pilot(str(number), PilotState.FAILED, node="n1")], number, marks=(LONG,))
+    assert stock.avoided(9) == ()
+
+
+@pytest.mark.parametrize("wrong", [{"pending": 0}, {"reserve": -1}, {"max_nodes": -1}, {"submits_per_min": 0}])
+def test_settings_say_what_is_wrong(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadValue, match=next(iter(wrong))):
+        PilotPolicySettings(**wrong)
+
+
+def test_nothing_to_do_needs_no_look() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
+    assert look(stock, waiting(1), marks=(LONG,)).again_s == LATER

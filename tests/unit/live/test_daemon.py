@@ -1,0 +1,348 @@
+"""A live run from its begin to its end: what happens becomes orders, and a restart goes on where the journal ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+
+from bftrain.config import Settings
+from bftrain.journal import Journal
+from bftrain.live import decision_loop as stepper_module
+from bftrain.live.decision_loop import HANGS
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.task_record import LiveTaskState
+from bftrain.live.run import daemon as daemon_module
+from bftrain.live.tasks.task_store import TaskStore
+from bftrain.rerun import Rerun
+from bftrain.values.curve import SpeedCurve
+from bftrain_elastic.wire.authenticated_stream import read_secret
+from bftrain_solvers.exact import solver as exact
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.scripted_agents import Agent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.values.solution import Limits, Solution
+    from bftrain.values.table import ValueTable
+
+CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
+
+
+def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
+    return [one.text for one in daemon.remarks.latest]
+
+
+# -- going on
+
+
+@in_a_loop
+async def test_nodes_are_used_and_handed_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        assert daemon.state == "running"
+        seen: list[str] = []
+        daemon.observers.append(lambda what, _: seen.append(what))
+        await submit(service, "a", 2, 4)
+        world.lend("n1", "n2", "n3")
+        await decided(daemon)
+        assert world.held == {"a": {"n1", "n2", "n3"}}
+        world.take("n1", "n2")
+        await decided(daemon)
+        assert world.orders()[-2:] == [
+            {"action": "release", "nodes": ("n1", "n2")},
+            {"action": "stop", "task": "a", "nodes": ("n1", "n2", "n3"), "cause": "below_minimum"},
+        ]
+        assert {"events", "decision"} <= set(seen)
+        assert world.asked("want")[-1] == (4, frozenset())
+        task = service.task(ourselves(), "a")
+        assert (task.state, task.preemptions, task.nodes) == ("waiting", 1, ())
+        assert daemon.last_decision is not None
+        assert daemon.last_decision.number >= 2
+
+
+@in_a_loop
+async def test_a_task_lives_from_its_submission_to_its_end(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        world.lend("n1", "n2")
+        await submit(service, "a", 1, 2, work_samples=100.0, curve=CURVE)
+        await decided(daemon)
+        world.tell("a", "starting", nodes=["n1", "n2"])
+        world.tell("a", "confirmed", size=2, step=0)
+        for step in range(1, 4):
+            world.tell("a", "report", step=step, size=2, samples=10, loss=1 / step)
+        world.tell("a", "note", text="it says something")
+        world.tell("unknown", "report", step=1, size=1, samples=1, loss=None)
+        await decided(daemon)
+        task = service.task(ourselves(), "a")
+        assert (task.state, task.running, task.step, task.samples, task.loss) == ("running", 2, 3, 30.0, 1 / 3)
+        assert "task 'a': it says something" in remarks(daemon)
+        world.tell("a", "done", step=3)
+        await decided(daemon)
+        task = service.task(ourselves(), "#1")
+        assert (task.state, task.samples) == ("done", 30.0)
+        assert task.reason == "ended well after 30 of 100 samples"
+        assert "task 'a' ended well after 30 of 100 samples" in remarks(daemon)
+        assert (task.rescales, task.preemptions) == (0, 0), "to be done is no loss of nodes"
+        assert world.asked("drop") == ["a"]
+        assert world.asked("want")[-1] == (0, frozenset())
+        assert daemon.task_manager.harvest.days[0].samples == 30.0
+
+
+@in_a_loop
+async def test_a_task_that_fails_gets_other_tries_and_is_then_given_up(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, deciding=Settings(max_failures=2)) as (daemon, service, _, world):
+        world.lend("n1")
+        await submit(service, "a", 1, 1)
+        await decided(daemon)
+        world.tell("a", "failed", reason="no room\nmore words")
+        await decided(daemon)
+        task = service.task(ourselves(), "a")
+        assert (task.state, task.failures, task.reason) == ("running", 1, "no room\nmore words")
+        assert [order["action"] for order in world.orders() if order["nodes"]] == ["start", "stop", "start"]
+        world.tell("a", "failed", reason="again")
+        await decided(daemon)
+        task = service.task(ourselves(), "#1")
+        assert (task.state, task.failures, task.reason, task.ended_s is None) == ("failed", 2, "again", False)
+        assert "task 'a' failed: no room" in remarks(daemon)
+        world.tell("a", "failed", reason="too late")
+        await decided(daemon)
+        assert world.asked("drop") == ["a"]
+
+
+@in_a_loop
+async def test_paused_tasks_hold_no_nodes_and_cancelled_ones_end(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        world.lend("n1", "n2")
+        for name in ("a", "b"):
+            await submit(service, name, 1, 1)
+        await decided(daemon)
+        assert set(world.held) == {"a", "b"}
+        await service.pause(ourselves(), "a")
+        await decided(daemon)
+        assert (world.held["a"], daemon.harvester.paused) == (set(), {"a"})
+        assert service.task(ourselves(), "a").preemptions == 0
+        assert world.asked("want")[-1] == (1, frozenset())
+        await service.resume(ourselves(), "a")
+        await service.cancel(ourselves(), "b")
+        await decided(daemon)
+        assert set(world.held) == {"a"}
+        assert len(world.held["a"]) == 1
+        assert [record.state for record in daemon.task_store.over] == [LiveTaskState.CANCELLED]
+
+
+@in_a_loop
+async def test_what_is_measured_changes_decisions_and_narrows_unmeasured_tasks(tmp_path: Path) -> None:
+    class Narrowing(World):
+        def narrow(self, task: str, size: int | None) -> None:
+            self.log.append(("narrow", (task, size)))
+
+    async with live_inside(tmp_path, Narrowing()) as (daemon, service, _, world):
+        world.lend("n1", "n2", "n3", "n4")
+        await submit(service, "a", 1, 4)
+        await decided(daemon)
+        assert world.asked("narrow") == [], "first it shows what it does with all that it was given"
+        begun = time.time()
+        for size, rate, first in ((4, 200.0, 1), (2, 150.0, 401)):
+            world.tell("a", "confirmed", size=size, step=first - 1)
+            for step in range(first, first + 400):
+                report = {"type": "report", "task": "a", "step": step, "size": size, "samples": rate / 10, "loss": None}
+                world._hear({"t": begun + step / 10, **report})  # noqa: SLF001 - at times of its own
+            await decided(daemon)
+            daemon.task_manager.tracks.get("a").learned_s = 0.0  # type: ignore[union-attr]  # it is there
+            learned = daemon.task_manager.learned()
+            assert [event.task for event in learned] == ["a"]
+            assert learned[0].curve is not None
+            speeds = dict(zip(learned[0].curve.nodes, learned[0].curve.rate, strict=True))
+            assert speeds[size] == pytest.approx(rate, rel=0.05)
+            assert world.asked("narrow")[-1] == ("a", size // 2), "then with half of it"
+            daemon.decision_loop.on_events(*learned)
+            await decided(daemon)
+        assert daemon.task_manager.learned() == [], "and nothing that is known already"
+        assert service.task(ourselves(), "a").speeds == pytest.approx({2: 150.0, 4: 200.0}, rel=0.05)
+
+
+@in_a_loop
+async def test_the_tick_learns_writes_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    monkeypatch.setattr(daemon_module, "_WRITE_S", 0.01)
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        world.lend("n1")
+        await submit(service, "a", 1, 1)
+        await decided(daemon)
+        world.tell("a", "report", step=7, size=1, samples=70, loss=None)
+        path = tmp_path / "live" / "live.db"
+
+        def written() -> int:
+            with Journal.open(path) as journal:
+                return TaskStore(journal).unfinished[0].progress.step
+
+        await until(lambda: written() == 7)
+        measured = daemon.task_manager.work_left(time.time())
+        assert measured == [], "nothing was said of its work"
+        with mock.patch.object(daemon.task_manager, "learned", return_value=[]) as learned:
+            await until(lambda: learned.called)
+
+
+@in_a_loop
+async def test_objectives_that_use_work_left_receive_it(tmp_path: Path) -> None:
+    deciding = Settings(objective="deadline")
+    async with live_inside(tmp_path, deciding=deciding) as (daemon, service, _, world):
+        world.lend("n1")
+        await submit(service, "a", 1, 1, work_samples=100.0, curve=CURVE, deadline_s=time.time() + 60)
+        await decided(daemon)
+        world.tell("a", "report", step=1, size=1, samples=40, loss=None)
+        await decided(daemon)
+        world.lend("n2")
+        await decided(daemon)
+        assert daemon.harvester.uses_work_left
+        assert [event.work_left_samples for event in daemon.task_manager.work_left(time.time())] == [60.0]
+
+
+# -- solvers
+
+
+class Hanging:
+    """Solves as exact does, once it is let."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.asked = 0
+
+    def __call__(self, _: object, table: ValueTable, limits: Limits) -> Solution:
+        self.asked += 1
+        assert self.let.wait(30)
+        return self.solve(exact, table, limits)
+
+    solve = staticmethod(type(exact).solve)
+
+
+@in_a_loop
+async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepper_module, "_OVERTIME_S", 0.02)
+    hanging = Hanging()
+    async with live_inside(tmp_path, deciding=Settings(solver_deadline_s=0.01)) as (daemon, service, _, world):
+        with mock.patch.object(type(exact), "solve", lambda *words: hanging(*words)):  # noqa: PLW0108 - a method
+            world.lend("n1")
+            await submit(service, "a", 1, 1)
+            await until(lambda: world.held.get("a"))
+            assert hanging.asked == 1
+            assert daemon.last_decision is not None
+            assert daemon.last_decision.fallback == f"exact: {HANGS}; sizes of greedy taken"
+            assert "solver 'exact' hangs; the fallback decides" in remarks(daemon)
+            hanging.let.set()
+            world.take("n1")
+            await decided(daemon)
+            world.lend("n2")
+            await decided(daemon)
+            assert world.held["a"] == {"n2"}
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+
+
+@in_a_loop
+async def test_no_decision_is_made_when_a_metric_breaks_and_departures_are_handed_back(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def metric(task, sizes):\n"
+        "    if task.name == 'bad':\n"
+        "        raise ValueError('no idea')\n"
+        "    return sizes * 1.0\n"
+    )
+    deciding = Settings(objective=f"{tmp_path}/mine.py:metric")
+    async with live_inside(tmp_path, deciding=deciding) as (daemon, service, _, world):
+        world.lend("n1", "n2")
+        await submit(service, "good", 1, 1)
+        await decided(daemon)
+        assert len(world.held["good"]) == 1
+        await submit(service, "bad", 1, 1)
+        await decided(daemon)
+        assert any(text.startswith("no decision: ") and "no idea" in text for text in remarks(daemon))
+        mine = next(iter(world.held["good"]))
+        world.take(mine)
+        await decided(daemon)
+        assert world.held["good"] == set()
+        await service.cancel(ourselves(), "bad")
+        await decided(daemon)
+        assert len(world.held["good"]) == 1
+
+
+# -- going on where the journal ends
+
+
+@in_a_loop
+async def test_a_restart_tells_launchers_what_each_task_holds_and_goes_on(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        world.lend("n1", "n2", "n3")
+        await submit(service, "a", 1, 2)
+        await submit(service, "b", 2, 2)
+        await submit(service, "p", 1, 1)
+        await service.pause(ourselves(), "p")
+        await decided(daemon)
+        held = {task: set(nodes) for task, nodes in daemon.harvester.held.items()}
+    world.allowed.discard("n1")  # while no daemon ran
+    world.allowed.add("n4")
+    world.log.clear()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert sorted(world.asked("add")) == ["a", "b", "p"]
+        first = next(actions for actions in world.asked("apply") if actions)
+        assert {order["action"] for order in first} <= {"release", "stop", "shrink"}, "what was taken goes first"
+        assert first[0] == {"action": "release", "nodes": ("n1",)}
+        orders = world.asked("apply")[1]
+        assert {order["task"] for order in orders} == {"a", "b", "p"}, "and each task receives the nodes that it holds"
+        for order in orders:
+            record = held.get(order["task"], set())
+            assert set(order["nodes"]) in (record - {"n1"}, set())
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n2", "n3", "n4"}
+        assert daemon.harvester.paused == {"p"}
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+
+
+@in_a_loop
+async def test_what_lies_between_a_wish_and_its_event_is_made_up_for(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        world.lend("n1")
+        for name in ("a", "b", "c"):
+            await submit(service, name, 1, 1)
+        await service.pause(ourselves(), "b")
+        await decided(daemon)
+        task_store = daemon.task_store  # wishes are written before their events, so a kill leaves this
+        record = {name: task_store.get(name) for name in "abc"}
+        assert record["a"] is not None
+        assert record["b"] is not None
+        task_store.change(replace(record["a"], state=LiveTaskState.PAUSED))
+        task_store.change(replace(record["b"], state=LiveTaskState.SUBMITTED))
+        task_store.add(replace(record["a"], number=9, name="d", spec=replace(record["a"].spec, name="d")))
+        task_store.write()
+        daemon.opened.journal.change(("DELETE FROM task WHERE name = 'c'", ()))
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert set(daemon.harvester.unfinished) == {"a", "b", "d"}, "what to run for c is unknown"
+        assert daemon.harvester.paused == {"a"}
+
+
+# -- signs of life
+
+
+@in_a_loop
+async def test_agents_whose_workers_only_the_daemon_can_end_hear_that_its_loop_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.02)
+    world = World(agents=True)
+    monkeypatch.setattr(world, "keep_workers_s", 0.0, raising=False)
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        hub = daemon.opened.hub
+        assert hub is not None
+        agent = await asyncio.to_thread(Agent, hub, "n1", secret=read_secret(daemon.site.secret))
+        assert (await asyncio.to_thread(agent.hear, "welcome"))["silence_s"] == 3.0
+        for _ in range(3):
+            await asyncio.to_thread(agent.hear, "alive")
+        agent.hear_all()
+        assert agent.hears_nothing(), "this very call keeps the loop from going on"
+        agent.close()

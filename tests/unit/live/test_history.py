@@ -1,0 +1,150 @@
+"""What a live run remembers of how things went: exact averages, bounded memory, beyond a restart."""
+
+from __future__ import annotations
+
+import random
+import stat
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.live.model.schemas import Span
+from bftrain.live.monitor.history import SPANS, HistoryLevel, HistorySample, LiveHistory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bftrain.live.monitor.history import HistoryAverages
+
+
+def whole(cell: HistoryAverages) -> dict[int, float]:
+    return dict(zip(cell.numbers, cell.sizes, strict=True))
+
+
+def test_a_cell_holds_exact_averages_however_short_something_lasted() -> None:
+    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
+    level.add(100.0, 102.0, HistorySample(4, 50.0, {1: 4}))
+    level.add(102.0, 102.5, HistorySample(2, 0.0, {1: 1, 2: 1}))
+    level.add(102.5, 110.0, HistorySample(0, 0.0, {}))
+    level.add(110.0, 111.0, HistorySample(8, 1.0, {}))
+    first, second = level.cells()
+    assert (first.at, first.known_s) == (10, 10.0)
+    assert first.pool == pytest.approx((2 * 4 + 0.5 * 2) / 10)
+    assert first.speed == pytest.approx(10.0)
+    assert whole(first) == pytest.approx({1: (2 * 4 + 0.5) / 10, 2: 0.05})
+    assert (second.at, second.known_s, second.pool) == (11, 1.0, 8.0)
+
+
+def test_cells_that_nothing_changes_in_are_filled_at_once_and_only_as_many_as_are_kept() -> None:
+    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
+    level.add(0.0, 1e7 + 5.0, HistorySample(3, 7.0, {9: 3}))
+    cells = list(level.cells())
+    assert [cell.at for cell in cells] == list(range(999_991, 1_000_001))
+    assert all(cell.pool == 3 and whole(cell) == {9: 3} for cell in cells)
+    assert [cell.known_s for cell in cells] == [10.0] * 9 + [5.0]
+
+
+def test_only_what_is_asked_for_is_given() -> None:
+    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
+    level.add(0.0, 95.0, HistorySample(1, 0.0, {}))
+    assert [cell.at for cell in level.cells(since_s=70.0)] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_levels_tell_of_the_same_node_seconds(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311 - the same every time
+    history, now, held = LiveHistory(), 1_700_000_000.0, dict[int, float]()
+    state = HistorySample(0, 0.0, {})
+    history.look(now, state)
+    for _ in range(300):
+        seconds = dice.expovariate(2.0)
+        for number, size in state.sizes.items():
+            held[number] = held.get(number, 0.0) + size * seconds
+        now += seconds
+        state = HistorySample(9, 1.0, {number: dice.randint(1, 3) for number in range(3) if dice.random() < 0.7})
+        history.look(now, state)
+    for level in history.levels:
+        found: dict[int, float] = {}
+        for cell in level.cells():
+            for number, size in whole(cell).items():
+                found[number] = found.get(number, 0.0) + size * cell.known_s
+        assert found == pytest.approx(held, rel=1e-5)
+
+
+def test_memory_is_bounded_in_every_case() -> None:
+    history, now = LiveHistory(), 1_700_000_000.0
+
+    def live(steps: int) -> int:
+        nonlocal now
+        for step in range(steps):
+            now += 900.0
+            number = int(now)
+            history.name(number, f"task {number}", 0)
+            history.look(now, HistorySample(10, 1.0, {number: 5, number + 1: 5}))
+            assert step >= 0
+        cells = [list(level.cells()) for level in history.levels]
+        assert all(len(found) <= 721 for found in cells)
+        return sum(sys.getsizeof(cell.numbers) for found in cells for cell in found) + 100 * len(history.names)
+
+    before = live(2_000)
+    assert live(2_000) < 1.5 * before
+    assert len(history.names) < 2 * 4096 + 4 * 720
+
+
+def test_of_very_many_tasks_in_a_cell_the_largest_are_distinguished() -> None:
+    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
+    level.add(0.0, 10.0, HistorySample(5000, 1.0, {number: number for number in range(1, 265)}))
+    level.add(10.0, 11.0, HistorySample(0, 1.0, {}))
+    cell, _ = level.cells()
+    sizes = whole(cell)
+    assert sorted(sizes) == [0, *range(201, 265)]
+    assert sizes[0] == sum(range(1, 201))
+
+
+def test_names_of_unfinished_tasks_are_kept() -> None:
+    history = LiveHistory(lambda: (3,))
+    for number in range(10_000):
+        history.name(number, f"t{number}", 0)
+    assert 3 in history.names
+    assert 4 not in history.names
+
+
+def test_a_restart_goes_on_with_what_was_seen_also_within_a_cell(tmp_path: Path) -> None:
+    path, before = tmp_path / "history.json", LiveHistory()
+    before.name(1, "one", 5)
+    before.look(1000.0, HistorySample(4, 10.0, {1: 4}))
+    before.look(1001.0)
+    before.look(2403.0)
+    before.saving(path)()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before.saving(tmp_path / "no such folder" / "history.json")()  # is no reason to end
+
+    after = LiveHistory()
+    after.load(path)
+    assert after.names[1].name == "one"
+    after.look(2406.0, HistorySample(2, 10.0, {1: 2}))
+    after.look(2409.0)
+    *_, last = after.level(86400).cells()
+    assert (last.at, last.known_s) == (20, 6.0)
+    assert last.pool == pytest.approx((3 * 4 + 3 * 2) / 6)
+    assert whole(last) == {1: last.pool}
+    assert [cell.at for cell in after.level(86400).cells()] == list(range(8, 21))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"widths":[1],"levels":[],"names":{}}', '{"widths":[1.0,5.0,120.0,1200.0]}']
+)
+def test_a_history_that_cannot_be_read_is_left_out(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(text)
+    history = LiveHistory()
+    history.load(path)
+    history.load(tmp_path / "none")
+    assert not any(list(level.cells()) for level in history.levels)
+
+
+def test_the_finest_level_that_reaches_back_far_enough_is_given() -> None:
+    history = LiveHistory()
+    found = [history.level(span_s).span.span_s for span_s in (1, 600, 601, 86400, 1e9)]
+    assert found == [600, 600, 3600, 86400, SPANS[-1].span_s]

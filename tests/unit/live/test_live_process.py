@@ -1,0 +1,304 @@
+"""How a live run ends: in order at a signal at any time, at once at a second one, with words at a fault."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from bftrain.errors import BadInput, Fault, Interrupted, NotAvailable
+from bftrain.journal import Journal
+from bftrain.live import process
+from bftrain.live.model.site_config import Times
+from bftrain.live.process import LiveProcess, notify_systemd
+from bftrain.live.run.daemon import LiveDaemon
+from bftrain.live.tasks.task_store import TaskStore
+from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of, submit, until
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    from bftrain.live.api.server import ApiServer
+    from bftrain.live.api.service import LiveService
+    from bftrain.live.process import Beside
+
+QUICK_S = 20.0  # far below what is waited for there
+
+
+class Run:
+    """A live run in this process, with what it said."""
+
+    def __init__(
+        self,
+        folder: Path,
+        world: World,
+        beside: Beside | None = None,
+        *,
+        ends_with_it: bool = False,
+        **changes: Any,  # noqa: ANN401 - any setting of a site
+    ) -> None:
+        self.said: list[str] = []
+        self.began = asyncio.Event()
+        self.daemon: LiveDaemon
+        self.service: LiveService
+        meet(world)
+
+        async def besides(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
+            self.daemon, self.service = daemon, service
+            self.began.set()
+            await (beside or _for_ever)(daemon, api, service)
+
+        site = site_of(folder, world, **changes)
+        live = LiveProcess(site, self.said.append, besides, ends_with_it=ends_with_it)
+        self.task = asyncio.create_task(self._run(live.run()))
+
+    async def _run(self, live: Coroutine[Any, Any, None]) -> None:
+        with parts():
+            await live
+
+    async def ended(self) -> None:
+        """Wait for its end, which has to come soon."""
+        begun = time.monotonic()
+        async with asyncio.timeout(30.0):
+            await self.task
+        assert time.monotonic() - begun < QUICK_S
+
+
+async def _for_ever(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+def tell(number: signal.Signals = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+@in_a_loop
+async def test_a_signal_ends_it_in_order(tmp_path: Path) -> None:
+    world = World()
+    run = Run(tmp_path, world)
+    await run.began.wait()
+    assert run.said[0].startswith(f"running; listening on unix:{tmp_path}/live/api.sock")
+    world.lend("n1")
+    await submit(run.service, "a", 1, 1)
+    await until(lambda: world.held.get("a"))
+    tell()
+    await run.ended()
+    assert run.said[1:] == [
+        "SIGTERM: ending in order; once more to end at once",
+        f"ended; all is remembered in {tmp_path}/live/live.db",
+    ]
+    assert world.held["a"] == set()
+    assert world.asked("leave") == [None]
+    assert world.asked("close") == [None]
+    assert not (tmp_path / "live" / "api.sock").exists()
+    with Journal.open(tmp_path / "live" / "live.db") as journal:
+        assert [record.name for record in TaskStore(journal).unfinished] == ["a"]
+
+
+@pytest.mark.parametrize("stage", ["before it opened", "asking", "taking tasks up", "reuniting"])
+@in_a_loop
+async def test_a_signal_ends_it_in_order_and_soon_while_it_still_begins(stage: str, tmp_path: Path) -> None:
+    world = World(agents=stage == "reuniting", agents_suffice=True)
+    first = Run(tmp_path, world)
+    await first.began.wait()
+    await submit(first.service, "a", 1, 1)
+    if stage == "reuniting":
+        world.come("n1")
+    world.lend("n1")
+    await until(lambda: world.held.get("a"))
+    first.task.cancel()  # as if it were killed
+    await asyncio.wait({first.task})
+    hangs = threading.Event()
+    world.log.clear()
+    if stage == "asking":
+        world.waits["look"] = asyncio.Event()
+    if stage == "taking tasks up":
+        mock.patch.object(world, "add", lambda *_: hangs.wait(60)).start()  # noqa: PT008 - it waits
+    try:
+        run = Run(tmp_path, world, times=Times(drain_s=60.0, reunion_s=60.0))
+        await asyncio.sleep(0)
+        match stage:
+            case "asking":
+                await until(lambda: world.asked("look"))
+            case "taking tasks up":
+                await until(lambda: any(one.name == "bftrain-aside" for one in threading.enumerate()))
+            case "reuniting":
+                await until(lambda: world.asked("apply"))
+        tell()
+        await run.ended()
+    finally:
+        hangs.set()
+        mock.patch.stopall()
+    assert run.said[-1].startswith("ended; all is remembered in")
+    assert not run.began.is_set() or stage == "before it opened", "there it may have begun just before"
+    assert world.asked("leave") == [None], "nothing of ours is left at the scheduler"
+    with Journal.open(tmp_path / "live" / "live.db") as journal:
+        assert [record.name for record in TaskStore(journal).unfinished] == ["a"], "and nothing is forgotten"
+
+
+@pytest.mark.parametrize("what", ["tasks", "scheduler", "launcher"])
+@in_a_loop
+async def test_a_second_signal_ends_it_at_once_during_any_wait(what: str, tmp_path: Path) -> None:
+    world = World(vacates=False)
+    hangs = threading.Event()
+    if what == "scheduler":
+        world.waits["leave"] = asyncio.Event()
+    if what == "launcher":
+        mock.patch.object(world, "close", lambda: hangs.wait(60)).start()  # noqa: PT008 - it waits
+    try:
+        run = Run(tmp_path, world, times=Times(drain_s=60.0 if what == "tasks" else 0.02))
+        await run.began.wait()
+        world.lend("n1")
+        await submit(run.service, "a", 1, 1)
+        await until(lambda: world.held.get("a"))
+        tell(signal.SIGINT)
+        await until(lambda: run.daemon.state == "draining")
+        await asyncio.sleep(0.05)
+        assert not run.task.done()
+        tell(signal.SIGINT)
+        with pytest.raises(Interrupted, match="ended at once"):
+            await run.ended()
+    finally:
+        hangs.set()
+        mock.patch.stopall()
+    assert run.said[1:] == ["SIGINT: ending in order; once more to end at once"]
+
+
+@in_a_loop
+async def test_two_signals_while_it_begins_end_it_at_once(tmp_path: Path) -> None:
+    world = World()
+    world.waits["look"] = world.waits["leave"] = asyncio.Event()
+    run = Run(tmp_path, world)
+    await until(lambda: world.asked("look"))
+    tell()
+    await until(lambda: world.asked("leave"))
+    tell()
+    with pytest.raises(Interrupted):
+        await run.ended()
+
+
+@in_a_loop
+async def test_it_ends_with_what_is_done_beside_it_where_that_is_asked_for(tmp_path: Path) -> None:
+    async def soon(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - as running.Beside
+        await submit(service, "a", 1, 1)
+
+    world = World()
+    run = Run(tmp_path, world, soon, ends_with_it=True)
+    await run.ended()
+    assert run.said[-1].startswith("ended;")
+    run = Run(tmp_path, world, soon_and_then_nothing)
+    await run.began.wait()
+    await asyncio.sleep(0.05)
+    assert not run.task.done(), "else it goes on"
+    tell()
+    await run.ended()
+
+
+async def soon_and_then_nothing(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
+    """Be done."""
+
+
+@in_a_loop
+async def test_what_fails_beside_it_ends_it_in_order_and_is_reported(tmp_path: Path) -> None:
+    async def breaks(*_: object) -> None:
+        raise BadInput("no such thing")
+
+    world = World()
+    run = Run(tmp_path, world, breaks)
+    with pytest.raises(BadInput, match="no such thing"):
+        await run.ended()
+    assert world.asked("leave") == [None]
+
+
+@in_a_loop
+async def test_a_full_disk_ends_it_and_leaves_alone_what_runs(tmp_path: Path) -> None:
+    world = World()
+    run = Run(tmp_path, world)
+    await run.began.wait()
+    world.lend("n1")
+    await submit(run.service, "a", 1, 1)
+    await until(lambda: world.held.get("a"))
+    with mock.patch.object(Journal, "_insert", side_effect=NotAvailable("cannot be written: disk is full")):
+        world.lend("n2")
+        with pytest.raises(NotAvailable, match="disk is full"):
+            await run.ended()
+    assert world.held["a"] == {"n1"}
+    assert world.asked("leave") == world.asked("close") == []
+
+
+@in_a_loop
+async def test_a_mistake_of_ours_is_the_end_and_is_reported(tmp_path: Path) -> None:
+    world = World()
+    run = Run(tmp_path, world)
+    await run.began.wait()
+    asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+    with pytest.raises(Fault, match="ZeroDivisionError"):
+        await run.ended()
+    assert world.asked("leave") == []
+
+
+@in_a_loop
+async def test_a_failed_start_is_reported_and_nothing_is_left_open(tmp_path: Path) -> None:
+    with mock.patch.object(LiveDaemon, "begin", side_effect=BadInput("does not follow")):
+        run = Run(tmp_path, World())
+        with pytest.raises(BadInput, match="does not follow"):
+            await run.ended()
+    assert not (tmp_path / "live" / "api.sock").exists()
+    run = Run(tmp_path, World())
+    await run.began.wait()
+    tell()
+    await run.ended()
+
+
+@in_a_loop
+async def test_agents_receive_a_goodbye_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_GOODBYE_S", 0.02)
+    hangs = threading.Event()
+    run = Run(tmp_path, World(agents=True))
+    await run.began.wait()
+    hub: Any = run.daemon.opened.hub
+    close = hub.close
+    with mock.patch.object(hub, "close", lambda: hangs.wait(60)):  # noqa: PT008 - it waits
+        tell()
+        await run.ended()
+    hangs.set()
+    close()
+
+
+def test_a_run_has_a_loop_of_its_own(tmp_path: Path) -> None:
+    world = World()
+    meet(world)
+
+    async def end(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
+        """Be done."""
+
+    with parts():
+        said: list[str] = []
+        process.run(site_of(tmp_path, world), said.append, end, ends_with_it=True)
+    assert said[-1].startswith("ended;")
+
+
+def test_systemd_is_notified_if_it_started_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(str(path))
+        ear.settimeout(5.0)
+        for address, heard in ((str(path), b"READY=1"), ("", None), ("relative", None), (f"{path}x", None)):
+            monkeypatch.setenv("NOTIFY_SOCKET", address)
+            notify_systemd("READY=1")
+            if heard is not None:
+                assert ear.recv(100) == heard
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(f"\0bftrain-test-{os.getpid()}")
+        ear.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@bftrain-test-{os.getpid()}")
+        notify_systemd("STOPPING=1")
+        assert ear.recv(100) == b"STOPPING=1"

@@ -1,0 +1,89 @@
+"""Which nodes are ours, and what follows when that is not what we remember: the outside world wins."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrain.live.model.site_config import NodeKinds
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Run
+from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
+from bftrain.values.events import NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
+from tests.unit.core.samples import spec
+
+
+def record(name: str, state: LiveTaskState = LiveTaskState.SUBMITTED) -> LiveTaskRecord:
+    return LiveTaskRecord(
+        number=1, name=name, uid=1, user="ada", launcher="fake", spec=spec(name), guessed=False,
+        run=Run(argv=("run",)), submitted_s=0.0, state=state,
+    )  # fmt: skip
+
+
+def some(letters: str) -> frozenset[str]:
+    return frozenset(letters)
+
+
+def tracker(*, agents_suffice: bool = False, agents_used: bool = True, **known: str) -> NodeTracker:
+    made = NodeTracker(agents_suffice=agents_suffice, agents_used=agents_used)
+    for name, letters in known.items():
+        setattr(made, name, some(letters))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("world", "ours"),
+    [
+        (tracker(allowed="abc", present="bcd"), "bc"),
+        (tracker(allowed="abc", present="b", expected="cd"), "bc"),
+        (tracker(present="b", expected="c"), ""),
+        (tracker(present="b", expected="c", agents_suffice=True), "bc"),
+        (tracker(allowed="a", present="bc", taken="c", agents_suffice=True), "b"),
+        (tracker(allowed="abc", drained="b", agents_used=False), "ac"),
+        (tracker(allowed="abc", drained="b", agents_used=False, agents_suffice=True), "ac"),
+    ],
+)
+def test_a_node_is_ours_by_word_and_agent_and_what_is_in_doubt_is_not(world: NodeTracker, ours: str) -> None:
+    assert world.ours == some(ours)
+
+
+def test_what_was_taken_is_ours_again_with_a_new_agent_or_word() -> None:
+    pilots = NodeTracker(agents_suffice=True, agents_used=True)
+    pilots.came("a")
+    pilots.take(["a"])
+    assert pilots.ours == frozenset()
+    pilots.went("a")
+    pilots.came("a")
+    assert pilots.ours == {"a"}
+    hooks = NodeTracker(agents_suffice=False, agents_used=True)
+    hooks.came("a")
+    hooks.allow(["a", "b"], until_s=9.0)
+    assert (hooks.ours, hooks.until_s) == (some("a"), {"a": 9.0, "b": 9.0})
+    hooks.allow_only(["b"])
+    assert (hooks.ours, hooks.until_s) == (frozenset(), {"b": 9.0})
+    hooks.closed = True
+    hooks.came("b")
+    assert hooks.ours == frozenset()
+
+
+def test_departures_come_before_those_who_join() -> None:
+    assert list(node_events("ab", "bc", 5.0, NodeKinds())) == [
+        NodesLeft(time_s=5.0, nodes=("a",)),
+        NodesJoined(time_s=5.0, nodes=("c",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "paused", "tasks", "expected"),
+    [
+        (("a",), "", (record("a"),), []),
+        ((), "", (record("a"),), [TaskSubmitted(time_s=1.0, spec=spec("a"))]),
+        (("a",), "", (), [TaskCancelled(time_s=1.0, task="a")]),
+        (("a",), "", (record("a", LiveTaskState.DONE),), [TaskCancelled(time_s=1.0, task="a")]),
+        (("a",), "", (record("a", LiveTaskState.PAUSED),), [TaskPaused(time_s=1.0, task="a")]),
+        (("a",), "a", (record("a"),), [TaskResumed(time_s=1.0, task="a")]),
+        (("a",), "a", (record("a", LiveTaskState.PAUSED),), []),
+    ],
+)
+def test_tasks_are_as_their_owners_want_them(
+    unfinished: tuple[str, ...], paused: str, tasks: tuple[LiveTaskRecord, ...], expected: list[object]
+) -> None:
+    assert list(task_events(unfinished, paused, tasks, (), 1.0)) == expected

@@ -1,0 +1,143 @@
+"""What is kept of a task that is handed in, and what is refused in which words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.errors import BadInput, BftrainError, UnknownName
+from bftrain.live.api import service as office_module
+from bftrain.live.model.schemas import NotNow, Submission
+from bftrain.live.model.task_record import Run
+from bftrain.values.curve import SpeedCurve
+from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
+from tests.helpers.live_inside import in_a_loop, live_inside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# -- handing in
+
+
+@in_a_loop
+async def test_a_task_without_a_name_is_called_after_its_script(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, service, _, _):
+        names = [
+            (await service.submit(ANN, submission(run=Run(argv=(argv0,))))).name
+            for argv0 in ("/x/train.py", "/y/train.py", "/x/ü b.py", "-", "a" * 200)
+        ]
+        assert names == ["train", "train-2", "b", "task", "a" * 60]
+
+
+@in_a_loop
+async def test_a_task_is_kept_as_it_was_handed_in(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, service, _, world):
+        curve = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
+        given = submission(
+            "a", 2, curve=curve, work_samples=50.0, weight=2.0, deadline_s=9e9, campaign="c", start_cost_s=1.5
+        )
+        view = await service.submit(ANN, given)
+        assert (view.number, view.user, view.state, view.size, view.launcher) == (1, "ann", "waiting", 0, "inside")
+        assert (view.work_samples, view.weight, view.deadline_s, view.campaign) == (50.0, 2.0, 9e9, "c")
+        assert view.folder == str(tmp_path / "live" / "tasks" / "000001-a")
+        assert world.asked("add") == ["a"]
+        assert world.jobs["a"]["argv"] == ("/home/ann/train.py",)
+        assert service.task(ANN, "#1") == service.task(ANN, "a")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        (submission("a"), NotNow, "is called 'a' already"),
+        (submission("b", run=Run(argv=("x",), folder="/own")), NotNow, "has this folder already"),
+        (submission("b", launcher="insid"), UnknownName, "did you mean 'inside'?"),
+        (submission("b", weight=-1.0), BadInput, "must be at least 0"),
+        (submission("b", work_samples=0.0), BadInput, "must be above 0"),
+    ],
+)
+@in_a_loop
+async def test_what_is_refused_leaves_nothing_behind(
+    given: Submission, kind: type[BftrainError], words: str, tmp_path: Path
+) -> None:
+    async with live_inside(tmp_path) as (_, service, _, world):
+        own = str(tmp_path / "own")
+        await service.submit(ANN, submission("a", run=Run(argv=("x",), folder=own)))
+        if given.run.folder:
+            given = submission("b", run=Run(argv=("x",), folder=own))
+        with pytest.raises(kind, match=words):
+            await service.submit(ANN, given)
+        assert [task.name for task in service.tasks(ANN, over=True)] == ["a"]
+        assert world.asked("add") == ["a"]
+
+
+@in_a_loop
+async def test_a_site_can_forbid_launchers(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, launchers=("inside",)) as (_, service, _, _):
+        with pytest.raises(UnknownName, match="native"):
+            await service.submit(ANN, submission(launcher="native"))
+
+
+@in_a_loop
+async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office_module, "_MOST_UNFINISHED", 2)
+    async with live_inside(tmp_path) as (_, service, _, _):
+        for name in "ab":
+            await service.submit(ANN, submission(name))
+        with pytest.raises(NotNow, match="2 unfinished"):
+            await service.submit(ANN, submission("c"))
+        await service.cancel(ANN, "a")
+        assert (await service.submit(ANN, submission("c"))).number == 3
+
+
+@in_a_loop
+async def test_no_user_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office_module, "_MOST_OF_ONE", 2)
+    async with live_inside(tmp_path) as (_, service, _, _):
+        for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF, CHIEF, BOB)):
+            await service.submit(caller, submission(f"t{number}"))
+        with pytest.raises(NotNow, match="you have 2 unfinished tasks already"):
+            await service.submit(ANN, submission("more"))
+
+
+@in_a_loop
+async def test_a_launcher_that_refuses_a_job_is_heard(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, service, _, world):
+        world.breaks["add"] = BadInput("no such command", where="argv")
+        with pytest.raises(BadInput, match="no such command"):
+            await service.submit(ANN, submission("a"))
+        del world.breaks["add"]
+        assert service.tasks(ANN, over=True) == ()
+        assert (await service.submit(ANN, submission("a"))).number == 1
+
+
+# -- folders
+
+
+@in_a_loop
+async def test_a_folder_that_is_spelled_differently_is_the_same_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    spellings = [f"{folder}/", f"{tmp_path}/./mine", f"{tmp_path}/x/../mine", str(tmp_path / "link"), f"/{folder}"]
+
+    def in_it(spelled: str) -> Submission:
+        return submission(run=Run(argv=("train.py",), folder=spelled))
+
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        first = await service.submit(ANN, in_it(spellings[3]))
+        assert first.folder == spellings[3], "and it stays as it was said"
+        for spelled in [*spellings, str(folder)]:
+            with pytest.raises(NotNow, match="has this folder already"):
+                await service.submit(BOB, in_it(spelled))
+        await service.submit(BOB, in_it(str(tmp_path / "another")))
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        with pytest.raises(NotNow, match="has this folder already"):
+            await service.submit(BOB, in_it(spellings[0]))
+        await service.cancel(ANN, first.name)
+        await service.submit(BOB, in_it(spellings[0]))
+        taken = tmp_path / "live" / "tasks" / f"{daemon.task_store.next_number + 1:06d}-task"
+        await service.submit(ANN, submission(run=Run(argv=("x",), folder=f"{taken}/")))
+        with pytest.raises(NotNow, match="has this folder already"):
+            await service.submit(ANN, submission("task"))

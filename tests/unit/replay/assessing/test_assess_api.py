@@ -1,0 +1,57 @@
+"""``bftrain.assess`` comes to the figures of the command, and writes its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bftrain
+from bftrain.errors import UsageError
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.assessing.worth import NodePrices
+from tests.helpers.in_process import CommandLine
+
+LOG = generate_log(24, 3.0, 5)
+OF_THE_CALL = {"command", "figures_sha256", "log", "handback"}
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capfd)
+
+
+def test_it_equals_the_command(command: CommandLine, tmp_path: Path) -> None:
+    path, out = tmp_path / "log.npz", tmp_path / "out"
+    bftrain.save_log(LOG, path)
+    asked = ("--max-tasks", 6, "--progress", "disk:300", "--node-hour-price", 2, "--handback-delay", 30, "--quick")
+    printed = json.loads(command("assess", path, "-o", out, *asked, "--json", "-q").out)
+    done = bftrain.assess(
+        path, max_tasks=6, progress="disk:300", node_prices=NodePrices(node_hour_price=2.0), handback_delay_s=30.0
+    )
+    found = json.loads(json.dumps(done.summary))
+    assert {key: found[key] for key in found if key not in OF_THE_CALL} == {
+        key: printed[key] for key in printed if key not in OF_THE_CALL
+    }
+    assert found["handback"] == printed["handback"]
+    again = bftrain.assess(LOG, max_tasks=6, progress="disk:300")
+    assert again.figures.harvest == done.figures.harvest
+    assert "node-hours a week can be harvested" in repr(done)
+
+
+def test_its_files_are_those_of_the_command(tmp_path: Path) -> None:
+    tasks = generate_mix(4, 1, shape=TaskShape(work_samples=None))
+    done = bftrain.assess(LOG, tasks, max_tasks=3)
+    done.write(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"assess.json", "assess.html"}
+    assert json.loads((tmp_path / "out" / "assess.json").read_text())["harvest"] == done.summary["harvest"]
+    with pytest.raises(UsageError, match="overwrite=True"):
+        done.write(tmp_path / "out")
+    done.write(tmp_path / "out", overwrite=True)
+
+
+def test_a_setting_that_is_none_is_named() -> None:
+    with pytest.raises(UsageError, match=r"there is no setting 'max_task'.*did you mean 'max_tasks'"):
+        bftrain.assess(LOG, max_task=3)  # type: ignore[call-arg]  # it is the test

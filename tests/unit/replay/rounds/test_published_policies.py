@@ -1,0 +1,226 @@
+"""Policies of other systems: each against its published rule, job by job and round by round."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from bftrain.errors import BadInput
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.published_policies import EstimatedShortest, ranked
+from bftrain_replay.rounds.simulation import rounds
+from tests.helpers.round_cases import Job, by_key, fastest_first, gang, slowly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tests.helpers.round_cases import Order
+
+ROUND_S = 60.0
+SEEDS = range(50)
+
+
+def case(seed: int) -> tuple[list[TaskSpec], dict[str, int]]:
+    """Give gangs that come in the first hour, more than there is room for, on one or two kinds of nodes."""
+    rng = np.random.default_rng(seed)
+    nodes = {"": 5} if seed % 2 else {"v": 3, "k": 2}
+    tasks = []
+    for number in range(int(rng.integers(6, 14))):
+        speeds = {} if seed % 2 else dict(zip(nodes, rng.uniform(0.5, 2.0, 2).tolist(), strict=True))
+        size, work = int(rng.choice([1, 1, 2])), float(rng.lognormal(6.0, 1.0))
+        submit_s, weight = float(rng.uniform(0.0, 1800.0)), float(rng.choice([1.0, 2.0, 5.0]))
+        start_cost_s = float(rng.choice([0.0, 20.0]))
+        more = {"submit_s": submit_s, "weight": weight, "start_cost_s": start_cost_s, "speeds": speeds}
+        tasks.append(gang(f"t{number}", work, size, **more))  # type: ignore[arg-type]  # fields of a task
+    return tasks, nodes
+
+
+def check(tasks: list[TaskSpec], nodes: Mapping[str, int], policy: str, rule: Order) -> None:
+    """Hold every end, start and preemption to those of the plain loop."""
+    table = rounds(nodes, tasks, policy=policy, round_s=ROUND_S).tasks_table
+    expected = slowly(tasks, nodes, rule, ROUND_S, "moment")
+    assert table["finish_s"] == pytest.approx([expected[name].end_s for name in table["name"]])
+    assert table["starts"] == [expected[name].starts for name in table["name"]]
+    assert table["preemptions"] == [expected[name].preemptions for name in table["name"]]
+    assert table["node_h"] == pytest.approx([expected[name].got_node_s / 3600.0 for name in table["name"]])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tiresias_has_two_queues_each_first_come_first_served(seed: int) -> None:
+    tasks, nodes = case(seed)
+    check(tasks, nodes, "tiresias=500", by_key(lambda job: (job.got_node_s >= 500.0, job.spec.submit_s)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tiresias_promotes_a_task_that_has_waited_too_long(seed: int) -> None:
+    tasks, nodes = case(seed)
+    forgiven: dict[str, float] = {}
+
+    def rule(here: list[Job], now_s: float) -> Iterable[tuple[Job, list[str]]]:
+        queues: dict[bool, list[Job]] = {False: [], True: []}
+        for job in here:
+            received = job.got_node_s - forgiven.get(job.spec.name, 0.0)
+            if received > 0.0 and (now_s - job.last_s) * job.nodes >= 2.0 * received:
+                forgiven[job.spec.name], received = job.got_node_s, 0.0
+            queues[received >= 200.0].append(job)
+        return [(job, fastest_first(job)) for queue in queues.values() for job in queue]
+
+    check(tasks, nodes, "tiresias=200,promote=2", rule)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_has_waited_rises(seed: int) -> None:
+    tasks, nodes = case(seed)
+
+    def rule(here: list[Job], now_s: float) -> Iterable[tuple[Job, list[str]]]:
+        def priority(job: Job) -> float:
+            return job.spec.weight + (now_s - job.spec.submit_s - job.ran_s) / 600.0
+
+        return [(job, fastest_first(job)) for job in sorted(here, key=lambda job: -priority(job))]
+
+    check(tasks, nodes, "aging=600", rule)
+
+
+def test_none_starves_whose_priority_ages() -> None:
+    stream = [gang(f"s{number}", 100.0, weight=9.0, submit_s=100.0 * number) for number in range(200)]
+    table = rounds({"": 1}, [gang("low", 100.0, submit_s=1.0), *stream], policy="aging=60", round_s=100.0).tasks_table
+    assert table["finish_s"][table["name"].index("low")] < 1000.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shortest_by_estimates_that_err(seed: int) -> None:
+    tasks, nodes = case(seed)
+    in_order = sorted(tasks, key=lambda task: task.submit_s)
+    errors = np.exp(0.8 * np.random.default_rng(seed).standard_normal(len(tasks)))
+    factor = dict(zip([task.name for task in in_order], errors.tolist(), strict=True))
+
+    def estimate(job: Job) -> float:
+        best, work = max(job.speeds.values()), job.spec.work_samples or 0.0
+        return max(0.0, factor[job.spec.name] * work / best - (work - job.left) / best)
+
+    check(tasks, nodes, f"srtf-estimated=0.8,seed={seed}", by_key(estimate))
+
+
+def test_without_errors_estimates_give_the_shortest_first() -> None:
+    tasks, nodes = case(0)
+    tasks = [*tasks, gang("endless", None, submit_s=5.0, speeds={"v": 1.0})]
+    one, other = (
+        rounds(nodes, tasks, policy=policy, round_s=60.0, until_s=9000.0) for policy in ("srtf", "srtf-estimated=0")
+    )
+    assert one.tasks_table == other.tasks_table
+    assert EstimatedShortest().name == "srtf-estimated"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_themis_auctions_leases_among_those_who_end_most_unfairly(seed: int) -> None:
+    tasks, nodes = case(seed)
+    since: dict[str, float] = {}  # lease
+    leased: set[str] = set()
+    crowd: dict[str, list[tuple[float, int]]] = {}
+    before_s, pool = 0.0, sum(nodes.values())
+
+    def rule(here: list[Job], now_s: float) -> Iterable[tuple[Job, list[str]]]:
+        nonlocal before_s
+        rho, bids = {}, {}
+        for job in here:
+            name, age_s = job.spec.name, now_s - job.spec.submit_s
+            crowd.setdefault(name, []).append((min(now_s - before_s, age_s), len(here)))
+            mean = sum(span * count for span, count in crowd[name]) / age_s if age_s else len(here)
+            best = max(job.speeds.values())
+            alone_s = (job.spec.work_samples or 0.0) / best * max(1.0, job.nodes * mean / pool)
+            rho[name] = (age_s + job.left / best) / alone_s
+            bids[name] = math.log((age_s + 300.0 + job.left / best) / (age_s + job.left / best)) / job.nodes
+            if job.kind is not None and name not in leased:
+                since[name] = before_s
+        before_s = now_s
+        leased.clear()
+        leased.update(job.spec.name for job in here if job.kind is not None and now_s < since[job.spec.name] + 300.0)
+        holders = [job for job in here if job.spec.name in leased]
+        others = sorted((job for job in here if job.spec.name not in leased), key=lambda job: -rho[job.spec.name])
+        count = math.ceil(0.4 * len(others))
+        offered = sorted(others[:count], key=lambda job: -bids[job.spec.name])
+        keep = [(job, [job.kind or ""]) for job in holders]
+        return keep + [(job, fastest_first(job)) for job in (*offered, *others[count:])]
+
+    check(tasks, nodes, "themis=300,fairness=0.6", rule)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_optimus_gives_each_node_where_it_saves_most(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pool, tasks, sizes = int(rng.integers(2, 9)), [], (1, 2, 3, 4)
+    for number in range(int(rng.integers(2, 8))):
+        single, bend = float(rng.uniform(0.5, 2.0)), float(rng.uniform(0.4, 0.95))
+        curve = SpeedCurve(nodes=sizes, rate=tuple(single * size**bend for size in sizes))
+        work, submit_s = float(rng.lognormal(6.0, 1.0)), float(rng.uniform(0.0, 900.0))
+        tasks.append(TaskSpec(name=f"t{number}", curve=curve, max_nodes=4, work_samples=work, submit_s=submit_s))
+
+    def rule(here: list[Job], _: float) -> Iterable[tuple[Job, list[str]]]:
+        def left_s(job: Job, size: int) -> float:
+            return job.left / job.spec.curve.speed(size)
+
+        runs = sorted(here, key=lambda job: left_s(job, min(4, pool)))[:pool]
+        size = dict.fromkeys([job.spec.name for job in runs], 1)
+        for _ in range(pool - len(runs)):
+            able = [job for job in runs if size[job.spec.name] < 4]
+            if able:
+                most = max(able, key=lambda job: left_s(job, (n := size[job.spec.name])) - left_s(job, n + 1))
+                size[most.spec.name] += 1
+        for job in runs:
+            job.nodes, job.speeds = size[job.spec.name], {"": job.spec.curve.speed(size[job.spec.name])}
+        return [(job, [""]) for job in runs]
+
+    check(tasks, {"": pool}, "optimus", rule)
+
+
+def test_optimus_takes_kinds_too() -> None:
+    curve = {kind: SpeedCurve(nodes=(1, 2), rate=(speed, 1.8 * speed)) for kind, speed in (("v", 4.0), ("k", 1.0))}
+    tasks = [TaskSpec(name=name, curve=curve["v"], curves=curve, max_nodes=2, work_samples=720.0) for name in "ab"]
+    table = rounds({"v": 1, "k": 2}, tasks, policy="optimus", round_s=60.0).tasks_table
+    assert table["finish_s"][0] == 180.0
+    assert (table["on_v_s"][0], table["on_k_s"][1]) == (180.0, 180.0)  # then there is room on v
+    assert table["shortest_s"] == pytest.approx([180.0, 180.0])
+    assert table["nodes"] == [1, 1]
+
+
+def test_priorities_by_several_keys() -> None:
+    assert ranked(np.array([1, 0, 1, 0]), np.array([2.0, 3.0, 1.0, 3.0])).tolist() == [-3.0, 0.0, -2.0, -1.0]
+
+
+OWN = """
+class Odd:
+    name = "odd"
+
+    def sizes(self, contenders):
+        return [{size}] * len(contenders)
+
+    def priorities(self, contenders):
+        return -contenders.submit_s
+"""
+
+
+@pytest.mark.parametrize("size", ["9", "0", "1.5", "1, 1", "'x'"])
+def test_sizes_that_tasks_cannot_have_are_refused(size: str, tmp_path: object) -> None:
+    path = f"{tmp_path}/odd.py"
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - a name
+        file.write(OWN.format(size=size))
+    with pytest.raises(BadInput, match=r"policy 'odd': (gave sizes|raised ValueError)"):
+        rounds({"": 1}, [gang("a", 10.0)], policy=f"{path}:Odd")
+
+
+def test_what_is_set_in_a_policy() -> None:
+    tasks = [gang("a", 10.0)]
+    for policy, words in (
+        ("tiresias=1,speed=2", "policy 'tiresias': has no 'speed'"),
+        ("max-min=3", r"policy 'max-min': has nothing that can be set \(write max-min alone\)"),
+        ("themis,promote", "policy 'themis': 'promote' sets nothing"),
+        ("aging=x", "policy 'aging': "),
+    ):
+        with pytest.raises(BadInput, match=words):
+            rounds({"": 1}, tasks, policy=policy)
+    with pytest.raises(BadInput, match="policy 'themis' divides time by that"):
+        rounds({"": 1}, [gang("a", None)], policy="themis", until_s=60.0)

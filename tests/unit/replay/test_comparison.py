@@ -1,0 +1,326 @@
+"""Comparing replays: the right figures beside each other, the best of them, and what must not be compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import bftrain
+from bftrain import text_formats
+from bftrain.errors import BadInput, UsageError
+from bftrain_replay.comparing.compared_figures import ComparedFigure
+from bftrain_replay.comparing.comparison import Comparison, compare, labels_of, numbered
+from bftrain_replay.comparing.comparison_page import page
+from bftrain_replay.results.summary_figures import BetterDirection, FigureUnit, SummaryFigure
+from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.compared import LOG, TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def values(found: Comparison, name: str) -> tuple[float | None, ...]:
+    return next(figure.amounts for figure in found.figures if figure.name == name)
+
+
+def best(found: Comparison, name: str) -> list[str]:
+    figure = next(figure for figure in found.figures if figure.name == name)
+    return [found.labels[place] for place in figure.best]
+
+
+# -- figures
+
+
+def test_figures_are_those_of_the_summaries_and_tables(make: Callable[..., Path]) -> None:
+    folders = [make("exact"), make("equal", solver="equal-share"), make("one", max_tasks=1)]
+    found = compare(*folders)
+    summaries = [summary_of(folder) for folder in folders]
+    assert found.labels == ("exact", "equal", "one")
+    assert values(found, "harvested") == tuple(each["harvested"] for each in summaries)
+    assert values(found, "efficiency") == tuple(each["efficiency"] for each in summaries)
+    assert values(found, "harvested_of_ceiling") == tuple(
+        each["harvested"] / each["ceiling_samples"] for each in summaries
+    )
+    assert values(found, "coverage") == tuple(each["coverage"] for each in summaries)
+    for reason in summaries[0]["unused_node_h"]:
+        shares = tuple(each["unused_node_h"][reason] / each["idle_node_h"] for each in summaries)
+        shown = [figure for figure in found.figures if figure.name == f"unused.{reason}"]
+        assert [figure.amounts for figure in shown] == ([shares] if any(shares) else [])
+    for cause in ("preemption", "rescaling", "start_up"):
+        assert values(found, f"lost.{cause}") == tuple(
+            each["lost"][cause]["node_h"] / each["idle_node_h"] for each in summaries
+        )
+    assert values(found, "rescales") == tuple(each["rescales"] for each in summaries)
+    assert values(found, "preemptions") == tuple(each["preemptions"] for each in summaries)
+    assert values(found, "decide_ms.p50") == tuple(each["decide_ms"]["p50"] for each in summaries)
+
+
+def test_times_of_tasks_are_over_those_that_finish_everywhere(make: Callable[..., Path]) -> None:
+    folders = [make("exact"), make("one", max_tasks=1)]
+    found = compare(*folders)
+    tables = []
+    for folder in folders:
+        with (folder / "tasks.csv").open(encoding="utf-8", newline="") as file:
+            tables.append({row["name"]: row for row in csv.DictReader(file)})
+    common = [name for name in tables[0] if all(table[name]["finish_s"] for table in tables)]
+    assert 0 < len(common) < len([name for name in tables[0] if tables[0][name]["finish_s"]])
+    taken = [[float(table[name]["finish_s"]) - float(table[name]["submit_s"]) for name in common] for table in tables]
+    assert values(found, "tasks_finished_by_all") == (len(common), len(common))
+    assert values(found, "time_to_finish_s.mean") == tuple(map(np.mean, taken))
+    assert values(found, "time_to_finish_s.p50") == tuple(map(np.median, taken))
+    arrived = [[float(row["waited_s"]) for row in table.values() if row["state"] != "not_arrived"] for table in tables]
+    assert [len(each) for each in arrived] == [3, 3]
+    assert values(found, "waited_s.mean") == tuple(map(np.mean, arrived))
+    assert values(found, "waits") == tuple(sum(int(row["waits"]) for row in table.values()) for table in tables)
+
+
+def test_the_best_is_the_most_or_the_least_and_what_reads_alike_is_as_good(make: Callable[..., Path]) -> None:
+    tasks = [task("a"), task("b", rate=(1.0, 2.0, 3.0, 4.0)), task("c", rate=(5.0, 6.0))]
+    given = [("exact", "exact"), ("equal", "equal-share"), ("again", "exact")]
+    found = compare(*(make(name, tasks=tasks, solver=solver) for name, solver in given))
+    done = values(found, "harvested")
+    assert done[0] == done[2] != done[1]
+    assert best(found, "harvested") == ["exact", "again"]
+    assert best(found, "idle_node_h") == []  # the same everywhere, and no merit of one
+    assert best(found, "rescales") == []  # neither good nor bad in itself
+    assert best(found, "lost") == []  # no replay loses anything
+    costly = [task("a", grow_cost_s=40.0), task("b", rate=(8.0, 16.0, 20.0), grow_cost_s=40.0)]
+    found = compare(*(make(name, tasks=costly, solver=solver) for name, solver in given))
+    lost = values(found, "lost")
+    assert lost[0] == lost[2] < lost[1]  # type: ignore[operator]  # all are known
+    assert best(found, "lost") == ["exact", "again"]
+
+
+def row(unit: FigureUnit, *given: float | None, better: BetterDirection | None = None) -> ComparedFigure:
+    return ComparedFigure(definition=SummaryFigure(name="x", label="x", unit=unit, better=better), amounts=given)
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        (row(FigureUnit.SHARE, 0.5, 0.534), "+3.4 points"),
+        (row(FigureUnit.SHARE, 0.5, 0.50001), "same"),
+        (row(FigureUnit.SHARE, None, 0.5), "-"),
+        (row(FigureUnit.SAMPLES, 200.0, 150.0), "-25.0 %"),
+        (row(FigureUnit.SAMPLES, 200.0, 200.0), "same"),
+        (row(FigureUnit.SAMPLES, 1e9, 1.0000001e9), "< 0.1 %"),
+        (row(FigureUnit.COUNT, 0.0, 3.0), "-"),
+        (row(FigureUnit.COUNT, 0.0, 0.0), "same"),
+        (row(FigureUnit.SECONDS, 10.0, 1234.0), "123.4 times"),
+    ],
+)
+def test_a_change_is_said_in_points_or_per_cent(figure: ComparedFigure, said: str) -> None:
+    assert figure.change(1) == said
+
+
+# -- what must not be compared, or only with care
+
+
+def test_different_logs_are_refused_unless_forced(make: Callable[..., Path]) -> None:
+    other = log_of((0.0, "ab", ""), end_s=1000.0)
+    folders = [make("one"), make("other", log=other)]
+    with pytest.raises(
+        BadInput, match=r"one, other: these replays do not compare: they are of 2 different logs \(--force"
+    ):
+        compare(*folders)
+    found = compare(*folders, force=True)
+    assert found.forced == "they are of 2 different logs"
+    assert found.to_dict()["forced"] == found.forced
+    assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide_ms"))
+
+
+@pytest.mark.parametrize("part", [{"window": "..1000500"}, {"nodes": "a,b"}, {"skip_events": 2}])
+def test_different_parts_of_a_log_are_refused_too(make: Callable[..., Path], part: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="different parts of the log"):
+        compare(make("whole"), make("part", **part))
+
+
+def test_the_same_part_may_be_written_in_two_ways(make: Callable[..., Path]) -> None:
+    found = compare(make("all"), make("spelled", window="1000000..1001000", nodes="a,b,c,d,e,f"))
+    assert found.forced == ""
+    assert {"settings.window", "settings.nodes"} <= set(found.making.differs)
+
+
+def test_different_tasks_and_rules_are_said_and_nothing_is_best(make: Callable[..., Path]) -> None:
+    found = compare(make("all"), make("fewer", tasks=TASKS[:2]), make("published", semantics="published"))
+    assert len(found.notes) == 3
+    assert found.notes[0] == "the tasks ran out in fewer: U compares nothing there; compare harvests"
+    assert found.notes[1].startswith("they were given different tasks")
+    assert found.notes[2].startswith("they follow different rules (published, realistic)")
+    assert values(found, "tasks") == (4, 2, 4)
+    assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide_ms"))
+    assert "tasks" in found.making.differs
+
+
+def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvested_more(
+    make: Callable[..., Path],
+) -> None:
+    found = compare(make("few", tasks=TASKS[:1]), make("many", tasks=[task(str(number)) for number in range(9)]))
+    few, many = (side.summary for side in found.sides)
+    assert few.efficiency == 1.0
+    assert many.harvested > 5 * few.harvested
+    (row,) = [figure for figure in found.figures if figure.name == "efficiency"]
+    assert row.texts == ("100.0 % (tasks ran out)", f"{100 * (many.efficiency or 0):.1f} %")
+    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
+        (row,) = [figure for figure in found.figures if figure.name == name]
+        assert (best(found, name), row.change(1)) == ([], text_formats.UNKNOWN)
+    (harvest,) = [figure for figure in found.figures if figure.name == "harvested"]
+    assert "times" in harvest.change(1)
+    cards = page(found).cards
+    assert [card.figure for card in cards] == ["900", f"{many.harvested:,.0f}"]
+    assert ["tasks ran out" in card.note for card in cards] == [True, False]
+    assert "efficiency U" not in cards[0].note
+
+
+def test_interrupted_replays_are_named_with_what_they_cover(make: Callable[..., Path]) -> None:
+    found = compare(make("whole"), make("part", watch=lambda _name, simulated_s, _decisions: simulated_s < 150.0))
+    assert found.notes == ("part was interrupted: its figures are not final, and cover 2.5 min of the log",)
+    assert values(found, "simulated_s") == (1000.0, 150.0)
+    assert values(found, "efficiency")[1] is None
+    assert best(found, "harvested") == []
+
+
+def test_when_all_finish_everything_that_is_said(make: Callable[..., Path]) -> None:
+    found = compare(make("a", tasks=TASKS[:2]), make("b", tasks=TASKS[:2], solver="equal-share"))
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("every task finished in all of them")
+
+
+def test_one_replay_is_no_comparison(make: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="one replay compares with nothing"):
+        compare(make("alone"))
+
+
+# -- what was made how
+
+
+def test_what_differs_is_named_and_what_is_the_same_too(make: Callable[..., Path]) -> None:
+    found = compare(
+        make("a", baseline="equal-share"), make("b", horizon_s=300.0, solver="greedy"), make("c", start_cost_s=5.0)
+    )
+    assert found.making.differs == {
+        "baseline": ("equal-share", None, None),
+        "settings.solver": ("exact", "greedy", "exact"),
+        "settings.horizon_s": (120.0, 300.0, 120.0),
+        "settings.start_cost_s": (None, None, 5.0),
+    }
+    assert found.making.same["log"] == f"log.npz ({LOG.sha256[:12]})"
+    assert found.making.same["settings.max_tasks"] == 35
+    assert found.making.same["versions.bftrain"] == bftrain.__version__
+
+
+# -- labels
+
+
+@pytest.mark.parametrize(
+    ("folders", "labels"),
+    [
+        (["a", "b"], ("a", "b")),
+        (["runs/a/replay", "runs/b/replay"], ("a", "b")),
+        (["x", "x/sub"], ("x", "sub")),
+        (["r/2020/r1", "r/2021/r1", "r/2021/r2"], ("2020/r1", "2021/r1", "2021/r2")),
+        (["/q/summit-2-weeks-hpo-exact", "/q/summit-2-weeks-hpo-equal-share"], ("exact", "equal-share")),
+        (["/q/solver=cbc,max_tasks=10,seed=1", "/q/solver=cbc,max_tasks=35,seed=1"], ("max_tasks=10", "max_tasks=35")),
+        (["/q/a-very-long-name-of-a-folder", "/q/a-very-long-name-of-a-folder-2"], ("folder", "folder-2")),
+    ],
+)
+def test_labels_are_as_short_as_they_can_be(folders: list[str], labels: tuple[str, ...]) -> None:
+    assert labels_of([Path(folder) for folder in folders]) == labels
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("a",), "1 labels for 2 replays"),
+        (("a", "a"), "two replays are called 'a'"),
+        (("a", "\n"), "must have letters"),
+        (("a", "b\x1b[31m"), "no line breaks"),
+    ],
+)
+def test_odd_labels_are_a_matter_of_usage(given: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        labels_of([Path("a"), Path("b")], given)
+
+
+def test_the_same_folder_twice_is_a_matter_of_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is given twice"):
+        labels_of([tmp_path, tmp_path / "x" / ".."])
+
+
+def test_names_that_are_alike_are_numbered() -> None:
+    assert numbered(["exact", "exact", "exact 2", "b", "exact"]) == ("exact", "exact 2", "exact 2 2", "b", "exact 3")
+
+
+# -- in Python, and what is odd about files
+
+
+def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:
+    folder = make("saved", max_tasks=1)
+    done = [bftrain.replay(LOG, TASKS), bftrain.replay(LOG, TASKS, solver="equal-share"), bftrain.replay(LOG, TASKS)]
+    found = bftrain.compare(*done, folder)
+    assert found.labels == ("exact", "equal-share", "exact 2", "saved")
+    exported = found.to_dict()
+    assert [each["folder"] for each in exported["replays"]] == [None, None, None, str(folder)]
+    frame = found.frame()
+    assert list(frame.columns) == list(found.labels)
+    assert frame.loc["harvested", "equal-share"] == done[1].result.harvested_samples
+    assert frame.loc["harvested", "saved"] == summary_of(folder)["harvested"]
+    assert np.isnan(frame.loc["makespan_s"]).all() if "makespan_s" in frame.index else True
+    assert bftrain.compare(*done, labels=["a", "b", "c"]).labels == ("a", "b", "c")
+
+
+def test_the_course_over_time_is_the_same_from_a_folder(make: Callable[..., Path]) -> None:
+    found = compare(make("saved"), bftrain.replay(LOG, TASKS, horizon_s=120.0, placement="grouped"))
+    one, two = (side.over_time for side in found.sides)
+    for name in ("from_s", "to_s", "idle", "used", "harvested"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    assert one.harvested[-1] == values(found, "harvested")[0]
+
+
+def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    found = compare(make("csv"), make("parquet", tables="parquet"))
+    for figure in found.figures:
+        if not figure.name.startswith(("decide_ms", "wall_s")):
+            assert figure.amounts[0] == figure.amounts[1], figure.name
+    np.testing.assert_array_equal(found.sides[0].over_time.harvested, found.sides[1].over_time.harvested)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda edited: edited.pop("harvested"), "missing required field `harvested`"),
+        (lambda edited: edited.update(tasks="many"), "Expected `int`, got `str` - at `tasks`"),
+        (lambda edited: edited["unused_node_h"].pop("no_task"), "unused_node_h lacks no_task"),
+        (lambda edited: edited["lost"].pop("preemption"), "lost lacks preemption"),
+        (lambda edited: edited.update(format="bftrain replay 9"), "of the format 'bftrain replay 9'"),
+    ],
+)
+def test_a_summary_that_is_none_is_named(
+    make: Callable[..., Path], change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    good, bad = make("good"), make("bad")
+    edited = summary_of(bad)
+    change(edited)
+    (bad / "summary.json").write_text(json.dumps(edited), encoding="utf-8")
+    with pytest.raises(BadInput) as refused:
+        compare(good, bad)
+    assert words in str(refused.value)
+    assert str(bad / "summary.json") in str(refused.value)
+
+
+def test_a_table_that_is_gone_is_named(make: Callable[..., Path]) -> None:
+    good, bad = make("good"), make("bad")
+    (bad / "tasks.csv").unlink()
+    with pytest.raises(BadInput, match="bad: holds no table of tasks"):
+        compare(good, bad)

@@ -1,0 +1,210 @@
+"""Fixed clusters: nodes that never leave, how a replay on them ends, and what they can never hold."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from bftrain.errors import BadInput, UsageError
+from bftrain_replay.accounting.node_time_ledger import STRETCHES, HarvestOverTime
+from bftrain_replay.reference.ideal_cluster import FEWEST, QueueDetector, costs
+from bftrain_replay.simulation.engine import QueueWatcher, run
+from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason, FixedCluster, fits
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import cluster_study
+from tests.unit.replay.cases import curve_of, progress, task
+from tests.unit.replay.test_replay_kinds import Scripted
+
+if TYPE_CHECKING:
+    from bftrain.values.task import TaskSpec
+
+FAST_AND_SLOW = {"fast": curve_of(10.0, 18.0), "slow": curve_of(2.0, 3.0)}
+
+
+def test_a_cluster_is_a_log_of_nodes_that_never_leave() -> None:
+    log = FixedCluster(nodes={"A100 80GB": 10, "k80": 2}).log(50.0)
+    assert log.node_names[:2] == ("A100-80GB-01", "A100-80GB-02")
+    assert log.node_names[-1] == "k80-2"
+    assert log.kind_of["A100-80GB-10"] == "A100 80GB"
+    assert (log.idle_node_s, log.span_s, len(log)) == (600.0, 50.0, 1)
+    plain = FixedCluster(nodes={"": 3}).log()
+    assert (plain.node_names, plain.kind_names, plain.end_s) == (("n-1", "n-2", "n-3"), (), FOREVER_S)
+    alike = FixedCluster(nodes={"a b": 1, "a-b": 1}).log(1.0)
+    assert alike.node_names == ("kind1-1", "kind2-1")
+    assert FixedCluster(nodes={"": 3}).text == "3"
+    assert FixedCluster(nodes={"a": 3, "b": 1}).text == "a=3,b=1"
+
+
+def rigid(name: str, size: int, work: float, **given: object) -> TaskSpec:
+    return task(name, rate=(1.0,) * size, min_nodes=size, work_samples=work, **given)
+
+
+def test_it_ends_when_all_is_done() -> None:
+    tasks = [rigid("a", 2, 100.0), rigid("b", 2, 50.0), rigid("late", 1, 10.0, submit_s=400.0)]
+    study = cluster_study(FixedCluster(nodes={"": 3}), tasks, ReplaySettings())
+    assert study.fixed is not None
+    assert study.fixed.ended == {"exact": EndReason.ALL_DONE}
+    result = study.result
+    assert [each.finish_s for each in result.tasks] == [100.0, 150.0, 410.0]
+    assert (result.simulated_s, result.makespan_s, study.log.end_s) == (410.0, 410.0, 410.0)
+    assert result.idle_node_s == 3 * 410.0
+    assert result.used_node_s == 2 * 150.0 + 10.0
+    assert (result.yardsticks, study.ceiling, study.complete) == (None, None, True)
+    assert float(result.harvest.samples[-1]) == 160.0
+    assert result.harvest.ends_s[-1] == 410.0
+
+
+def test_it_ends_at_the_time_given() -> None:
+    study = cluster_study(FixedCluster(nodes={"": 1}, until_s=60.0), [task("endless")], ReplaySettings())
+    assert study.fixed is not None
+    assert study.fixed.ended == {"exact": EndReason.UNTIL}
+    assert (study.result.simulated_s, study.result.harvested_samples) == (60.0, 600.0)
+
+
+def test_it_ends_where_nothing_ever_happens_any_more() -> None:
+    log = FixedCluster(nodes={"fast": 1, "slow": 1}).log()
+    ended = run(log, [task("a", curves=FAST_AND_SLOW, work_samples=5.0)], Scripted({}), fixed=QueueWatcher())
+    assert (ended.ended, ended.complete, ended.ledger.end_s) == (EndReason.STANDSTILL, True, 0.0)
+    log = FixedCluster(nodes={"": 1}, until_s=9.0).log()
+    ended = run(log, [task("a", work_samples=5.0)], Scripted({}), fixed=QueueWatcher())
+    assert (ended.ended, ended.ledger.end_s) == (EndReason.UNTIL, 9.0)
+
+
+def test_it_may_be_interrupted() -> None:
+    tasks = [rigid("a", 1, 10.0), rigid("b", 1, 10.0)]
+    study = cluster_study(
+        FixedCluster(nodes={"": 1}), tasks, ReplaySettings(), watch=lambda _name, now_s, _done: now_s < 5.0
+    )
+    assert study.fixed is not None
+    assert study.fixed.ended == {"exact": EndReason.INTERRUPTED}
+    assert (study.complete, study.result.complete) == (False, False)
+
+
+def test_a_baseline_is_replayed_until_it_ends_by_itself() -> None:
+    tasks = [task("a", work_samples=180.0), rigid("b", 1, 50.0)]
+    study = cluster_study(FixedCluster(nodes={"": 2}), tasks, ReplaySettings(), baseline="equal-share")
+    assert study.baseline is not None
+    assert study.fixed is not None
+    assert study.fixed.ended == {"exact": EndReason.ALL_DONE, "equal-share": EndReason.ALL_DONE}
+    assert study.result.simulated_s == 60.0  # first a on both nodes, then b
+    assert study.baseline.simulated_s == 50.0  # each has one
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"curves": {"tpu": curve_of(1.0)}}, "can never hold task 't', which runs on tpu only"),
+        ({"min_nodes": 3, "max_nodes": 4}, "'t', which needs 3 nodes of one kind where it can have 2 at most"),
+        (
+            {"min_nodes": 2, "curves": {"slow": curve_of(1.0, 2.0)}},
+            "which needs 2 nodes of one kind where .* 1 at most",
+        ),
+        ({"curves": {"fast": curve_of(0.0, 0.0)}}, "'t', whose speed is 0 at every size"),
+    ],
+)
+def test_what_it_can_never_hold_is_refused_by_name(given: dict[str, object], says: str) -> None:
+    spec = task("t", work_samples=1.0, **given)
+    assert not fits(spec, {"fast": 2, "slow": 1})
+    with pytest.raises(BadInput, match=says):
+        cluster_study(
+            FixedCluster(nodes={"fast": 2, "slow": 1}), [task("ok", work_samples=1.0), spec], ReplaySettings()
+        )
+
+
+def test_many_that_do_not_fit_are_counted() -> None:
+    tasks = [rigid(f"t{number}", 9, 1.0) for number in range(5)]
+    with pytest.raises(BadInput, match=r"'t0', which needs 9 nodes where it can have 2 .*'t2', .*; and 2 others"):
+        FixedCluster(nodes={"": 2}).check(tasks)
+
+
+def test_a_task_without_end_needs_a_time_to_end_at() -> None:
+    with pytest.raises(BadInput, match=r"task 'a' never finishes by itself, so neither does the replay .*--until"):
+        FixedCluster(nodes={"": 2}).check([task("a")])
+    FixedCluster(nodes={"": 2}, until_s=1.0).check([task("a")])
+
+
+def test_what_is_for_logs_is_refused() -> None:
+    with pytest.raises(UsageError, match="skip_events: is for logs"):
+        cluster_study(FixedCluster(nodes={"": 1}), [rigid("a", 1, 1.0)], ReplaySettings(skip_events=1))
+
+
+def test_stretches_grow_where_the_end_is_not_known() -> None:
+    spec = task("a", rate=(2.0,))
+    one = progress(spec)
+    one.start(0.0, 1)
+    harvest = HarvestOverTime(None)
+    harvest.note(one)
+    for now_s in (10.0, 1500.0, 1e6):
+        harvest.look(now_s)
+    harvest.close(1e6)
+    assert STRETCHES <= harvest.ends_s.size <= 2 * STRETCHES + 1
+    assert harvest.ends_s[-1] == 1e6
+    np.testing.assert_allclose(harvest.samples, 2.0 * harvest.ends_s)
+    assert np.ptp(np.diff(harvest.ends_s[:-1])) == 0.0
+
+
+def test_what_a_task_costs_is_a_bound_for_any_division() -> None:
+    one = costs([rigid("a", 2, 100.0), task("e", work_samples=180.0), task("endless")], {"": 4})
+    assert one.tolist() == [50.0, 4.5, math.inf]  # 2 of 4 nodes for 100 s; 180 at 10 a node
+    # two kinds: one runs on either, ten times as fast on the first; the other on the second only
+    tasks = [
+        task("both", curves={"x": curve_of(10.0), "y": curve_of(1.0)}, work_samples=100.0),
+        task("y", curves={"y": curve_of(1.0)}, work_samples=10.0),
+        task("nowhere", curves={"z": curve_of(1.0)}, work_samples=10.0),
+    ]
+    found = costs(tasks, {"x": 1, "y": 1}).tolist()
+    assert math.fsum(found[:2]) == pytest.approx(10.0)  # both finish after 10 s, each on its own
+    assert found[2] == math.inf
+
+
+def arrivals(
+    count: int, gap_s: float, work: float, waiting: int, queue: QueueDetector, first_s: float = 0.0
+) -> list[bool]:
+    """Let tasks arrive at even gaps while the queue grows by ``waiting`` each time."""
+    overloaded = []
+    for number in range(count):
+        now_s = first_s + number * gap_s
+        queue.arrived(rigid("t", 1, work), now_s)
+        overloaded.append(queue.overloaded(now_s, number * waiting))
+    return overloaded
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "waiting", "overloaded"),
+    [
+        (1.0, 1, True),  # 4 s of the cluster every second
+        (3.0, 0, False),  # as much, and yet no task waits
+        (4.1, 1, False),  # less than the cluster can do, however many wait
+        (0.001, 1, False),  # a burst: it lasted no time yet
+    ],
+)
+def test_a_queue_without_end_is_one_that_no_policy_could_shorten(
+    gap_s: float, waiting: int, *, overloaded: bool
+) -> None:
+    queue = QueueDetector({"": 2}, [rigid("t", 1, 8.0)])
+    answers = arrivals(3 * FEWEST, gap_s, 8.0, waiting, queue)
+    assert any(answers) is overloaded
+    assert not any(answers[: FEWEST - 1])
+
+
+def test_an_empty_queue_begins_a_new_stretch() -> None:
+    queue = QueueDetector({"": 2}, [rigid("t", 1, 8.0)])
+    arrivals(FEWEST - 1, 1.0, 8.0, 1, queue)
+    queue.arrived(rigid("t", 1, 8.0), 1e6)
+    assert queue.overloaded(1e6, 0) is False
+    assert not any(arrivals(FEWEST - 1, 1.0, 8.0, 1, queue, 1e6 + 1.0))
+
+
+def test_a_replay_ends_where_the_queue_has_no_end() -> None:
+    tasks = [rigid(f"t{number}", 1, 8.0, submit_s=float(number)) for number in range(500)]
+    study = cluster_study(FixedCluster(nodes={"": 2}), tasks, ReplaySettings(solver="greedy"))
+    assert study.fixed is not None
+    assert study.fixed.ended == {"greedy": EndReason.OVERLOAD}
+    assert FEWEST <= study.result.simulated_s < 499.0
+    held = cluster_study(FixedCluster(nodes={"": 2}, until_s=1e9), tasks, ReplaySettings(solver="greedy"))
+    assert held.fixed is not None
+    assert held.fixed.ended == {"greedy": EndReason.ALL_DONE}
+    assert held.result.simulated_s == 2001.0  # 250 on each node, of which one begins a second later

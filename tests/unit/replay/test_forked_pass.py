@@ -1,0 +1,158 @@
+"""A pass in a child process gives what it gives here, is shown while it runs, and ends with what started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bftrain.errors import BadObjective
+from bftrain.values.problem import CompetingTask
+from bftrain_replay import forked_pass, replay_folder
+from bftrain_replay import study as study_module
+from bftrain_replay.forked_pass import ForkedPass
+from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
+from bftrain_replay.simulation.engine import KeepGoing
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import ReplayStudy, StudyPasses, study
+from bftrain_replay.study_checks import check_parts
+from tests.unit.replay.test_solver_cache import LOG, TASKS, files
+
+SETTINGS = ReplaySettings(max_tasks=2)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Let passes on any log run beside the main one, with so many processors."""
+    monkeypatch.setattr(study_module, "_WORTH_A_FORK", 0)
+    monkeypatch.setattr(study_module, "may_fork", lambda: True)  # the test runner has threads, which do nothing
+    monkeypatch.setattr(study_module, "usable_cpus", lambda: getattr(request, "param", 2))
+
+
+def ended(each: ForkedPass) -> ForkedPass:
+    until = time.monotonic() + 20.0
+    while each.running and time.monotonic() < until:
+        each.refresh(0.1)
+    return each
+
+
+@pytest.mark.parametrize("beside", [1, 2, 3], indirect=True)
+@pytest.mark.usefixtures("beside")
+def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
+    shown: list[str] = []
+
+    def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
+        shown.append(name)
+        return True
+
+    done = study(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
+    alone = StudyPasses(LOG, TASKS, check_parts(SETTINGS, "equal-share"))
+    assert files(done, tmp_path / "beside") == files(alone.held_against_yardsticks(alone.main()), tmp_path / "alone")
+    assert done.ceiling is not None
+    assert done.complete
+    assert set(shown) >= {"exact", "equal-share"}
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here, whole = os.getpid(), files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
+    ceiling = StudyPasses.ceiling
+
+    def dying(passes: StudyPasses) -> object:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ceiling(passes)
+
+    monkeypatch.setattr(StudyPasses, "ceiling", dying)
+    assert files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+
+
+@pytest.mark.usefixtures("beside")
+def test_what_fails_in_a_child_is_raised_here() -> None:
+    class OnlyHere:
+        name = "only-here"
+
+        def values(self, task: CompetingTask, sizes: object) -> object:
+            if not task.start_cost_s and not task.grow_cost_s and not task.shrink_cost_s:  # in the ceiling
+                raise ArithmeticError("no costs")
+            return sizes
+
+    with pytest.raises(BadObjective, match="no costs"):
+        study(LOG, TASKS[:2], SETTINGS, objective=OnlyHere())  # type: ignore[arg-type]  # as careless people write them
+
+
+@pytest.mark.parametrize("beside", [2, 3], indirect=True)
+@pytest.mark.usefixtures("beside")
+def test_an_interrupted_study_goes_on_to_the_same_files(tmp_path: Path) -> None:
+    def replayed(stop_after: int | None) -> ReplayStudy:
+        asked = 0
+
+        def watch(_name: str, _simulated_s: float, _decisions: int) -> bool:
+            nonlocal asked
+            asked += 1
+            return stop_after is None or asked <= stop_after
+
+        with AnswerFile(tmp_path / replay_folder.UNFINISHED, origin_of(LOG, TASKS, SETTINGS, ""), resume=True) as file:
+            done = study(LOG, TASKS, SETTINGS, watch=watch, answers=file)
+            if done.complete:
+                file.discard()
+        return done
+
+    assert not replayed(3).complete
+    assert {path.name for path in tmp_path.iterdir()} <= set(replay_folder.KIND.records)
+    assert files(replayed(None), tmp_path / "again") == files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"again", "whole"}
+
+
+def test_progress_is_received_while_it_runs() -> None:
+    def run(keep_going: KeepGoing) -> None:
+        keep_going(12.0, 3)
+        signal.pause()
+
+    each = ForkedPass(run)
+    try:
+        each.refresh(20.0)
+        assert (each.running, each.progress) == (True, (12.0, 3))
+    finally:
+        each.stop()
+    assert (each.running, each.result) == (False, None)
+
+
+def test_ctrl_c_at_the_terminal_is_for_the_parent() -> None:
+    def run(keep_going: KeepGoing) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        keep_going(5.0, 1)
+
+    each = ended(ForkedPass(run))
+    assert each.progress == (5.0, 1)
+
+
+def test_it_ends_with_a_parent_that_is_killed() -> None:
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if not parent:
+        ForkedPass(lambda _: os.write(writer, b"%d\n" % os.getpid()) and signal.pause())
+        signal.pause()
+    try:
+        assert os.read(reader, 100)
+    finally:
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        os.close(writer)
+    assert os.read(reader, 1) == b""  # the last one that had it open is gone
+    os.close(reader)
+
+
+def test_a_process_with_threads_or_such_libraries_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked_pass.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(forked_pass.sys, "modules", {})
+    assert forked_pass.may_fork()
+    monkeypatch.setattr(forked_pass.sys, "modules", {"gurobipy": forked_pass})
+    assert not forked_pass.may_fork()
+    monkeypatch.setattr(forked_pass.sys, "modules", {})
+    monkeypatch.setattr(forked_pass.threading, "active_count", lambda: 2)
+    assert not forked_pass.may_fork()

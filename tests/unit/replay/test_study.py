@@ -1,0 +1,156 @@
+"""Yardsticks, baseline, warnings, and stopping half-way."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrain.config import Settings
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, without_costs
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study import ReplayStudy, study
+from tests.unit.replay.cases import log_of, task
+
+# 400 node-seconds in 300 s: 1.33 nodes on average
+LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
+COSTLY = task(start_cost_s=7.0, shrink_cost_s=3.0, grow_cost_s=5.0)
+
+
+def test_efficiency_is_held_against_a_constant_pool_without_costs() -> None:
+    done = study(LOG, [COSTLY], Settings())
+    yardsticks = done.result.yardsticks
+    assert yardsticks is not None
+    assert (yardsticks.dedicated_nodes, yardsticks.dedicated_samples) == (1, 3000.0)
+    assert yardsticks.ceiling_samples == 1800.0 + 2000.0
+    assert done.result.harvested_samples == 3800.0 - 126.0 - 54.0
+    assert done.result.efficiency == 3620.0 / 3000.0
+    summary = done.result.summary()
+    assert (summary.efficiency, summary.ceiling_efficiency) == (3620.0 / 3000.0, 3800.0 / 3000.0)
+    assert done.complete
+    assert done.baseline is None
+
+
+def test_the_ceiling_pays_nothing_and_is_never_below_the_replay() -> None:
+    done = study(LOG, [COSTLY, task("u", rate=(9.0, 12.0, 14.0), grow_cost_s=30.0, submit_s=20.0)], Settings())
+    assert done.ceiling is not None
+    assert set(done.ceiling.lost_samples.values()) == {0.0}
+    assert done.ceiling.harvested_samples >= done.result.harvested_samples
+
+
+@pytest.mark.parametrize("semantics", ["realistic", "published"])
+def test_every_solver_is_held_against_the_same_references(semantics: str) -> None:
+    tasks = [task("slow", rate=(1.0, 2.0)), COSTLY, task("u", rate=(30.0,), submit_s=20.0)]
+    exact, poor = (
+        study(LOG, tasks, ReplaySettings(semantics=semantics, solver=solver, solver_gap=gap))
+        for solver, gap in (("exact", 0.0), ("equal-share", 0.5))
+    )
+    assert poor.result.harvested_samples < exact.result.harvested_samples
+    assert poor.result.yardsticks == exact.result.yardsticks
+    assert poor.ceiling is not None
+    assert poor.ceiling.summary().solver == "exact"
+
+
+def test_an_objective_that_ties_tasks_together_keeps_its_solver() -> None:
+    done = study(LOG, [COSTLY, task("u")], ReplaySettings(objective="max-min-now", solver="highs"))
+    again = study(LOG, [COSTLY, task("u")], ReplaySettings(objective="max_min", solver="highs"))
+    assert list(again.result.tasks) == list(done.result.tasks)
+    note = "the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective"
+    assert (note in again.result.warnings, note in done.result.warnings) == (True, False)
+    assert done.ceiling is not None
+    assert done.ceiling.summary().solver == "highs"
+
+
+def test_costs_are_all_that_is_taken_away() -> None:
+    (free,) = without_costs([COSTLY])
+    assert (free.grow_cost_s, free.shrink_cost_s, free.start_cost_s) == (0.0, 0.0, 0.0)
+    assert (free.name, free.curve, free.max_nodes) == (COSTLY.name, COSTLY.curve, COSTLY.max_nodes)
+
+
+def test_the_dedicated_pool_lasts_as_long_as_the_log() -> None:
+    pool = dedicated_log(LOG)
+    assert pool is not None
+    assert (dedicated_nodes(LOG), pool.span_s, pool.idle_node_s) == (1, 300.0, 300.0)
+
+
+def test_too_little_idle_time_for_a_dedicated_node_leaves_efficiency_unknown() -> None:
+    done = study(log_of((0.0, "a", ""), (10.0, "", "a"), end_s=1000.0), [task()], Settings())
+    assert (done.result.harvested_samples, done.result.efficiency) == (100.0, None)
+    assert done.complete
+
+
+def test_a_baseline_is_replayed_with_the_same_yardsticks() -> None:
+    done = study(LOG, [COSTLY, task("u", rate=(1.0, 2.0))], Settings(), baseline="equal-share")
+    assert done.baseline is not None
+    assert done.baseline.settings == ReplaySettings(solver="equal-share")
+    assert done.baseline.yardsticks == done.result.yardsticks
+    assert done.baseline.harvested_samples < done.result.harvested_samples
+
+
+def watched(stop_in: str) -> tuple[ReplayStudy, list[str]]:
+    heard: list[str] = []
+
+    def watch(name: str, _simulated_s: float, decisions: int) -> bool:
+        if name not in heard:
+            heard.append(name)
+        return not (name == stop_in and decisions == 1)
+
+    return study(LOG, [COSTLY], Settings(), baseline="equal-share", watch=watch), heard
+
+
+def test_the_watch_hears_of_every_replay_in_order() -> None:
+    done, heard = watched("none")
+    assert tuple(heard) == ("exact", "equal-share", "without costs", "dedicated pool")
+    assert done.complete
+
+
+@pytest.mark.parametrize("stop_in", ["exact", "equal-share", "without costs"])
+def test_when_stopped_what_is_whole_is_kept_and_the_rest_left_out(stop_in: str) -> None:
+    done, heard = watched(stop_in)
+    assert heard[-1] == stop_in
+    assert not done.complete
+    assert done.result.complete == (stop_in != "exact")
+    assert (done.baseline is not None) == (stop_in == "without costs")
+    assert (done.ceiling, done.result.yardsticks, done.result.efficiency) == (None, None, None)
+
+
+def warnings(*args: object) -> tuple[str, ...]:
+    return study(*args, Settings()).result.warnings  # type: ignore[arg-type]  # a log and tasks
+
+
+def test_odd_inputs_are_named() -> None:
+    assert warnings(LOG, [COSTLY]) == ()
+    assert warnings(LOG, []) == ("there are no tasks",)
+    assert warnings(log_of(end_s=0.0), [COSTLY])[0].startswith("the log has no duration")
+    assert warnings(log_of(end_s=9.0), [COSTLY])[0] == "no node is ever idle in the log"
+    (misfit,) = warnings(LOG, [task("big", rate=(1.0,) * 5, min_nodes=3)])
+    assert misfit == (
+        "task 'big' needs more nodes than the 2 that are idle at most, so it can never run, but competes all the same"
+    )
+    twice = log_of((0.0, "a", ""), (50.0, "ab", ""), end_s=100.0)  # a joins a second time
+    assert warnings(twice, [task()]) == (
+        "entries of the log that give a node the state it has already and so change nothing: 1",
+    )
+    (late,) = warnings(LOG, [task("x", submit_s=300.0), task("y", submit_s=301.0)])
+    assert late == "2 tasks ('x', 'y') arrive after the log has ended"
+    (late,) = warnings(LOG, [task(f"t{number}", submit_s=300.0) for number in range(1000)])
+    assert late == "1,000 tasks ('t0', 't1', 't2', 't3', 't4', ...) arrive after the log has ended"
+
+
+def test_a_solver_whose_decisions_others_made_is_named() -> None:
+    late = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9))
+    counted = len(late.result.decisions)
+    assert len(late.result.decisions.fallbacks) == counted
+    (of_replay,) = late.result.warnings
+    assert of_replay.startswith(
+        f"highs ran out of time in {counted} of {counted} decisions; greedy decided. The first: "
+    )
+    assert of_replay.endswith("; sizes of greedy taken")
+    tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective="max-min-now"))
+    assert ["highs without costs ran out of time" in warning for warning in tied.result.warnings] == [False, True]
+    assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()
+
+
+@pytest.mark.parametrize(("horizon", "warned"), [(120.0, True), (121.0, False), ("auto", False)])
+def test_a_start_that_can_never_be_worth_it_is_warned_of(horizon: float | str, warned: bool) -> None:  # noqa: FBT001
+    done = study(LOG, [task("a"), task("b")], ReplaySettings(horizon_s=horizon, start_cost_s=120.0))
+    assert warned == any("no start is worth it" in text for text in done.result.warnings)
+    assert warned == (done.result.harvested_samples == 0.0)

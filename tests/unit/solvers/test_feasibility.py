@@ -1,0 +1,100 @@
+"""Whether all find room: whichever way it is found out, the answer is that of all choices tried."""
+
+from __future__ import annotations
+
+from itertools import product
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from bftrain_solvers.max_min import feasibility
+from bftrain_solvers.max_min.feasibility import (
+    NEVER,
+    CountTooLarge,
+    FeasibilityUnknown,
+    FeasibleOptions,
+    ResourceDemands,
+    counted_out,
+    relaxed,
+    that_matter,
+    tightest,
+    whole,
+)
+
+MANY = 10**9
+
+
+def needs(seed: int) -> ResourceDemands:
+    """Give a few people with a few options each, one of which fits for certain, and rather too little of everything."""
+    rng = np.random.default_rng(seed)
+    people, options, resources = int(rng.integers(1, 6)), 3, int(rng.integers(2, 4))
+    uses = rng.integers(0, 5, (people, options, resources))
+    uses[rng.random((people, options)) < 0.2] = NEVER
+    limits = rng.integers(1, 3 + 2 * people, resources)
+    uses[:, 0] = np.minimum(uses[:, 0], limits)
+    return ResourceDemands(uses, limits)
+
+
+def fits(asked: ResourceDemands) -> bool:
+    people, options, _ = asked.uses.shape
+    return any((asked.over(np.array(chosen)) <= 0).all() for chosen in product(range(options), repeat=people))
+
+
+def begun(asked: ResourceDemands) -> FeasibleOptions:
+    people = len(asked.uses)
+    return FeasibleOptions(
+        ResourceDemands(np.zeros_like(asked.uses), asked.limits), np.zeros(people, dtype=np.int64), np.inf
+    )
+
+
+@pytest.mark.parametrize("way", ["as it comes", "counted", "in whole numbers"])
+def test_the_answer_is_that_of_all_choices_tried(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way != "as it comes":
+        monkeypatch.setattr(feasibility, "_mended", lambda _, chosen: chosen)
+        monkeypatch.setattr(feasibility, "_paired", lambda *_: None)
+    if way == "in whole numbers":
+        monkeypatch.setattr(feasibility, "_SOON", 0)
+        monkeypatch.setattr(feasibility, "_LARGEST", 0)
+    answers = set()
+    for seed in range(60):
+        asked = needs(seed)
+        all_of_them = begun(asked)
+        answer = all_of_them.ask(asked)
+        assert answer == fits(asked)
+        assert not answer or (asked.over(all_of_them.chosen) <= 0).all()
+        answers.add(answer)
+    assert answers == {True, False}
+
+
+def test_what_prices_exclude_does_not_fit() -> None:
+    excluded = 0
+    for seed in range(60):
+        asked = needs(seed)
+        prices, _ = relaxed(asked)
+        if asked.dear([prices]):
+            excluded += 1
+            assert not fits(asked)
+        assert tightest(asked, [prices, np.ones(9)]) is prices
+        found = counted_out(asked, that_matter(asked, prices), MANY)
+        assert (found is not None) == fits(asked)
+    assert excluded > 10
+    assert tightest(asked, []) is None
+
+
+def test_too_much_to_count_and_no_time_are_said() -> None:
+    asked = ResourceDemands(np.full((2, 2, 2), 1, dtype=np.int64), np.array([2, 2]))
+    everything = np.ones((2, 2), dtype=np.bool_)
+    with pytest.raises(CountTooLarge):
+        counted_out(asked, everything, 0)
+    with pytest.raises(FeasibilityUnknown):
+        whole(asked, everything, perf_counter() - 1.0)
+    late = begun(asked)
+    late.stop_at = perf_counter() - 1.0
+    with pytest.raises(FeasibilityUnknown):
+        late.ask(asked)
+
+
+def test_one_without_any_option_finds_no_room() -> None:
+    asked = ResourceDemands(np.array([[[NEVER, 0], [0, NEVER]], [[0, 0], [0, 0]]]), np.array([5, 5]))
+    assert not begun(asked).ask(asked)

@@ -1,0 +1,212 @@
+"""Packed policies, each against one programme over all tasks and pairs that there are."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from scipy.optimize import linprog
+
+from bftrain.assembly import share
+from bftrain.errors import BadInput
+from bftrain.values.sharing import PairSpeeds, SharingProblem, SharingTask
+
+if TYPE_CHECKING:
+    from bftrain.values.sharing import Shares
+
+SEEDS = range(50)
+KINDS = ("v", "k")
+MODELS = ("a", "b", "c")
+
+
+def drawn(seed: int, *, most: int = 9) -> SharingProblem:
+    """Give tasks of three models and two gangs, and what pairs of them do."""
+    rng = np.random.default_rng(seed)
+    alone = {(model, kind): float(rng.lognormal(0.0, 1.0)) for model in MODELS for kind in KINDS}
+    pairs = []
+    for place, one in enumerate(MODELS):
+        for other in MODELS[place:]:
+            for nodes in (1, 2):
+                part = {kind: rng.uniform(0.3, 1.0, 2) * rng.choice([0.0, 1.0], p=[0.1, 0.9]) for kind in KINDS}
+                speeds = {
+                    kind: (part[kind][0] * alone[one, kind], part[kind][1] * alone[other, kind]) for kind in KINDS
+                }
+                pairs.append(PairSpeeds(models=(one, other), nodes=nodes, speeds=speeds))
+    tasks = []
+    for number in range(int(rng.integers(2, most))):
+        model, nodes = str(rng.choice(MODELS)), int(rng.choice([1, 2], p=[0.7, 0.3]))
+        tasks.append(
+            SharingTask(
+                name=f"t{number}",
+                model=model,
+                nodes=nodes,
+                speeds={kind: alone[model, kind] for kind in KINDS},
+                weight=float(rng.choice([1.0, 2.0])),
+                work_left_samples=float(rng.lognormal(5.0, 1.0)),
+                age_s=float(rng.uniform(0.0, 50.0)),
+                alone_s=float(rng.uniform(0.0, 50.0)),
+            )
+        )
+    prices = {"v": 2.0}
+    return SharingProblem(
+        nodes={"v": 2, "k": int(rng.integers(1, 4))}, tasks=tuple(tasks), pairs=tuple(pairs), prices=prices
+    )
+
+
+class Column(NamedTuple):
+    """Some tasks on a kind: how fast each is there."""
+
+    speeds: dict[int, float]
+    kind: str
+    nodes: int
+
+
+def columns_of(problem: SharingProblem) -> list[Column]:
+    """List all combinations in plain loops."""
+    columns = []
+    for kind, count in problem.nodes.items():
+        for place, task in enumerate(problem.tasks):
+            if task.nodes <= count and task.speeds[kind] > 0.0:
+                columns.append(Column({place: task.speeds[kind]}, kind, task.nodes))
+        for (i, one), (j, other) in combinations(enumerate(problem.tasks), 2):
+            for pair in problem.pairs:
+                if one.nodes == other.nodes == pair.nodes <= count and sorted(pair.models) == sorted(
+                    [one.model, other.model]
+                ):
+                    first, second = pair.speeds[kind] if pair.models[0] == one.model else pair.speeds[kind][::-1]
+                    if first > 0.0 and second > 0.0:
+                        columns.append(Column({i: first, j: second}, kind, one.nodes))
+    return columns
+
+
+def programme(
+    problem: SharingProblem, worth: list[float], rate: list[float] | None, floors: list[float] | None = None
+) -> float:
+    """Return the largest sum of worth, or how far all speeds can rise in proportion to ``rate``."""
+    columns, count = columns_of(problem), len(problem.tasks)
+    rows = [[float(place in column.speeds) for column in columns] + [0.0] for place in range(count)]
+    rows += [[column.nodes * float(column.kind == kind) for column in columns] + [0.0] for kind in problem.nodes]
+    limits = [1.0] * count + [float(nodes) for nodes in problem.nodes.values()]
+    if rate is not None:
+        rows += [[-column.speeds.get(place, 0.0) for column in columns] + [rate[place]] for place in range(count)]
+        limits += [0.0] * count
+        worth = [0.0] * len(columns) + [1.0]
+    else:
+        worth = [*worth, 0.0]
+        rows += [[-column.speeds.get(place, 0.0) for column in columns] + [0.0] for place in range(len(floors or ()))]
+        limits += [-floor for floor in floors or ()]
+    general: Any = linprog
+    found = general(-np.array(worth), A_ub=rows, b_ub=limits, bounds=(0.0, None), method="highs")
+    assert found.status in {0, 3}
+    return -float(found.fun)
+
+
+def check_shares(problem: SharingProblem, found: Shares) -> None:
+    """Hold shares to the nodes and the time that there are, and speeds to shares."""
+    used, time, speed = (
+        dict.fromkeys(problem.nodes, 0.0),
+        dict.fromkeys(found.shares, 0.0),
+        dict.fromkeys(found.shares, 0.0),
+    )
+    by_name = {task.name: (place, task) for place, task in enumerate(problem.tasks)}
+    table = {(tuple(column.speeds), column.kind): column for column in columns_of(problem)}
+    parts = [((name,), shares) for name, shares in found.shares.items()]
+    parts += [(each.tasks, each.shares) for each in found.pairs or ()]
+    for names, shares in parts:
+        for kind, part in shares.items():
+            column = table[tuple(sorted(by_name[name][0] for name in names)), kind]
+            used[kind] += column.nodes * part
+            for name in names:
+                time[name] += part
+                speed[name] += part * column.speeds[by_name[name][0]]
+    assert all(used[kind] <= count + 1e-6 for kind, count in problem.nodes.items())
+    assert max(time.values()) <= 1.0 + 1e-6
+    assert found.speeds == pytest.approx(speed, rel=1e-6, abs=1e-9)
+
+
+def fair(problem: SharingProblem, task: SharingTask) -> float:
+    able = {kind: count for kind, count in problem.nodes.items() if task.nodes <= count}
+    total = sum(problem.nodes.values())
+    return sum(task.speeds[kind] * count for kind, count in able.items()) / total / task.nodes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_levels_are_as_high_as_over_all_pairs(seed: int) -> None:
+    given = drawn(seed)
+    found = share(given, "max-min-packed")
+    check_shares(given, found)
+    assert found.value == pytest.approx(programme(given, [], [task.weight * fair(given, task) for task in given.tasks]))
+    assert found.value >= share(given, "max-min").value * (1.0 - 1e-6)
+    batch = share(given, "makespan-packed")
+    check_shares(given, batch)
+    assert 1.0 / batch.value == pytest.approx(
+        programme(given, [], [task.work_left_samples or 0.0 for task in given.tasks])
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_time_that_a_batch_leaves_goes_where_it_does_most(seed: int) -> None:
+    given = drawn(seed)
+    found = share(given, "makespan-packed")
+    largest = [max(task.speeds[k] for k, count in given.nodes.items() if task.nodes <= count) for task in given.tasks]
+    floors = [(task.work_left_samples or 0.0) / found.value for task in given.tasks]
+    worth = [sum(speed / largest[place] for place, speed in column.speeds.items()) for column in columns_of(given)]
+    got = sum(speed / most for speed, most in zip(found.speeds.values(), largest, strict=True))
+    assert got == pytest.approx(programme(given, worth, None, [floor * (1.0 - 1e-6) for floor in floors]), rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_smaller_unfairness_is_there(seed: int) -> None:
+    given = drawn(seed)
+    found = share(given, "finish-time-packed")
+    check_shares(given, found)
+    alone = share(given, "isolated").speeds
+
+    def reached(rho: float) -> float:
+        rate = []
+        for task in given.tasks:
+            work = task.work_left_samples or 0.0
+            rate.append(work / (rho * (task.alone_s + work / alone[task.name]) - task.age_s))
+        return programme(given, [], rate) if min(rate) > 0.0 else 0.0
+
+    assert reached(found.value) >= 1.0 - 1e-6
+    assert reached(found.value * (1.0 - 1e-4)) < 1.0
+    assert found.value <= share(given, "finish-time").value * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sums_are_as_large_as_over_all_pairs(seed: int) -> None:
+    given = drawn(seed)
+    tasks = given.tasks
+    in_turn = sorted(range(len(tasks)), key=lambda place: -tasks[place].age_s)
+    able = [[task.speeds[kind] for kind, count in given.nodes.items() if task.nodes <= count] for task in tasks]
+    turn = {place: (len(tasks) - rank) / max(able[place]) for rank, place in enumerate(in_turn)}
+    for policy, worth in (
+        ("throughput-packed", lambda place, _: tasks[place].weight),
+        ("cost-packed", lambda place, kind: tasks[place].weight / given.prices.get(kind, 1.0)),
+        ("fifo-packed", lambda place, _: turn[place]),
+    ):
+        found = share(given, policy)
+        check_shares(given, found)
+        sums = [
+            sum(worth(place, column.kind) * speed for place, speed in column.speeds.items())  # type: ignore[no-untyped-call]  # lambdas
+            for column in columns_of(given)
+        ]
+        assert found.value == pytest.approx(programme(given, sums, None))
+
+
+def test_without_pairs_a_packed_policy_is_the_plain_one() -> None:
+    given = replace(drawn(1), pairs=())
+    for policy in ("max-min", "makespan", "finish-time", "throughput", "cost"):
+        found = share(given, f"{policy}-packed")
+        assert found.value == pytest.approx(share(given, policy).value, rel=1e-6)
+        assert not found.pairs
+
+
+def test_what_is_wrong_with_speeds_of_pairs() -> None:
+    for speeds in ({"v": (1.0,)}, {"v": (1.0, -2.0)}, {"v": 3.0}):
+        with pytest.raises(BadInput, match="speeds"):
+            PairSpeeds(models=("a", "b"), speeds=speeds)  # type: ignore[arg-type]  # that is what is wrong

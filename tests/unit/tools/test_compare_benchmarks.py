@@ -1,0 +1,55 @@
+"""Benchmarks of two commits: figures are read as they are printed, and only a loss beyond the runs' spread is one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.helpers.figures import Figures
+from tools import compare_benchmarks as benchmarks
+
+
+def test_figures_are_read_as_they_are_printed() -> None:
+    figures = Figures(test="test_one")
+    figures.add("the whole command, 3 nodes", 12345.6, "s")
+    figures.add("a ratio, as a multiple of one", 1.04)
+    figures.of("test_two[exact]").add("a decision", 0.25, "ms")
+    figures.of("test_two[exact]").add("written", 900_000.0, "rows/s")
+    printed = "\n".join(["....", "===== figures =====", *figures.lines(), "===== 4 passed in 2 s =====", "a  b  1 s"])
+    assert benchmarks.figures_in(printed) == {
+        ("test_one", "the whole command, 3 nodes", "s"): 12346.0,
+        ("test_one", "a ratio, as a multiple of one", ""): 1.04,
+        ("test_two[exact]", "a decision", "ms"): 0.25,
+        ("test_two[exact]", "written", "rows/s"): 900000.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("unit", "before", "now", "lost"),
+    [
+        ("s", (1.0, 1.05, 1.02), (1.2, 1.3, 1.15), True),
+        ("s", (1.0, 1.3, 1.02), (1.2, 1.3, 1.15), False),  # before was as slow once
+        ("s", (1.0, 1.05, 1.02), (1.08, 9.0, 9.0), False),  # within a tenth
+        ("MB", (100.0,), (50.0,), False),
+        ("rows/s", (100.0, 101.0), (80.0, 85.0), True),
+        ("rows/s", (100.0, 101.0), (180.0, 85.0), False),
+        ("", (1.0,), (5.0,), False),  # a count is neither
+    ],
+)
+def test_a_loss_is_more_than_a_tenth_and_more_than_chance(
+    unit: str, before: tuple[float, ...], now: tuple[float, ...], *, lost: bool
+) -> None:
+    assert benchmarks.ComparedBenchmark(("test", "figure", unit), before, now).lost is lost
+
+
+def test_only_figures_of_every_run_are_compared() -> None:
+    key, other = ("t", "a", "s"), ("t", "b", "s")
+    found = benchmarks.compared([({key: 1.0, other: 1.0}, {key: 2.0}), ({key: 1.5}, {key: 2.5, other: 1.0})])
+    assert [(each.key, each.before, each.now, each.ratio) for each in found] == [(key, (1.0, 1.5), (2.0, 2.5), 2.0)]
+    lines = list(benchmarks.table(found))
+    assert lines[-1].split() == ["t", "a", "1", "2", "2.00", "s", "LOST"]
+
+
+def test_nothing_before_gives_no_ratio() -> None:
+    assert math.isnan(benchmarks.ComparedBenchmark(("t", "a", "s"), (0.0,), (1.0,)).ratio)

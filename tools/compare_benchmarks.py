@@ -1,0 +1,157 @@
+"""Run the benchmarks of two commits by turns, and print the figures of both with their ratio.
+
+``tools/compare_benchmarks.py BEFORE TEST...`` compares the working tree with the commit BEFORE. A figure of which less
+is better (a time, a size) has lost if the best of its runs now is more than a tenth above the best of before and above
+every run of before; likewise a rate. Each commit runs its own tests, with the packages of this Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RUNS: Final = 3
+LOSS: Final = 1.1  # a ratio to before that is worse than this is a loss
+PACKAGES: Final = ("bftrain", "*/bftrain_*")
+LESS_IS_BETTER: Final = frozenset({"s", "ms", "us", "ns", "MB", "GB", "kB", "core s"})
+NO_TESTS, FAILED = 5, 1  # exit codes of pytest
+
+Key = tuple[str, str, str]  # of a figure: test, what was measured, unit
+
+
+def figures_in(printed: str) -> dict[Key, float]:
+    r"""Return the figures that a run of the benchmarks printed.
+
+    >>> figures_in("==== figures ====\ntest_a  one decision, median    1.5 ms\n==== 1 passed ====")
+    {('test_a', 'one decision, median', 'ms'): 1.5}
+    """
+    found: dict[Key, float] = {}
+    inside = False
+    for line in printed.splitlines():
+        if line.startswith("==="):
+            inside = line.strip("= ") == "figures"
+        elif inside and len(cells := re.split(r"  +", line.strip(), maxsplit=2)) == 3:  # noqa: PLR2004 - columns
+            number, _, unit = cells[2].partition(" ")
+            found[cells[0], cells[1], unit] = float(number.replace(",", ""))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedBenchmark:
+    """A figure in all runs of both commits."""
+
+    key: Key
+    before: tuple[float, ...]
+    now: tuple[float, ...]
+
+    @property
+    def less_is_better(self) -> bool | None:
+        """Whether less of it is better; ``None`` if neither is."""
+        unit = self.key[2]
+        return True if unit in LESS_IS_BETTER else False if unit.endswith("/s") else None
+
+    @property
+    def best(self) -> tuple[float, float]:
+        """The best of before and of now; where none is better, the first runs."""
+        if self.less_is_better is None:
+            return self.before[0], self.now[0]
+        best = min if self.less_is_better else max
+        return best(self.before), best(self.now)
+
+    @property
+    def ratio(self) -> float:
+        """Now as a multiple of before; not a number where before was 0."""
+        before, now = self.best
+        return now / before if before else float("nan")
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is worse now by more than the runs differ among themselves."""
+        now = self.best[1]
+        if self.less_is_better is None:
+            return False
+        if self.less_is_better:
+            return self.ratio > LOSS and now > max(self.before)
+        return self.ratio < 1 / LOSS and now < min(self.before)
+
+
+def compared(runs: Iterable[tuple[Mapping[Key, float], Mapping[Key, float]]]) -> list[ComparedBenchmark]:
+    """Put together what each pair of runs (before, now) measured; figures that one of them lacks are left out."""
+    pairs = list(runs)
+    keys = [key for key in pairs[0][1] if all(key in before and key in now for before, now in pairs)]
+    return [
+        ComparedBenchmark(key, *zip(*((before[key], now[key]) for before, now in pairs), strict=True)) for key in keys
+    ]
+
+
+def table(figures: Sequence[ComparedBenchmark]) -> Iterator[str]:
+    """Lay the figures out, a line each."""
+    wide = max((len(f"{test}  {what}") for (test, what, _) in (each.key for each in figures)), default=0)
+    yield f"{'':{wide}}  {'before':>12} {'now':>12} {'ratio':>7}"
+    for each in figures:
+        test, what, unit = each.key
+        before, now = each.best
+        mark = "  LOST" if each.lost else ""
+        yield f"{f'{test}  {what}':{wide}}  {before:12,.6g} {now:12,.6g} {each.ratio:7.2f} {unit}{mark}".rstrip()
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """Give a folder with the files of a commit."""
+    with tempfile.TemporaryDirectory(prefix="bftrain-before-") as temporary:
+        folder = Path(temporary) / "tree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
+        try:
+            yield folder
+        finally:
+            subprocess.run([*git, "remove", "--force", str(folder)], check=False)
+
+
+def run(tree: Path, tests: Sequence[str]) -> dict[Key, float]:
+    """Run the benchmarks of a tree with its own code, and return their figures; missed bars are printed."""
+    with tempfile.TemporaryDirectory(prefix="bftrain-packages-") as packages:
+        for pattern in PACKAGES:
+            for package in tree.glob(pattern):
+                (Path(packages) / package.name).symlink_to(package)
+        environment = {**os.environ, "PYTHONPATH": packages}
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "bench", *tests]
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, FAILED):
+        where = "has no such benchmarks" if done.returncode == NO_TESTS else "does not run"
+        raise SystemExit(f"{tree} {where}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    for line in done.stdout.splitlines():
+        if line.startswith("FAILED"):
+            sys.stderr.write(f"{tree.name}: {line}\n")
+    return figures_in(done.stdout)
+
+
+def main(before: str, tests: Sequence[str]) -> int:
+    """Compare, print, and return 1 if a figure has lost."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the other tree is removed
+    pairs = []
+    with checked_out(before) as tree:
+        for number in range(RUNS):
+            sys.stderr.write(f"Run {number + 1} of {RUNS}: {before}, then the working tree ...\n")
+            pairs.append((run(tree, tests), run(ROOT, tests)))
+    figures = compared(pairs)
+    if not figures:
+        raise SystemExit(f"{before} and the working tree have no figure in common")
+    sys.stdout.write("\n".join(table(figures)) + "\n")
+    return int(any(each.lost for each in figures))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or not sys.argv[1]:  # noqa: PLR2004 - BEFORE and a test
+        raise SystemExit("Say what to compare with: make bench BEFORE=COMMIT (TESTS=tests/perf/... for some of it)")
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,44 @@
+"""The page on the glossary, from the one that the program shows: tools/glossary_page.py > docs/glossary.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bftrain_replay.results.glossary import GLOSSARY, GlossaryEntry, GlossaryTopic, entry_of
+from bftrain_replay.results.summary_figures import FIGURES, PARTS, SummaryFigure
+
+_FIRST_WORDS = """\
+# Glossary
+
+What the figures of the terminal, of pages and of files mean. `bftrain explain FIGURE` prints the same, with `--of DIR`
+also what a figure is in that replay; on pages the words appear where the pointer rests on a figure. Terms that are no
+figures, such as *pilot* or *rescale*, are explained in [the architecture](architecture.md#words).
+"""
+
+
+def glossary_page() -> str:
+    """Give the page as Markdown."""
+    return "\n".join([_FIRST_WORDS, *(line for topic in GlossaryTopic for line in _section(topic))])
+
+
+def _section(topic: GlossaryTopic) -> Iterator[str]:
+    yield from (f"## {topic}", "", "| in files | on pages | meaning |", "|---|---|---|")
+    yield from (_row(entry) for entry in GLOSSARY if entry.topic is topic)
+    page = next(entry.page for entry in GLOSSARY if entry.topic is topic).removeprefix("docs/")
+    yield from ("", f"More is said in [{page.partition('.')[0]}]({page}).", "")
+
+
+def _row(entry: GlossaryEntry) -> str:
+    labels = dict.fromkeys(_label(figure) for figure in FIGURES if entry_of(figure.name) is entry)
+    formula = f" `{entry.formula}`" if entry.formula else ""
+    return f"| `{entry.key}` | {', '.join([*labels, *entry.also])} | {entry.sentence}{formula} |"
+
+
+def _label(figure: SummaryFigure) -> str:
+    """Give the label; of a part of a spread, such as the mean, that of the whole."""
+    words, _, part = figure.label.rpartition(", ")
+    return words if part in PARTS.values() else figure.label
+
+
+if __name__ == "__main__":
+    print(glossary_page(), end="")  # noqa: T201 - this is what it is for
