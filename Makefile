@@ -67,8 +67,9 @@ check:
 	@tools/venv.sh test,check$(extras)
 	@# The static checks use one core, of a machine that has more
 	@# Not the property tests, which coverage makes three times as slow: make test runs them
-	@tools/beside.sh tools/static-checks.sh $(pytest) -q $(parallel) tests/unit \
-		--cov=bftrain --cov-branch --cov-fail-under=90 --cov-report=term-missing:skip-covered
+	@tools/beside.sh tools/static-checks.sh $(bin)/python tools/run_pytest.py -q $(parallel) tests/unit \
+		--cov=bftrain --cov-branch --cov-report=
+	@$(bin)/python -m coverage report --fail-under=90
 
 lowest:
 	@tools/try-lowest.sh

@@ -258,10 +258,10 @@ def test_horovod_is_built_beside_the_tests_that_do_not_need_it(
     assert done.returncode == code, done.stderr
     calls = (checkout / "calls").read_text().splitlines()
     assert "built" in calls
-    tests = [call for call in calls if call.startswith("-m pytest")]
+    tests = [call for call in calls if call.startswith("tools/run_pytest.py")]
     assert tests == [
-        "-m pytest -m not bench and not soak and not horovod -q tests/unit",
-        "-m pytest -m not bench and not soak and horovod -q tests/unit",
+        "tools/run_pytest.py -m not bench and not soak and not horovod -q tests/unit",
+        "tools/run_pytest.py -m not bench and not soak and horovod -q tests/unit",
     ]
     assert calls.index("built") < calls.index(tests[1])
 
@@ -273,7 +273,7 @@ def test_with_a_kept_wheel_or_without_horovod_all_tests_run_together(checkout: P
     (checkout / "kept").touch()
     assert run(checkout, "tools/run-tests.sh", "-x", VENV="venv", HOROVOD=horovod).returncode == 0
     tests = [call for call in (checkout / "calls").read_text().splitlines() if "pytest" in call]
-    assert tests == ["-m pytest -m not bench and not soak -x"]
+    assert tests == ["tools/run_pytest.py -m not bench and not soak -x"]
 
 
 def test_the_lowest_versions_are_those_of_the_project_file(checkout: Path) -> None:
