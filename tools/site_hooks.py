@@ -1,4 +1,4 @@
-"""What `make docs` adds to docs/: pages on the commands, and the files that stand above docs/.
+"""What `make docs` adds to docs/: pages on the commands, those of notebooks, and the files that stand above docs/.
 
 MkDocs calls these functions while it builds. What they do is small on purpose: whoever builds the site with another
 program writes the pages that `command_pages` gives, and the others, into the folder that it reads.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from command_pages import FOLDER, command_pages  # MkDocs looks for it beside this file
 from mkdocs.structure.files import File
+from notebook_pages import notebook_page
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -44,6 +45,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/."""
     for name, text in command_pages().items():
         files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
+    for path in (ROOT / "docs").rglob("*.ipynb"):
+        name = path.relative_to(ROOT / "docs").with_suffix(".md")
+        files.append(File.generated(config, str(name), content=notebook_page(path)))
     for name, page in ABOVE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         if not name.endswith(".md"):

@@ -110,6 +110,10 @@ class ReplayOutcome(ShortRepr):
         replay_folder.prepare(Path(folder))
         return report.write_figures(self._material, Path(folder), form)
 
+    def chart(self, name: str) -> vega.SvgChart:
+        """Return one picture of the page, such as ``waterfall`` or ``nodes``, which notebooks show."""
+        return vega.chart(report.figures(self._material), name)
+
     @cached_property
     def _material(self) -> ReportData:
         return of_study(self.study, self.source)

@@ -9,12 +9,13 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from bftrain.errors import NotAvailable
+from bftrain.errors import NotAvailable, UsageError, suggestion
 from bftrain.files import HEAD_BYTES, check_replaceable, head_of, whole_file
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
@@ -31,6 +32,29 @@ def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> str:
     drawn = str(_library().vegalite_to_svg(_on_paper(figure, theme), vl_version=VERSION))
     numbers: dict[str, str] = {}  # it counts parts on from figure to figure; here each figure begins at 0
     return _NUMBERED.sub(lambda found: found[1] + numbers.setdefault(found[2], str(len(numbers))), drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class SvgChart:
+    """A chart as SVG; notebooks show it, and the prompt its words."""
+
+    name: str
+    words: str
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"<chart '{self.name}': {self.words}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def chart(figures: Iterable[ChartFigure], name: str) -> SvgChart:
+    """Draw the figure of this name."""
+    found = {figure.name: figure for figure in figures}
+    if name not in found:
+        raise UsageError(f"there is no chart '{name}'", where="chart", fix=suggestion(name, found))
+    return SvgChart(name, found[name].alt, svg(found[name]))
 
 
 def png(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> bytes:

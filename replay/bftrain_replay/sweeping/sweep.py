@@ -31,6 +31,8 @@ from bftrain_replay.tables import ColumnType, TableColumn
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from bftrain_replay.drawing.vega import SvgChart
+
 
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
@@ -172,6 +174,13 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
             for column in self.columns
         }
         return pd.DataFrame(columns)
+
+    def chart(self, name: str) -> SvgChart:
+        """Return one plot of the page, such as ``efficiency-by-max_tasks``, which notebooks show."""
+        from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
+        from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
+
+        return vega.chart(sweep_page.page(self).figures, name)
 
     def summary(self) -> dict[str, Any]:
         """Give what ``sweep.json`` holds: what was swept and with what, and how far it came."""

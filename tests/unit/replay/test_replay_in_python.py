@@ -143,6 +143,16 @@ def test_a_page_and_pictures_are_those_of_the_command(tmp_path: Path) -> None:
         done.figures(tmp_path, form="pgn")
 
 
+def test_a_notebook_shows_a_picture_of_the_page(tmp_path: Path) -> None:
+    done = bftrain.replay(LOG, TASKS)
+    chart = done.chart("waterfall")
+    done.figures(tmp_path)
+    assert (tmp_path / "waterfall.svg").read_text(encoding="utf-8").startswith(chart._repr_svg_())
+    assert repr(chart).startswith("<chart 'waterfall': Where the idle node-time went.")
+    with pytest.raises(UsageError, match=r"no chart 'waterfal' \(did you mean 'waterfall'"):
+        done.chart("waterfal")
+
+
 def test_pandas_is_loaded_for_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     done = bftrain.replay(LOG, TASKS)

@@ -279,4 +279,5 @@ def test_plots_can_be_had_as_files(tmp_path: Path) -> None:
     assert first.name == "efficiency-by-max_tasks.svg"
     assert "Efficiency U by max_tasks" in svg
     assert "@" not in re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
+    assert svg.startswith(swept(SOME).chart(first.stem).svg)
     assert write_figures(swept(SOME), tmp_path, "png")[0].read_bytes().startswith(b"\x89PNG")
