@@ -74,6 +74,7 @@ class EventLog(ShortRepr):
     provenance: LogProvenance = field(default_factory=LogProvenance)
     before: NDArray[np.int8] = field(init=False, repr=False)
     _digest: str | None = field(init=False, repr=False, default=None)
+    _pool_sizes: NDArray[np.int64] | None = field(init=False, repr=False, default=None)
     _kind_of: Mapping[str, str] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -185,7 +186,8 @@ class EventLog(ShortRepr):
                 (self.states, "<i1"),
                 (np.array([self.end_s]), "<f8"),
             ):
-                digest.update(b"\n" + np.ascontiguousarray(column, dtype=kind).tobytes())
+                digest.update(b"\n")
+                digest.update(np.ascontiguousarray(column, dtype=kind).data)
             if self.kind_names:  # logs without kinds keep the hash that they had before there were any
                 digest.update(b"\nkinds\n" + "\n".join(self.kind_names).encode())
                 digest.update(b"\n" + np.ascontiguousarray(self.node_kinds, dtype="<i4").tobytes())
@@ -229,8 +231,13 @@ class EventLog(ShortRepr):
 
     def pool_sizes(self) -> NDArray[np.int64]:
         """Count the idle nodes after each time."""
-        change = self.joins.view(np.int8) - self.leaves.view(np.int8)
-        return np.cumsum(sums_by_time(change, self.offsets))
+        sizes = self._pool_sizes
+        if sizes is None:
+            change = self.joins.view(np.int8) - self.leaves.view(np.int8)
+            sizes = np.cumsum(sums_by_time(change, self.offsets))
+            sizes.flags.writeable = False
+            self._set("_pool_sizes", sizes)
+        return sizes
 
     @property
     def idle_node_s(self) -> float:

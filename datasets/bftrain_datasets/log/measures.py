@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_datasets.log.eventlog import DOWN, EventLog
-from bftrain_datasets.log.log_columns import in_order_of_nodes, sums_by_time
+from bftrain_datasets.log.log_columns import begins_of_runs, sorted_pairs, sums_by_time
 from bftrain_datasets.log.provenance import LogProvenance
 
 PERCENTILES: Final = (5, 10, 25, 50, 75, 90, 95, 99)
@@ -30,8 +30,8 @@ class IdleFragments:
     """
 
     node: NDArray[np.int32]
-    join: NDArray[np.int64]
-    leave: NDArray[np.int64]
+    join: NDArray[np.int32]
+    leave: NDArray[np.int32]
     length_s: NDArray[np.float64]
     open: NDArray[np.bool_]
 
@@ -112,22 +112,16 @@ def fragments(log: EventLog) -> IdleFragments:
     """List all idle fragments, by node and then by time."""
     # A node joins and leaves by turns: its k-th leave ends the fragment that its k-th join began
     index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
-
-    def of_each_node(which: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        nodes = log.nodes[which]
-        order = in_order_of_nodes(nodes)
-        return nodes[order], index[which][order]
-
-    node, join = of_each_node(log.joins)
-    left, ended = of_each_node(log.leaves)
+    (node, join), (left, ended) = (sorted_pairs(log.nodes[which], index[which]) for which in (log.joins, log.leaves))
     joins, leaves = (np.bincount(each, minlength=len(log.node_names)) for each in (node, left))
     still_idle = np.zeros(node.size, dtype=np.bool_)
     still_idle[(np.cumsum(joins) - 1)[joins > leaves]] = True
-    leave = np.full(node.size, len(log), dtype=np.int64)
+    leave = np.full(node.size, len(log), dtype=np.int32)
     leave[~still_idle] = ended
     bounds = np.append(log.times, log.end_s)
-    length_s = bounds[leave] - bounds[join]
-    return IdleFragments(node=node, join=join.astype(np.int64), leave=leave, length_s=length_s, open=still_idle)
+    length_s = bounds[leave]
+    length_s -= bounds[join]
+    return IdleFragments(node=node, join=join, leave=leave, length_s=length_s, open=still_idle)
 
 
 def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> dict[str, float]:
@@ -175,11 +169,13 @@ def leaving_together(pieces: IdleFragments) -> float:
     """Of the nodes that joined with others, the part that belongs to the largest set that also left together."""
     if pieces.join.size == 0:
         return 0.0
-    width = int(pieces.leave.max()) + 1
-    pairs, counts = np.unique(pieces.join * width + pieces.leave, return_counts=True)
-    joined = np.bincount(pieces.join)
-    largest = np.zeros_like(joined)
-    np.maximum.at(largest, pairs // width, counts)
+    # Of the nodes that joined at one time, those that left at one time are a run of equal pairs
+    join, leave = sorted_pairs(pieces.join, pieces.leave)
+    first = begins_of_runs(join)
+    runs = np.flatnonzero(first | begins_of_runs(leave))
+    of_join = np.flatnonzero(first[runs])
+    largest = np.maximum.reduceat(np.diff(runs, append=join.size), of_join)
+    joined = np.diff(runs[of_join], append=join.size)
     several = joined > 1
     return float(largest[several].sum() / max(1, int(joined[several].sum())))
 
@@ -270,19 +266,17 @@ def _fragment_summary(pieces: IdleFragments) -> FragmentSummary:
     lengths = pieces.length_s
     if lengths.size == 0:
         return FragmentSummary(count=0, open=0, mean_s=0.0, percentiles_s={}, shares=())
-    whole = max(float(lengths.sum()), 1e-300)
+    whole, ordered = max(float(lengths.sum()), 1e-300), np.sort(lengths)
     shares = (
-        LengthShare(
-            up_to_s=bound,
-            fragments=float((lengths <= bound).mean()),
-            idle_time=float(lengths[lengths <= bound].sum() / whole),
+        LengthShare(up_to_s=bound, fragments=count / lengths.size, idle_time=float(ordered[:count].sum() / whole))
+        for bound, count in zip(
+            LENGTH_BOUNDS_S, np.searchsorted(ordered, LENGTH_BOUNDS_S, side="right").tolist(), strict=True
         )
-        for bound in LENGTH_BOUNDS_S
     )
     return FragmentSummary(
         count=int(lengths.size),
         open=int(pieces.open.sum()),
         mean_s=float(lengths.mean()),
-        percentiles_s=dict(zip(PERCENTILES, np.percentile(lengths, PERCENTILES).tolist(), strict=True)),
+        percentiles_s=dict(zip(PERCENTILES, np.percentile(ordered, PERCENTILES).tolist(), strict=True)),
         shares=tuple(shares),
     )

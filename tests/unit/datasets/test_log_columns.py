@@ -31,3 +31,21 @@ def test_parts_of_columns_give_what_a_plain_loop_gives(monkeypatch: pytest.Monke
         assert log_columns.states_before(nodes, states).tolist() == before
         assert log_columns.last_changes(nodes, int(offsets[1]), 5).tolist() == last
         assert log_columns.sums_by_time(states, offsets).tolist() == sums
+
+
+def test_pairs_are_sorted_by_the_first_number_and_then_by_the_second() -> None:
+    high, low = np.array([3, 0, 3, 2**31 - 1], dtype=np.int32), np.array([2**31 - 1, 5, 0, 1], dtype=np.int64)
+    first, second = log_columns.sorted_pairs(high, low)
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == [
+        (0, 5),
+        (3, 0),
+        (3, 2**31 - 1),
+        (2**31 - 1, 1),
+    ]
+
+
+def test_a_column_is_copied_unless_nothing_can_change_it() -> None:
+    theirs = np.arange(3, dtype=np.int32)
+    assert not np.shares_memory(log_columns.checked_column("nodes", theirs, np.int32), theirs)
+    read = np.frombuffer(theirs.tobytes(), dtype=np.int32)
+    assert log_columns.checked_column("nodes", read, np.int32) is read
