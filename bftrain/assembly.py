@@ -13,7 +13,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import AUTO
 from bftrain.deciding.solve_with_fallback import ask, limits_after
-from bftrain.deciding.table_rows import Late, TableOverdue, no_limit
+from bftrain.deciding.table_deadline import Late, TableOverdue, no_limit
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, described, raised
 from bftrain.parts import resolve_admission, resolve_objective, resolve_sharing

@@ -41,6 +41,7 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     level_coupling: bool = False  # gives couplings of bftrain.deciding.levels
     uses_history: bool = False  # looks at age, node-seconds and samples of tasks
     uses_work_left: bool = True  # looks at the work that tasks have left: it is kept up to date if it may
+    interruptible: bool = False  # ``recast`` takes ``late`` too, a function that says whether the time is over
 
     def solved_by(self, solver: SolverCapabilities) -> bool:
         """Return whether a solver can be asked about this objective at all."""

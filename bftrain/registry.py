@@ -115,6 +115,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "conservative": "bftrain_datasets.scheduling.queue_policies:ConservativeBackfill",
         "fairshare": "bftrain_datasets.scheduling.ranked_policies:FairSharePolicy",
         "ostrich": "bftrain_datasets.scheduling.ranked_policies:OStrichPolicy",
+        "ostrich-fifo": "bftrain_datasets.scheduling.ranked_policies:FifoOStrichPolicy",
     },
     # What makes one, given the settings of a site for it
     "scheduler": {

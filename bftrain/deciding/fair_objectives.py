@@ -21,6 +21,7 @@ from bftrain.deciding.objectives import (
     isolated_speeds,
     speed,
 )
+from bftrain.deciding.table_deadline import Late, in_time, no_limit
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
@@ -34,7 +35,7 @@ def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(np.flatnonzero(counts & (scores.max(axis=1, initial=-np.inf) > scores[:, 0])).tolist())
 
 
-def waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int:
+def waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...], late: Late = no_limit) -> int:
     """Say how many of the ``counted`` tasks must wait: not all smallest sizes that raise a score fit together.
 
     Kinds count separately. Over several kinds that are too large to count exactly it may be too many, never too few.
@@ -45,24 +46,26 @@ def waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int
     # Fewest nodes that raise a score, by task and kind; more than there are where none do
     needs = np.empty((len(counted), len(pools)), dtype=np.int64)
     for number, pool in enumerate(pools):
+        in_time(late)
         here = raised & (table.kind_of == number)
         needs[:, number] = np.where(here, table.nodes, pool + 1).min(axis=1, initial=pool + 1)
-    return len(counted) - together(needs, pools)
+    return len(counted) - together(needs, pools, late)
 
 
-def together(needs: NDArray[np.int64], pools: list[int]) -> int:
+def together(needs: NDArray[np.int64], pools: list[int], late: Late = no_limit) -> int:
     """Count how many can have what they need at once."""
     if len(pools) == 1:
         return int(np.searchsorted(np.sort(needs[:, 0]).cumsum(), pools[0], side="right"))
     if prod(count + 1 for count in pools) * max(needs.size, 1) <= _LARGEST:
-        return _most(needs, pools)
-    return _one_after_the_other(needs, pools)
+        return _most(needs, pools, late)
+    return _one_after_the_other(needs, pools, late)
 
 
-def _most(needs: NDArray[np.int64], pools: list[int]) -> int:
+def _most(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
     """Count over every number of free nodes of each kind, one task after the other."""
     most = np.zeros([count + 1 for count in pools], dtype=np.int32)
     for row in needs.tolist():
+        in_time(late)
         before = most.copy()
         for axis, (need, count) in enumerate(zip(row, pools, strict=True)):
             if need <= count:
@@ -71,13 +74,14 @@ def _most(needs: NDArray[np.int64], pools: list[int]) -> int:
     return int(most.flat[-1])
 
 
-def _one_after_the_other(needs: NDArray[np.int64], pools: list[int]) -> int:
+def _one_after_the_other(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
     """Place those with the least choice and the smallest needs first, each where least is missing then: a bound."""
     left = list(pools)
     there = needs <= np.array(pools)
     parts = np.where(there, needs / np.maximum(pools, 1), np.inf)
     placed = 0
     for place in np.lexsort((there.sum(axis=1), parts.min(axis=1, initial=np.inf))).tolist():
+        in_time(late)
         fits = [kind for kind, free in enumerate(left) if there[place, kind] and needs[place, kind] <= free]
         if fits:
             kind = max(fits, key=lambda kind: (left[kind] - needs[place, kind]) / pools[kind])
@@ -86,14 +90,14 @@ def _one_after_the_other(needs: NDArray[np.int64], pools: list[int]) -> int:
     return placed
 
 
-Scores = Callable[[ValueTable], tuple[Entries, NDArray[np.bool_]]]
+Scores = Callable[[ValueTable, Late], tuple[Entries, NDArray[np.bool_]]]
 
 
 def _nodes(speeds: Entries, sizes: NDArray[np.int64], _each: ForEach) -> Entries:
     return np.where(speeds > 0.0, sizes, 0).astype(np.float64)
 
 
-_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False)
+_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False, interruptible=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,13 @@ class FairObjective:
         """Say what a task does a second, alone."""
         return alone(self.of_speeds, task, sizes)
 
-    def recast(self, table: ValueTable) -> ValueTable:
+    def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
         """Give the table that is solved: how well off every task is, and that the worst-off come first."""
-        scores, counts = self.scores(table)
+        scores, counts = self.scores(table, late)
+        in_time(late)
         counted = raisable(scores, counts)
-        first = None if self.all_in_turn else waiting(table, scores, counted) + 1
+        first = None if self.all_in_turn else waiting(table, scores, counted, late) + 1
+        in_time(late)
         coupling = LevelCoupling(counted=counted, spare=table.values / table.problem.horizon_s, first=first)
         return ValueTable(problem=table.problem, values=scores, coupling=coupling)
 
@@ -136,10 +142,11 @@ class HierarchicalObjective:
 
     values, of_speeds = staticmethod(speed), staticmethod(as_they_are)
 
-    def recast(self, table: ValueTable) -> ValueTable:
+    def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
         """Give the table that is solved: the service of every user, and which user has which tasks."""
         problem = table.problem
-        scores, counts = _service(table, np.ones(len(problem.tasks)))
+        scores, counts = _service(table, np.ones(len(problem.tasks)), late)
+        in_time(late)
         of_user: dict[str, list[int]] = {}
         for place in raisable(scores, counts):
             of_user.setdefault(problem.tasks[place].user, []).append(place)
@@ -164,21 +171,22 @@ def _allowed(table: ValueTable, scores: Entries) -> Entries:
     return np.where(np.isfinite(table.values), scores, -np.inf)
 
 
-def _service(table: ValueTable, weights: Entries) -> tuple[Entries, NDArray[np.bool_]]:
+def _service(table: ValueTable, weights: Entries, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """Work done and done over the horizon, over the speed on an equal share: seconds of equal share, by weight."""
-    per = isolated_speeds(table) * weights
+    per = isolated_speeds(table, late) * weights
+    in_time(late)
     counts = (per > 0.0) & (each_task(table, "weight") > 0.0)
     per = np.where(counts, per, 1.0)
     entries = (each_task(table, "done_samples")[:, None] + table.values) / per[:, None]
     return _allowed(table, entries), counts
 
 
-def service(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
+def service(table: ValueTable, late: Late = no_limit) -> tuple[Entries, NDArray[np.bool_]]:
     """``(A + h thr / E) / w``: service had and to be had over the horizon, in seconds of the equal share, by weight."""
-    return _service(table, each_task(table, "weight"))
+    return _service(table, each_task(table, "weight"), late)
 
 
-def node_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
+def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """``(held + h N) / w``: node-seconds had and to be had over the horizon, by weight, at sizes at which it runs."""
     weights = each_task(table, "weight")
     held = each_task(table, "held_node_s")
@@ -186,12 +194,14 @@ def node_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     return _allowed(table, entries), weights > 0.0
 
 
-def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
+def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """``w / rho``, rho being (age + work / thr) / (done / E + work / E), E the speed on an n-th part of the nodes.
 
     A task whose work left is not known is taken to go on for ever: then ``1 / rho`` is thr / E.
     """
-    isolated, done, weights = isolated_speeds(table), each_task(table, "done_samples"), each_task(table, "weight")
+    isolated = isolated_speeds(table, late)
+    in_time(late)
+    done, weights = each_task(table, "done_samples"), each_task(table, "weight")
     counts = (isolated > 0.0) & (weights > 0.0)
     isolated = np.where(counts, isolated, 1.0)
     work = each_task(table, "work_left_samples")
@@ -199,12 +209,13 @@ def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     age = each_task(table, "age_s")
     thr = _speeds(table)
     alone_s = (done + work) / isolated
+    in_time(late)
     will_take = age[:, None] * thr + np.where(known, work, 1.0)[:, None]
     entries = np.where(known[:, None], alone_s[:, None] * thr / will_take, thr / isolated[:, None])
     return _allowed(table, entries * weights[:, None]), counts
 
 
-def pace(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
+def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """``thr / work``: one over the time to the end. Tasks that have no known end, or weight 0, do not count."""
     work = each_task(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
@@ -220,7 +231,9 @@ max_min = FairObjective("max-min", service)
 max_min_plain = FairObjective("max-min-plain", node_time, of_speeds=_nodes)
 water_filling = FairObjective("water-filling", service, all_in_turn=True)
 finish_time = FairObjective(
-    "finish-time", on_time, capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True)
+    "finish-time",
+    on_time,
+    capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True, interruptible=True),
 )
-makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True))
+makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True, interruptible=True))
 hierarchical = HierarchicalObjective("hierarchical")

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.deciding.table_deadline import Late, in_time, no_limit
 from bftrain.ports import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.coupling import CouplingModel, linear_sum
 from bftrain.values.curve import SpeedCurve
@@ -211,12 +212,13 @@ _MANY: Final = 100  # tasks that are looked at together
 _TOO_SLOW: Final = 1e-6
 
 
-def isolated_speeds(table: ValueTable) -> Entries:
+def isolated_speeds(table: ValueTable, late: Late = no_limit) -> Entries:
     """Give the speed of each task on an equal share of the nodes: of many tasks at once, by kind."""
     by_kind, tasks = table.problem.by_kind, table.problem.tasks
     nodes, found = sum(by_kind.values()), np.zeros(len(tasks))
     alone_only = np.full(len(tasks), len(tasks) < _MANY or nodes == 0)  # for these other sizes may have to be looked at
     for kind, count in by_kind.items() if not alone_only.all() else ():
+        in_time(late)
         on_kind = ((place, task.curve_on(kind)) for place, task in enumerate(tasks) if count >= task.min_nodes)
         curves = {place: curve for place, curve in on_kind if curve is not None}
         places = np.array(list(curves), dtype=np.int64)
@@ -232,6 +234,7 @@ def isolated_speeds(table: ValueTable) -> Entries:
         found[places] += count / nodes * there
         alone_only[places] |= there <= 0.0
     for place in np.flatnonzero(alone_only).tolist():
+        in_time(late)
         found[place] = isolated_speed(tasks[place], by_kind, len(tasks))
     return found
 
@@ -241,25 +244,29 @@ def each_task(table: ValueTable, field: str) -> Entries:
     return np.array([getattr(task, field) or 0.0 for task in table.problem.tasks], dtype=np.float64)
 
 
+_INTERRUPTIBLE: Final = ObjectiveCapabilities(uses_work_left=False, interruptible=True)
+
+
 @dataclass(frozen=True, slots=True)
 class NormalisedObjective:
     """A sum of what ``reckon`` makes of all tasks' samples per second: any solver finds the best sizes."""
 
     name: str
-    reckon: Callable[[ValueTable], Entries]
-    capabilities: ObjectiveCapabilities = SPEED_ALONE
+    reckon: Callable[[ValueTable, Late], Entries]
+    capabilities: ObjectiveCapabilities = _INTERRUPTIBLE
 
     values, of_speeds = staticmethod(speed), staticmethod(as_they_are)
 
-    def recast(self, table: ValueTable) -> ValueTable:
+    def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
         """Give the table that is solved."""
         if not table.problem.tasks:
             return table
-        allowed = np.isfinite(table.values)
-        return ValueTable(problem=table.problem, values=np.where(allowed, self.reckon(table), -np.inf))
+        entries = self.reckon(table, late)
+        in_time(late)
+        return ValueTable(problem=table.problem, values=np.where(np.isfinite(table.values), entries, -np.inf))
 
 
-def times(table: ValueTable) -> Entries:
+def times(table: ValueTable, late: Late) -> Entries:
     """Minus the weighted sum of times to the end; a task that gets nothing ends after all others.
 
     How old tasks are is the same in every plan, and left out. A task that has no known end does not count, nor does one
@@ -269,19 +276,23 @@ def times(table: ValueTable) -> Entries:
     speeds, runs = _running(table)
     counts = (work > 0.0) & (weights > 0.0) & runs.any(axis=1)
     ends = work[:, None] / np.where(runs, speeds, 1.0)
+    in_time(late)
     return _with_all_who_can(-weights[:, None] * ends, runs, counts)
 
 
-def logarithms(table: ValueTable) -> Entries:
+def logarithms(table: ValueTable, late: Late) -> Entries:
     """Weighted sum of ``log(thr / E)``; first as many tasks as possible run. Weight 0 does not count."""
-    isolated, weights = isolated_speeds(table), each_task(table, "weight")
+    isolated, weights = isolated_speeds(table, late), each_task(table, "weight")
     speeds, runs = _running(table)
     counts = (weights > 0.0) & (isolated > 0.0) & runs.any(axis=1)
+    in_time(late)
     relative = np.where(runs & counts[:, None], speeds, 1.0) / np.where(counts, isolated, 1.0)[:, None]
-    return _with_all_who_can(weights[:, None] * np.log(relative), runs, counts)
+    entries = weights[:, None] * np.log(relative)
+    in_time(late)
+    return _with_all_who_can(entries, runs, counts)
 
 
-def bought(table: ValueTable) -> Entries:
+def bought(table: ValueTable, _late: Late) -> Entries:
     """Weighted samples over the price of a node of the kind they are done on."""
     problem = table.problem
     weights = each_task(table, "weight")
@@ -304,6 +315,6 @@ def _with_all_who_can(entries: Entries, runs: NDArray[np.bool_], counts: NDArray
     return np.where(counts[:, None], np.where(valid, entries, -1.0 - 2.0 * most), 0.0)
 
 
-completion = NormalisedObjective("completion", times, WORK_LEFT)
+completion = NormalisedObjective("completion", times, ObjectiveCapabilities(interruptible=True))
 proportional = NormalisedObjective("proportional", logarithms)
 cost = NormalisedObjective("cost", bought)

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from bftrain.deciding.objectives import Entries, OfSpeeds
+from bftrain.deciding.table_deadline import Late, in_time
 from bftrain.values.curve import SpeedCurve, curve_on
 from bftrain.values.curve_axis import CurveAxis, Integers
 from bftrain.values.problem import CompetingTask
@@ -106,24 +107,6 @@ class RowBuilder:
             return False
         values[~runs, 0] = found.values[:, 0]
         return True
-
-
-class TableOverdue(Exception):
-    """The time for a table was over before it was built."""
-
-
-Late = Callable[[], bool]  # whether the time is over
-
-
-def no_limit() -> bool:
-    """Say that the time is never over."""
-    return False
-
-
-def in_time(late: Late) -> None:
-    """Raise :class:`TableOverdue` if the time is over."""
-    if late():
-        raise TableOverdue
 
 
 def table_rows(

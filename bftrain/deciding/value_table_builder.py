@@ -7,9 +7,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.table_rows import Late, Layout, RowBuilder, in_time, no_limit, table_rows
+from bftrain.deciding.table_deadline import Late, TableOverdue, in_time, no_limit
+from bftrain.deciding.table_rows import Layout, RowBuilder, table_rows
 from bftrain.errors import BadInput, BadObjective, raised
-from bftrain.ports import Objective
+from bftrain.ports import Objective, objective_capabilities
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
@@ -62,7 +63,7 @@ class ValueTableBuilder:
         in_time(late)  # before what all rows together come to
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
         table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling)
-        return _recast(self.objective, table) if hasattr(self.objective, "recast") else table
+        return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
 
     def _filled(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
         """Give the values of all sizes in ``layout``; what has not changed is taken from the table before."""
@@ -129,11 +130,14 @@ class ValueTableBuilder:
         return row
 
 
-def _recast(objective: Objective, table: ValueTable) -> ValueTable:
+def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
     """Let an objective that looks at all tasks at once make another table of what each of them does alone."""
     where = f"objective '{objective.name}'"
+    more = (late,) if objective_capabilities(objective).interruptible else ()
     try:
-        given: object = objective.recast(table)  # type: ignore[attr-defined]  # the caller has looked for it
+        given: object = objective.recast(table, *more)  # type: ignore[attr-defined]  # the caller has looked for it
+    except TableOverdue:
+        raise
     except Exception as error:
         raise BadObjective(f"recast() {raised(error)}", where=where) from error
     if not isinstance(given, ValueTable) or given.values.shape != table.values.shape:

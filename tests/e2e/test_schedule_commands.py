@@ -102,14 +102,17 @@ def test_an_archive_log_says_what_could_be_harvested(log: str, options: list[str
 
 
 @pytest.mark.parametrize(
-    ("interval_s", "digest"),  # of what github.com/filipjs/Simulator 59ce7f9 printed for 100 CPUs
+    ("policy", "interval_s", "digest"),  # of what github.com/filipjs/Simulator 59ce7f9 printed for 100 CPUs
     [
-        (0, "7b35c3270d49ef1f192e75096cb9a95ada2c28fa02f8d9daf7fa997809196a0e"),
-        (300, "c14fbea0f4249d8074a9d2057061b786be6ef9a4b4c59ad51358f3ba965a50d7"),
+        ("ostrich", 0, "7b35c3270d49ef1f192e75096cb9a95ada2c28fa02f8d9daf7fa997809196a0e"),
+        ("ostrich", 300, "c14fbea0f4249d8074a9d2057061b786be6ef9a4b4c59ad51358f3ba965a50d7"),
+        ("ostrich-fifo", 300, "44a223108c7d05af63c4f99a000bc9ef9e2c7c5a52fa7dd1f91e82594ec2b409"),  # FifoOStrich there
     ],
 )
-def test_kth_starts_as_in_the_published_simulator_of_ostrich(interval_s: int, digest: str, tmp_path: Path) -> None:
-    options = ["--policy", "ostrich", "--estimates", "actual", "--least-run", "60", "--done-campaigns", "oldest-first"]
+def test_kth_starts_as_in_the_published_simulator_of_ostrich(
+    policy: str, interval_s: int, digest: str, tmp_path: Path
+) -> None:
+    options = ["--policy", policy, "--estimates", "actual", "--least-run", "60", "--done-campaigns", "oldest-first"]
     options += ["--backfill-interval", str(interval_s), "--backfill-window", "86400", "--first", "8000"]
     scheduled(site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path / "out", *options)
     without_run_time = {"2466", "4360", "4866", "6608"}  # it leaves these out, and they make no difference

@@ -161,7 +161,7 @@ class SlowMachine:
                 self.submit(job)
             due = self.now in self.promise.values()
             if ended or overran or new or due or policy in {"fcfs", "easy"}:
-                for job in getattr(self, policy)():
+                for job in getattr(self, policy.replace("-", "_"))():
                     self.waiting.remove(job)
                     self.running.append(job)
                     self.start[job] = self.now
@@ -298,8 +298,12 @@ class SlowMachine:
         """Name the users of waiting jobs."""
         return {self.jobs[job].user for job in self.waiting}
 
-    def ostrich(self) -> list[int]:
-        """Rank campaigns by their virtual end."""
+    def ostrich_fifo(self) -> list[int]:
+        """Rank campaigns by their virtual end, and their jobs by submission."""
+        return self.ostrich(by_estimate=False)
+
+    def ostrich(self, *, by_estimate: bool = True) -> list[int]:
+        """Rank campaigns by their virtual end, and their jobs by estimate."""
 
         def rank(job: int) -> tuple[int, ...]:
             campaign = self.campaign_of[job]
@@ -309,7 +313,7 @@ class SlowMachine:
                 campaign.created,
                 campaign.user,
                 first,
-                self.believed[job],
+                self.believed[job] if by_estimate else 0,
                 job,
             )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.scheduling.schedule_engine import JobSchedule
 
 NODES = 7
-POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich")
+POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich", "ostrich-fifo")
 
 seconds = st.one_of(st.integers(0, 300), st.integers(0, 8000).map(lambda eighths: eighths / 8))
 rows = st.lists(

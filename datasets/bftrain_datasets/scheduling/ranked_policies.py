@@ -205,7 +205,8 @@ MERGED: Final = 256  # jobs
 class OStrichPolicy:
     """Ranks campaigns by their virtual end, and the jobs of one by their estimate; backfills in that order."""
 
-    name: Final = "ostrich"
+    name: str = "ostrich"
+    by_estimate: bool = True  # the jobs of a campaign; else by submission
 
     def __init__(self, options: PolicyOptions) -> None:
         self._times = BackfillTimes(options)
@@ -221,7 +222,7 @@ class OStrichPolicy:
             waiting = self._jobs.setdefault(number, [])
             if not waiting:
                 insort(self._campaigns.setdefault(campaigns.user[number], []), number)
-            insort(waiting, job, key=lambda each: (cluster.planned_s[each], each))
+            insort(waiting, job, key=lambda each: (cluster.planned_s[each] if self.by_estimate else 0.0, each))
         if not cluster.free or not self._jobs:
             return ()
         started = in_order(self.ranked(campaigns), cluster, self._times)
@@ -277,3 +278,10 @@ class OStrichPolicy:
         del numbers[bisect_left(numbers, number)]
         if not numbers:
             del self._campaigns[user]
+
+
+class FifoOStrichPolicy(OStrichPolicy):
+    """Ranks campaigns as ``ostrich`` does, and the jobs of one by their submission."""
+
+    name = "ostrich-fifo"
+    by_estimate = False

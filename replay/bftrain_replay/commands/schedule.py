@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
 OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
-    "policy": (str, "fcfs, easy, conservative, fairshare, ostrich, a plug-in's, or FILE.py:NAME [easy]."),
+    "policy": (str, "fcfs, easy, conservative, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME [easy]."),
     "estimates": (Choice(("limit", "actual", "last2")), "The run times that the policy sees [limit]."),
     "nodes": (int, "Nodes of the machine [what the log says]."),
     "cores_per_node": (int, "Processors of a node [what the log says]."),

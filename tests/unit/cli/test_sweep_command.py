@@ -34,6 +34,20 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("option", [(), ("--dry-run",)])
+@pytest.mark.parametrize("grid", ["", "tasks.count = [3, 0x7fffffff]\n"])
+def test_more_tasks_than_memory_holds_are_refused(
+    bftrain: CommandLine, tmp_path: Path, grid: str, option: tuple[str, ...]
+) -> None:
+    inputs = INPUTS if grid else INPUTS.replace("count = 3", "count = 0x7fffffff")
+    path, out = tmp_path / "large.toml", tmp_path / "out"
+    path.write_text(f"{inputs}[grid]\nmax_tasks = [1, 3]\n{grid}")
+    ended = bftrain("sweep", path, "-o", out, *option)
+    assert ended.code == 3
+    assert "count must be at most 500,000, not 2,147,483,647" in ended.err
+    assert not out.exists()
+
+
 def test_a_sweep_prints_its_figures_and_writes_its_files(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
     ended = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1)
     assert ended.code == 0

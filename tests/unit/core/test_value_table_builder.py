@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bftrain.assembly import solve
+from bftrain import registry
+from bftrain.assembly import solve, table_of
 from bftrain.deciding.objectives import FunctionObjective, throughput
-from bftrain.deciding.table_rows import TableOverdue
+from bftrain.deciding.table_deadline import TableOverdue
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
 from bftrain.values.curve import SpeedCurve
@@ -95,3 +96,25 @@ def test_a_solution_that_has_no_time_for_its_table_says_so() -> None:
     assert found.solver_words == "the deadline passed before the value table was built"
     assert len(asked) < 50
     assert solve(given, objective=FunctionObjective("slow", slow)).quality is Quality.PROVEN
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN["objective"])
+def test_what_looks_at_all_tasks_at_once_ends_at_the_deadline_too(name: str) -> None:
+    if not hasattr(registry.load("objective", name), "recast"):
+        return
+    curves = {kind: SpeedCurve(nodes=(1, 8), rate=(10.0 * fast, 50.0 * fast)) for fast, kind in enumerate("abc", 1)}
+    plain = CompetingTask(name="plain", max_nodes=8, curve=CURVE, curves=curves, work_left_samples=9e3)
+    tasks = tuple(replace(plain, name=f"t{number}") for number in range(150))
+    given = AllocationProblem(pool=60, pools=dict.fromkeys("abc", 20), horizon_s=60.0, tasks=tasks)
+
+    def checks(objective: str, passes_at: int | None = None) -> int:
+        """Count how often the clock is looked at; the deadline passes at one of the looks."""
+        looks = count(1)
+        table_of(given, objective, lambda: next(looks) == passes_at)
+        return next(looks) - 1
+
+    rows, whole = checks("throughput"), checks(name)
+    assert whole > rows
+    for passes_at in (rows + 1, (rows + whole) // 2, whole):
+        with pytest.raises(TableOverdue):
+            checks(name, passes_at)

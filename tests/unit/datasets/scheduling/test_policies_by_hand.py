@@ -158,6 +158,9 @@ def test_ostrich_gives_a_larger_share_its_way() -> None:
 def test_ostrich_starts_the_shorter_jobs_of_a_campaign_first() -> None:
     rows = [Row(0, 50, 2, 50, 1), Row(1, 30, 2, 30, 1), Row(2, 10, 2, 10, 1)]
     assert starts(rows, 2, "ostrich") == [0, 60, 50]
+    assert starts(rows, 2, "ostrich-fifo") == [0, 50, 80]  # those of a campaign by submission
+    other = [*rows[:2], Row(3, 10, 2, 10, 2)]  # but campaigns as under ostrich
+    assert starts(other, 2, "ostrich") == starts(other, 2, "ostrich-fifo") == [0, 60, 50]
 
 
 def test_a_campaign_ends_where_a_later_one_begins() -> None:
