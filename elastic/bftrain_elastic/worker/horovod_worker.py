@@ -22,8 +22,9 @@ from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horovod, environment
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank
 from bftrain_elastic.worker.progress_report import GroupReport, Report
+from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining, is_of_notice, why_left
 from bftrain_elastic.worker.replica_check import compare_replicas, forget_optimizers, watch_optimizers
-from bftrain_elastic.worker.run_loop import ADDRESS, FOLDER, RegroupedTraining, is_of_notice, once, why_left
+from bftrain_elastic.worker.run_loop import FOLDER, once
 from bftrain_elastic.worker.state import State, agree, digest_large_values, report_in_memory
 from bftrain_elastic.worker.state_values import compared_values, load, save, save_if_due, save_if_only_here, tidy
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 GRACE: Final = "BFTRAIN_GRACE_S"  # how many seconds before it is taken the scheduler warns a node; 0: it does not
 _LEAST_S: Final = 10.0  # how long after SIGTERM an error may be its consequence, even if the notice is shorter
-_LATE_S: Final = 0.3  # by which SIGTERM may come later to a process than to those that it started
+_LATE_S: Final = 1.0  # by which SIGTERM may come later to a process than to those that it started, on a busy node
 _POLL_S: Final = 0.01
 _received_at: list[float] = []  # on the monotonic clock: when SIGTERM came last
 _replaced: list[Any] = []  # the handlers that on_sigterm replaced, the innermost last

@@ -1,0 +1,140 @@
+"""A script's training in groups that come and go as the agent says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.wire.messages import Message, encode
+from bftrain_elastic.worker import progress_report
+from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.process_groups import GroupRank
+from bftrain_elastic.worker.state import State
+from bftrain_elastic.worker.state_values import inner, report_on_disk, save, save_or_end
+from bftrain_elastic.worker.termination import follows_sigterm, grace_s, on_sigterm
+
+ADDRESS: Final = "BFTRAIN_ADDRESS"  # where other nodes reach this one
+SIZE: Final = "BFTRAIN_SIZE"  # how many nodes the group runs on
+REASON_LETTERS: Final = 300
+NOTHING: Final = -1  # the step of a worker that has no state yet, the generation of one that is in no group
+
+
+class RegroupedTraining:
+    """A script's training in groups that come and go as the agent says; ``state`` counts its steps."""
+
+    def __init__(self, state: State, train: Callable[[], Any], channel: AgentChannel) -> None:
+        self._state = state
+        self._train = train
+        self._own = inner(state)
+        self._channel = channel
+        self._holds_state = False
+        self._training = NOTHING  # the generation of the group that this worker is in
+
+    def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
+        """Do what the agent says until the training is over; another thread calls ``abort`` if a member is dead."""
+        self._own.report = report_sender(self._channel)
+        self._channel.on_abort = abort
+        self._channel.position = lambda: (self._own.place, self._own.commits)
+        self._channel.listen()
+        with on_sigterm(go_on):
+            self._say_ready(0, "")
+            while (order := self._channel.next()) is not None:
+                if order.get("type") == "leave":
+                    if order.get("save"):
+                        save_or_end(self._own, self._write, float(order.get("grace_s", 0.0)))
+                    raise SystemExit(0)  # what comes after ``run`` in the script is for those who finish
+                if order.get("type") == "go":
+                    over, result = self._in_group(order)
+                    if over:
+                        return result
+            raise SystemExit("bftrain: the agent is gone")
+
+    def _in_group(self, order: Message) -> tuple[bool, Any]:
+        """Train in one group; tell whether the training is over, and what it gave."""
+        place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
+        self._training = place.generation
+        self._own.place, self._own.commits = "forming", 0
+        try:
+            self._join(place, order)
+            progress_report.use(self._reporter(place))
+            self._own.place = "script"
+            result = self._train()
+            self._own.place = "the end of train"
+            self._finish(place)
+        except BaseException as error:
+            self._training = NOTHING
+            reason = self._take_error(error, place)
+            if reason is None:
+                raise
+        else:
+            self._training = NOTHING
+            return True, result
+        self._own.place = "between two groups"
+        self._leave_group(broken=bool(reason))
+        self._say_ready(place.generation, reason)
+        return False, None
+
+    def _say_ready(self, generation: int, reason: str) -> None:
+        report_on_disk(self._own)
+        step = self._own.step if self._holds_state else NOTHING
+        ready = {"type": "ready", "step": step, "generation": generation}
+        self._channel.send({**ready, "store": self._meeting_point(), "reason": reason})
+
+    def _reporter(self, place: GroupRank) -> progress_report.Report:
+        return progress_report.GroupReport(self._channel, self._state, place)
+
+    def _meeting_point(self) -> list[Any]:
+        """Return where others find this worker if it leads the next group."""
+        raise NotImplementedError
+
+    def _join(self, place: GroupRank, order: Message) -> None:
+        """Form the group and make sure that all hold the same state."""
+        raise NotImplementedError
+
+    def _finish(self, place: GroupRank) -> None:
+        """Know that the script is done; no member leaves before that."""
+        raise NotImplementedError
+
+    def _take_error(self, error: BaseException, place: GroupRank) -> str | None:
+        """Put the state in order after what ended the script; return why the group was lost, or nothing to raise it."""
+        raise NotImplementedError
+
+    def _leave_group(self, *, broken: bool) -> None:
+        raise NotImplementedError
+
+    def _write(self) -> None:
+        save(self._state)
+
+
+def report_sender(channel: AgentChannel) -> Callable[[Message], None]:
+    """Return how a state tells its agent something, which never waits for the agent."""
+    return lambda message: channel.mention(str(message["type"]), encode(message))
+
+
+def is_of_notice(error: Exception) -> bool:
+    """Return whether an error of the script is due to a SIGTERM that announces the loss of the node."""
+    notice_s = grace_s()
+    return notice_s > 0 and not isinstance(error, ElasticError) and follows_sigterm(notice_s)
+
+
+def why_left(error: Exception, *, lost_others: bool) -> str:
+    """Say why a worker left its group."""
+    words = str(error) if lost_others else f"after SIGTERM the script raised {type(error).__name__}: {error}"
+    return words[:REASON_LETTERS]
+
+
+def go_on() -> None:
+    """Do nothing when SIGTERM comes: schedulers send it to all processes of a node, and the agent knows what is due."""
+
+
+def end_together(state: State) -> None:
+    """Write the state at the end of a training; when it returns that is done on all members."""
+    group = inner(state).group
+    if group.place.rank == 0:
+        save(state)
+        with suppress(RuntimeError):  # others died, and nothing is lost
+            group.largest(0)
+    else:
+        group.largest(0)

@@ -1,0 +1,114 @@
+"""Training in one group, from the last commit in the folder on: without a launcher that forms groups anew."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any
+
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.worker import progress_report
+from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, listen_on, lost
+from bftrain_elastic.worker.regrouped_training import (
+    ADDRESS,
+    REASON_LETTERS,
+    SIZE,
+    end_together,
+    report_sender,
+    why_left,
+)
+from bftrain_elastic.worker.state import RegroupSignal, State, leave_group
+from bftrain_elastic.worker.state_transfer import share_state
+from bftrain_elastic.worker.state_values import NO_STEP, inner, load, report_on_disk, rescue, save, tidy
+from bftrain_elastic.worker.termination import follows_sigterm, on_sigterm
+
+
+def train_in_one_group(state: State, train: Callable[[State], None], channel: AgentChannel | None) -> None:
+    """Train in the one group that the environment names, from the last commit in the folder on."""
+    workers, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    place = GroupRank(0, rank, workers, int(os.environ.get(SIZE, str(workers))))
+    own = inner(state)
+    if channel is not None:
+        tell = report_sender(channel)
+        # When a node leaves all are started again, from what is on disk: what is in memory does not count
+        own.report = lambda message: None if message["type"] == "in_memory" else tell(message)
+        own.keeps_alone = own.folder is not None
+        channel.position = lambda: (own.place, own.commits)
+        channel.listen()
+        progress_report.use(progress_report.GroupReport(channel, state, place))
+    asked: list[int] = []  # SIGTERM ends the training at the next commit, where all workers know of it
+    if own.folder is not None:
+        own.asked = lambda: len(asked)
+    with on_sigterm(lambda: asked.append(1)) if own.folder is not None else nullcontext():
+        try:
+            said = _train_once(state, train, place)
+        except Exception as error:
+            if workers > 1 and channel is not None and isinstance(error, RuntimeError) and lost(error):
+                sys.stderr.write(f"bftrain: the other workers are lost: {str(error)[:REASON_LETTERS]}\n")
+                with suppress(Exception):  # also what a broken GPU raises: the worker ends either way
+                    rescue(state)  # what all of them committed last: rank 0 may be dead
+                sys.stderr.flush()
+                os._exit(os.EX_TEMPFAIL)  # what is left of the group could wait for the others
+            if channel is not None and not isinstance(error, ElasticError) and follows_sigterm(math.inf):
+                _end_on_order(state, channel, error)
+            raise
+        if channel is not None:
+            channel.send({"type": said, "step": own.step})
+        own.place = "after train"
+        if said == "stopped":
+            raise SystemExit(0)
+
+
+def _train_once(state: State, train: Callable[[State], None], place: GroupRank) -> str:
+    """Train in the one group; return ``done``, or ``stopped`` if that was asked for."""
+    own = inner(state)
+    own.place, said = "forming", "done"
+    own.group.join(place, _named_store(place) if place.workers > 1 else None)
+    own.group.settle()
+    if place.rank == 0:
+        tidy(state)
+        load(state)
+    if place.workers > 1:
+        share_state(state, [0], fresh=True)
+    own.place = "script"
+    try:
+        train(state)
+    except RegroupSignal:
+        said = "stopped"
+    own.place = "the end of train"
+    progress_report.flush()
+    end_together(state)
+    leave_group(state)
+    return said
+
+
+def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None:
+    """End after SIGTERM has ended what the script needs, with the last commit on disk; return if there is none."""
+    own = inner(state)
+    if own.copy is None:
+        return
+    if own.copy_step == NO_STEP:  # a copy was being made
+        save(state)
+    else:
+        rescue(state)
+    report_on_disk(own)  # what was on disk before, too
+    sys.stderr.write(f"bftrain: {why_left(error, lost_others=False)}\n")
+    channel.send({"type": "stopped", "step": max(own.copy_step, own.commit_step)})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # what is left of the group could wait for the others
+
+
+def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.Store
+    """Give the meeting point that torchrun's environment names; rank 0 opens it, on that address alone."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    listen_on(os.environ.get(ADDRESS, address))
+    if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return GroupStore(address, port).store
+    import torch.distributed as dist
+
+    return dist.TCPStore(address, port, is_master=False, wait_for_workers=False)
