@@ -183,7 +183,7 @@ def test_parquet_table(figures: Figures, tmp_path: Path) -> None:
     found.show(figures, "3 million jobs of a Parquet table")
     assert found.measured["read"] == 3_000_000
     assert found.core_s < 12
-    assert found.measured["peak_mb"] < 900
+    assert found.measured["peak_mb"] < 700
 
 
 @pytest.mark.parametrize("reader", ["sacct", "jobs"])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bftrain_datasets.importing.job_columns import StayColumns
 
-_PAIRS_AT_ONCE: Final = 1 << 21
+_PAIRS_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
