@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_struct
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
-from bftrain.node_units import NODE, in_words_of
+from bftrain.node_units import CORE, GPU, NODE, in_words_of
 from bftrain.nodesets import expand
 from bftrain.registry import RegisteredPart
 from bftrain.short_repr import ShortRepr
@@ -304,12 +304,20 @@ def _read(
 
 def _check_unit(reader: LogReader, unit: str, where: str) -> None:
     """Refuse to count GPUs or cores in records that do not tell them."""
-    if unit == NODE or getattr(reader, "tells_units", False) or getattr(reader, "beside_others", False):
+    if unit in (NODE, *_told(reader)) or getattr(reader, "beside_others", False):
         return
     parts = registry.parts("reader")
-    able = [name for name, part in parts.items() if not part.problem and getattr(part.load(), "tells_units", False)]
+    able = [name for name, part in parts.items() if not part.problem and unit in _told(part.load())]
     what = f"bftrain reads no {in_words_of(unit, 'nodes')} of jobs out of {reader.name}"
-    raise BadInput(what, where=where, fix=f"--unit {unit} goes with {', '.join(able)}")
+    fix = f"--unit {unit} goes with {', '.join(able)}"
+    others = "".join(f"--unit {each} goes with {reader.name} too; " for each in _told(reader))
+    raise BadInput(what, where=where, fix=others + fix)
+
+
+def _told(reader: LogReader) -> tuple[str, ...]:
+    """Return the units that a reader finds in its records: some of them, or it says of all whether it does."""
+    told = getattr(reader, "tells_units", False)
+    return ((GPU, CORE) if told else ()) if isinstance(told, bool) else tuple(told)
 
 
 def _wanted(options: ImportOptions) -> str | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
 from bftrain.errors import BadInput
+from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import MONTHS, first_lines
 
 name: Final = "bhist"
 about: Final = "LSF: the history of jobs that bhist -l prints"
+tells_units: Final = (CORE,)
 
 JOB: Final = re.compile(r"Job <(\d+(?:\[\d+\])?)>, ")
 QUEUE: Final = re.compile(r"to Queue <([^<>]*)>")
@@ -28,7 +31,7 @@ DISPATCHED: Final = ("Dispatched ", "dispatched ")
 ALLOCATED: Final = ", Allocated "  # before the hosts that the job holds, if others were asked for
 LONGEST: Final = 1 << 18  # letters of an event
 MOST_LINES: Final = 10_000  # of a job
-_HOSTS: Final = re.compile(r"<(?:\d+\*)?([\w.-]+)>")
+_HOSTS: Final = re.compile(r"<(?:(\d+)\*)?([\w.-]+)>")
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -68,7 +71,7 @@ def _take(first: int, lines: list[str], latest: int, intake: RecordIntake) -> No
     job, queue = JOB.match(lines[0]), QUEUE.search(" ".join(lines[:3]))
     years = [int(found[5]) for found in _dates(lines) if found and found[5]]
     latest = max(years, default=latest)
-    held: dict[str, tuple[float | None, str]] = {}  # by index in an array, since when and which hosts
+    held: dict[str, tuple[float | None, Counter[str]]] = {}  # by index in an array, since when and which hosts
     rows = 0
     for line in lines:
         event = EVENT.match(line)
@@ -77,7 +80,10 @@ def _take(first: int, lines: list[str], latest: int, intake: RecordIntake) -> No
         index, text, time_s = event[6] or "", event[7], _time(event, latest, intake)
         if text.startswith(DISPATCHED):
             named = (text.partition(ALLOCATED)[2] or text).partition("<")[2].partition(", ")[0]
-            held[index] = time_s, "\n".join(dict.fromkeys(_HOSTS.findall(f"<{named}")))
+            slots = Counter[str]()
+            for number, host in _HOSTS.findall(f"<{named}"):
+                slots[host] += int(number or 1)
+            held[index] = time_s, slots
         elif index in held:
             rows += 1
             _settle(first, job, index, held.pop(index), time_s, queue, intake)
@@ -93,19 +99,20 @@ def _settle(
     first: int,
     job: re.Match[str] | None,
     index: str,
-    stay: tuple[float | None, str],
+    stay: tuple[float | None, Counter[str]],
     end_s: float | None,
     queue: re.Match[str] | None,
     intake: RecordIntake,
 ) -> None:
-    start_s, hosts = stay
+    start_s, slots = stay
     intake.row(first)
     if start_s is None or end_s is None:
         intake.set_aside("bad_time")
         return
     name = f"{job[1] if job else ''}{f'[{index}]' if index else ''}"
-    count = len(hosts.split("\n")) if hosts else 0
-    intake.job(name, start_s, end_s, hosts, count=count, queue=queue[1] if queue else "", expand=str.split)
+    units = "\n".join(f"{number}*{host}" for host, number in slots.items())
+    hosts, of_queue = "\n".join(slots), queue[1] if queue else ""
+    intake.job(name, start_s, end_s, hosts, count=len(slots), queue=of_queue, expand=str.split, units=units)
 
 
 def _time(event: re.Match[str], latest: int, intake: RecordIntake) -> float | None:

@@ -13,15 +13,14 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from bftrain.errors import BadInput
-from bftrain.node_units import GPU
+from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, moments, whole_number
 
 name: Final = "lsf"
-tells_units: Final = True
+tells_units: Final = (CORE,)
 about: Final = "LSF: ended jobs in lsb.acct, and starts and ends in lsb.events"
 
 # Places of the fields, as LSF 9 and 10 write them; hosts and the fields after them have none that is fixed
@@ -45,9 +44,6 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record. A text in one may go over several lines: those after the first say nothing that we need."""
-    if intake.options.unit == GPU:
-        fix = "--unit core counts the slots of jobs, and a table of jobs may tell GPUs"
-        raise BadInput("records of LSF do not tell the GPUs of jobs in a fixed place", where=file.where, fix=fix)
     inside = False  # a text that goes on
     for number, line in file.lines():
         begin = _BEGIN.match(line)

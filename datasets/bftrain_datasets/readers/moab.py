@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.text_cells import count_of, first_lines
 
 name: Final = "moab"
 about: Final = "Moab and Maui: events and traces of jobs in their folders stats"
+tells_units: Final = (CORE,)
 
 # Places of the fields in a trace of Maui; an event of Moab has four more before its number of nodes, and no name
-JOB, STATE, CLASS, SUBMITTED, START, END, HOSTS = 0, 6, 7, 8, 10, 11, 37
+JOB, STATE, CLASS, SUBMITTED, START, END, TASKS, PROCS, HOSTS = 0, 6, 7, 8, 10, 11, 21, 31, 37
 BEFORE: Final = 4
 EVENT_TIME, OBJECT, OBJECT_ID, EVENT = 1, 2, 3, 4
 STARTS: Final = "JOBSTART"
@@ -23,8 +26,14 @@ ENDS: Final = frozenset({"JOBEND", "JOBCANCEL", "JOBFAILURE", "JOBPREEMPT"})
 OUTAGES: Final = {"NODEDOWN": True, "NODEFAILURE": True, "NODEUP": False}
 VERSION: Final = "VERSION"  # before the traces of Maui
 STATES: Final = frozenset({"Completed", "Removed", "NotRun", "Vacated"})
+# Of an event whose fields are NAME=value: the place of each, and what stands for none
+NAMED: Final = {
+    "STATE": STATE, "RCLASS": CLASS, "STARTTIME": START, "COMPLETIONTIME": END, "TASKS": TASKS, "DPROCS": PROCS,
+    "TASKLIST": HOSTS,
+}  # fmt: skip
 NO_HOSTS: Final = frozenset({"-", "[NONE]", "NONE"})
 _EVENT: Final = re.compile(r"\d\d:\d\d:\d\d \d{9,11}(?::\d+)? [a-z]+ \S+ [A-Z]+(?: |\Z)")
+_PAIR: Final = re.compile(r"(?<![^\s;])([A-Z]+)=(?:\"([^\"]*)\"|([^\s;]*))")
 _BETWEEN: Final = re.compile(r"[,:]")
 
 
@@ -57,20 +66,22 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             continue
         try:
             if event:
-                _take_event(fields, intake)
+                _take_event(fields, line, intake)
             else:
                 _take(fields, _seconds(fields[END], intake), intake)
         except ValueError:
             intake.set_aside("bad_time")
 
 
-def _take_event(fields: list[str], intake: RecordIntake) -> None:
+def _take_event(fields: list[str], line: str, intake: RecordIntake) -> None:
     kind, time_s = fields[EVENT], intake.seconds(fields[EVENT_TIME].partition(":")[0])
     if kind in OUTAGES and fields[OBJECT] == "node":
         intake.outages.tell(fields[OBJECT_ID], time_s, out=OUTAGES[kind])
         intake.use()
         return
     trace = fields[BEFORE:]
+    if len(trace) > 1 and _PAIR.match(trace[1]):
+        trace = _of_pairs(line)
     if kind != STARTS and kind not in ENDS:
         intake.set_aside("other_record")
     elif len(trace) <= HOSTS:
@@ -83,11 +94,21 @@ def _take_event(fields: list[str], intake: RecordIntake) -> None:
             _take(trace, _seconds(trace[END], intake) or time_s, intake)
 
 
+def _of_pairs(line: str) -> list[str]:
+    """Return the trace in an event with pairs ``NAME=value``, with blanks or semicolons between them."""
+    trace = ["0"] * HOSTS + ["-"]
+    for name_, quoted, plain in _PAIR.findall(line):
+        if name_ in NAMED:
+            trace[NAMED[name_]] = quoted or plain
+    return trace
+
+
 def _begin(trace: Sequence[str], time_s: float, intake: RecordIntake) -> None:
     job = OpenJob(
         job=trace[JOB],
         start_s=_seconds(trace[START], intake) or time_s,
         nodes=_hosts(trace),
+        units=_cores(trace),
         queue=_queue(trace),
         place=intake.place(),
         expand=_names,
@@ -106,9 +127,11 @@ def _take(trace: Sequence[str], end_s: float | None, intake: RecordIntake) -> No
         start_s = start_s or known.start_s
     elif end_s is not None:
         intake.open_jobs.end_unseen(trace[JOB], end_s, intake.place(), start_s=start_s or end_s, counts=False)
-    hosts = _hosts(trace) or (known.nodes if known else "")
+    hosts, units = _hosts(trace), _cores(trace)
+    if not hosts and known:
+        hosts, units = known.nodes, known.units
     count = len(set(_BETWEEN.split(hosts))) if hosts else 0
-    intake.job(trace[JOB], start_s, end_s, hosts, count=count, queue=_queue(trace), expand=_names)
+    intake.job(trace[JOB], start_s, end_s, hosts, count=count, queue=_queue(trace), expand=_names, units=units)
 
 
 def _seconds(text: str, intake: RecordIntake) -> float | None:
@@ -117,6 +140,15 @@ def _seconds(text: str, intake: RecordIntake) -> float | None:
 
 def _hosts(trace: Sequence[str]) -> str:
     return "" if trace[HOSTS] in NO_HOSTS else trace[HOSTS]
+
+
+def _cores(trace: Sequence[str]) -> str:
+    """Say how many cores the job has: of each host, where hosts are listed once a task, or else in all."""
+    tasks = Counter(each for each in _BETWEEN.split(_hosts(trace)) if each)
+    procs = max(1, count_of(trace[PROCS]))
+    if tasks.total() > len(tasks):
+        return "\n".join(f"{number * procs}*{host}" for host, number in tasks.items())
+    return str(max(count_of(trace[TASKS]), len(tasks)) * procs)
 
 
 def _queue(trace: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import count_of, date_line, first_lines, moments
@@ -20,6 +21,7 @@ from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON, and qacct -j"
+tells_units: Final = (CORE,)
 
 PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41)  # of the fields of a record in a line
 LISTED: Final = (
@@ -95,9 +97,11 @@ class _ParallelJobs:
                 self._named.pop(next(iter(self._named)))
 
     def master(self, job: str, start_s: float, end_s: float, slots: int) -> None:
-        if self._named.pop(job, self) is self:
+        if self._named.pop(job, self) is self or self._intake.options.unit == CORE:
             self._waiting[job] = start_s, end_s, slots
-            if len(self._waiting) > MOST_WAITING:
+            if self._intake.options.unit == CORE:
+                self._note(job)  # no record tells how many of the slots are on which host
+            elif len(self._waiting) > MOST_WAITING:
                 self._note(next(iter(self._waiting)))
 
     def finish(self) -> None:
@@ -189,7 +193,8 @@ def _take(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> Non
     start_s, end_s = moments(partial(_time, intake=intake), record.start, record.end)
     job = record.job if record.task in NOTHING else f"{record.job}[{record.task}]"
     before = intake.used
-    host = record.host.strip()
+    host, slots = record.host.strip(), count_of(record.slots)
+    spread = record.environment not in NOTHING | ONE_HOST and slots > 1
     intake.job(
         job if record.slave in NOTHING else f"{job} {record.slave}",
         start_s,
@@ -197,10 +202,11 @@ def _take(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> Non
         "" if host in NOTHING else host,
         count=1,
         queue=record.queue,
+        units=f"{1 if spread or record.slave not in NOTHING else max(slots, 1)}*{host}",
     )
     if intake.used == before:
         return  # it held no node that counts
     if record.slave not in NOTHING:
         parallel.other_host(job)
-    elif record.environment not in NOTHING | ONE_HOST and record.slots.lstrip("0") not in {"", "1"}:
-        parallel.master(job, start_s or 0.0, end_s, count_of(record.slots))  # it may have more hosts
+    elif spread:
+        parallel.master(job, start_s or 0.0, end_s, slots)  # it may have more hosts

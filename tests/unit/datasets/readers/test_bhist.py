@@ -60,3 +60,12 @@ def test_years_are_those_in_which_the_day_of_the_week_fits(tmp_path: Path) -> No
     assert imported(tmp_path, bare, window=(None, DAY + 86400)).log.start_s == DAY
     wrong = later.replace("Sun Sep 13 12:27", "Sun Feb 30 12:27")
     assert imported(tmp_path, bhist_job(2, *events) + wrong).rows.aside == {"bad_time": 1}
+
+
+def test_slots_are_cores(tmp_path: Path) -> None:
+    slots = "Dispatched 6 Task(s) on Host(s) <c>, Allocated 6 Slot(s) on Host(s) <4*a> <b> <b>, Effective RES_REQ <x>"
+    text = bhist_job(1, (DAY, slots), (DAY + 60, DONE))
+    log = imported(tmp_path, text, unit="core", node_units=4, window=(DAY, DAY + 100)).log
+    assert log.idle_node_s == 8 * 100 - 6 * 60
+    with pytest.raises(BadInput, match="no GPUs of jobs out of bhist"):
+        imported(tmp_path, text, unit="gpu")

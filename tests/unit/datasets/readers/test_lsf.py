@@ -151,5 +151,5 @@ def test_slots_are_cores(tmp_path: Path) -> None:
     for text in (finished, events):
         log = imported(tmp_path, text, unit="core", node_units=4, window=(DAY, DAY + 100)).log
         assert log.idle_node_s == idle_second_by_second(log, held) == 8 * 100 - 5 * 60 - 100
-    with pytest.raises(BadInput, match="do not tell the GPUs"):
+    with pytest.raises(BadInput, match=r"no GPUs of jobs out of lsf.*--unit core goes with lsf too"):
         imported(tmp_path, finished, unit="gpu")

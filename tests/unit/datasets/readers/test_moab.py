@@ -53,10 +53,34 @@ def test_what_is_set_aside_and_why(tmp_path: Path) -> None:
         "preemptible": [maui_trace(2, DAY, DAY + 9, "a", **{"class": "[soft:1]"})],
         "bad_time": [maui_trace(3, "soon", DAY + 9, "a")],
         "no_nodes": [maui_trace(4, DAY, DAY + 9, "-")],
-        "malformed": ["a few words\n", f"12:00:00 {DAY} job 9 JOBEND STARTTIME={DAY}\n"],
+        "malformed": ["a few words\n", f"12:00:00 {DAY} job 9 JOBEND <job/>\n"],
         "other_record": [f"12:00:00 {DAY} sched Moab SCHEDSTART -\n"],
     }
     text = maui_trace(8, DAY, DAY + 9, "a:a") + "".join(row for group in rows.values() for row in group)
     found = imported(tmp_path, text, preemptible=("soft",))
     assert found.rows.aside == {reason: len(group) for reason, group in rows.items()}
     assert busy_node_s(found.log) == 9
+
+
+def test_events_of_pairs_tell_the_same(tmp_path: Path) -> None:
+    """Moab's language for resource managers writes them with semicolons, texts with blanks in quotes."""
+    starts = f"12:00:00 {DAY} job 1 JOBSTART STARTTIME={DAY};TASKLIST=a,a,b,b;TASKS=4;RCLASS=[soft:1]\n"
+    ended = f'UNAME=ann COMMENT="a STARTTIME=1" STARTTIME={DAY} COMPLETIONTIME={DAY + 60} TASKLIST=a,b'
+    text = f"{starts}12:00:00 {DAY + 61} job 1 JOBEND {ended}\n"
+    text += f"12:00:00 {DAY + 9} job 2 JOBCANCEL STATE=Removed RCLASS=[batch:1]\n"
+    found = imported(tmp_path, text, window=(DAY, DAY + 100))
+    assert found.rows.aside == {"never_started": 1}
+    stays = [(node, DAY, DAY + 60) for node in "ab"]
+    assert found.log.idle_node_s == idle_second_by_second(found.log, stays) == 2 * 40
+    text = starts + moab_event("JOBEND", DAY + 60, 3, DAY, DAY + 60, "c")
+    assert imported(tmp_path, text, preemptible=("soft",)).rows.aside == {"preemptible": 1}
+
+
+def test_tasks_are_cores(tmp_path: Path) -> None:
+    """Maui's job of 4 tasks is on two hosts; Moab lists a host once for each of its tasks, here of two processors."""
+    text = maui_trace(1, DAY, DAY + 60, "a:b").replace("4 1 [NONE] [NONE] [NONE] proj", "3 1 [NONE] [NONE] [NONE] proj")
+    pairs = f"STARTTIME={DAY};TASKLIST=a,a,b;DPROCS=2"
+    text += f"12:00:00 {DAY + 50} job 2 JOBEND COMPLETIONTIME={DAY + 50};{pairs}\n"
+    found = imported(tmp_path, text, unit="core", node_units=8, window=(DAY, DAY + 100))
+    assert found.log.idle_node_s == 16 * 100 - 3 * 60 - 6 * 50
+    assert finding(found, "units_divided").count == 1

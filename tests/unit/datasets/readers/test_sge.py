@@ -149,3 +149,20 @@ def test_records_of_real_sites(tmp_path: Path) -> None:
     found = imported(tmp_path, site_data("fixtures/uge_accounting-logs.log").read_bytes())
     assert found.rows.used == 2
     assert busy_node_s(found.log) == pytest.approx(60 + 1652124460.193 - 1652111622.875)
+
+
+def test_slots_on_one_host_are_cores(tmp_path: Path) -> None:
+    text = sge_job(1, "a", DAY, DAY + 60, environment="smp", slots=3) + sge_job(2, "b", DAY, DAY + 50)
+    log = imported(tmp_path, text, unit="core", node_units=4, window=(DAY, DAY + 100)).log
+    assert log.idle_node_s == 8 * 100 - 3 * 60 - 50
+
+
+def test_further_slots_of_a_job_on_several_hosts_are_doubtful(tmp_path: Path) -> None:
+    """No record says how many of its slots are on which host."""
+    text = sge_job(1, "b", DAY, DAY + 60, environment="mpi", slots=4, slave="1.b")
+    text += sge_job(1, "a", DAY, DAY + 60, environment="mpi", slots=4)
+    text += "".join(sge_job(host, host, DAY + 60, DAY + 100, environment="smp", slots=4) for host in "ab")
+    found = imported(tmp_path, text, unit="core", node_units=4, window=(DAY, DAY + 100), format="sge")
+    assert found.log.idle_node_s == 8 * 60 - 2 * 60
+    assert finding(found, "hosts_incomplete").count == 1
+    assert doubts_of(found.log).causes["hosts_incomplete"] == pytest.approx(3 * 60 / 3600)
