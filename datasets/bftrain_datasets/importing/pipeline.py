@@ -304,20 +304,20 @@ def _read(
 
 def _check_unit(reader: LogReader, unit: str, where: str) -> None:
     """Refuse to count GPUs or cores in records that do not tell them."""
-    if unit in (NODE, *_told(reader)) or getattr(reader, "beside_others", False):
+    if unit in (NODE, *_units_of(reader)) or getattr(reader, "beside_others", False):
         return
     parts = registry.parts("reader")
-    able = [name for name, part in parts.items() if not part.problem and unit in _told(part.load())]
+    able = [name for name, part in parts.items() if not part.problem and unit in _units_of(part.load())]
     what = f"bftrain reads no {in_words_of(unit, 'nodes')} of jobs out of {reader.name}"
     fix = f"--unit {unit} goes with {', '.join(able)}"
-    others = "".join(f"--unit {each} goes with {reader.name} too; " for each in _told(reader))
+    others = "".join(f"--unit {each} goes with {reader.name} too; " for each in _units_of(reader))
     raise BadInput(what, where=where, fix=others + fix)
 
 
-def _told(reader: LogReader) -> tuple[str, ...]:
+def _units_of(reader: LogReader) -> tuple[str, ...]:
     """Return the units that a reader finds in its records: some of them, or it says of all whether it does."""
-    told = getattr(reader, "tells_units", False)
-    return ((GPU, CORE) if told else ()) if isinstance(told, bool) else tuple(told)
+    units = getattr(reader, "tells_units", False)
+    return ((GPU, CORE) if units else ()) if isinstance(units, bool) else tuple(units)
 
 
 def _wanted(options: ImportOptions) -> str | None:

@@ -224,6 +224,7 @@ def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     """Lay the most important columns out: what is to be drawn, or of idle nodes the harvest, else ends of tasks."""
+    from bftrain.node_units import words_of
     from bftrain_replay.sweeping.sweep_table import PointState, metric_of, text_of
 
     swept = list(done.spec.swept)
@@ -237,7 +238,8 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
         options = (row.point.options[name] for name in swept)
         plain = (f"{value:g}" if isinstance(value, float) else str(value) for value in options)
         rows.append([*plain, *(text_of(metric, row) for metric in metrics), *([str(row.state)] if with_states else [])])
-    columns = [*swept, *(metric.short_title for metric in metrics), *(["status"] if with_states else [])]
+    words = words_of(done.unit)
+    columns = [*swept, *(words(metric.short_title) for metric in metrics), *(["status"] if with_states else [])]
     title = f"{done.spec.title}: {len(done.rows):,} points"
     if len(rows) < len(done.rows):
         title += f", the first {len(rows)} of them"

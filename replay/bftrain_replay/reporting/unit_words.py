@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from bftrain.node_units import NODE, words_of
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster
-from bftrain_replay.drawing.html_page import HtmlPage, HtmlText
+from bftrain_replay.drawing.html_page import HtmlText
 
 Part = TypeVar("Part")
 
@@ -19,9 +19,9 @@ _NO_WORDS: Final = frozenset({"key", "css", "sortable"})
 _NO_WORDS_IN_SPEC: Final = frozenset({"field", "expr", "calculate", "filter", "as", "type", "range", "mark"})
 
 
-def in_unit(page: HtmlPage, unit: str) -> HtmlPage:
-    """Return the page in the words of the log's unit; names of slots, tasks and files stay."""
-    return page if unit == NODE else _said(page, words_of(unit))
+def in_unit(part: Part, unit: str) -> Part:
+    """Return a page, or pictures, in the words of the log's unit; names of slots, tasks and files stay."""
+    return part if unit == NODE else _said(part, words_of(unit))
 
 
 def _said(part: Part, words: Callable[[str], str]) -> Part:

@@ -139,7 +139,7 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
     doubts = doubts_of(passes.part)
     found = _replayed(job, passes, settings, lambda _: passes.part, begun)
     warnings = (*found.warnings, *doubts.caveats)
-    return replace(found, doubtful_share=doubts.share, log_source=doubts.source, warnings=warnings)
+    return replace(found, doubtful_share=doubts.share, log_source=doubts.source, unit=doubts.unit, warnings=warnings)
 
 
 def _on_cluster(

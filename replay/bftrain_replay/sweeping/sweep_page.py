@@ -11,6 +11,7 @@ from bftrain import text_formats
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
+from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.sweep_charts import Cells, as_drawn, figures, plain, spreads, varied, with_names
@@ -28,7 +29,7 @@ def render(swept: sweep_table.SweptPoints) -> str:
 
 def write_figures(swept: sweep_table.SweptPoints, folder: Path, form: str) -> list[Path]:
     """Write every picture as ``NAME.svg`` or ``NAME.png``."""
-    return vega.write(_figures(swept), folder, form)
+    return vega.write(in_unit(_figures(swept), swept.unit), folder, form)
 
 
 def page(swept: sweep_table.SweptPoints) -> HtmlPage:
@@ -45,7 +46,7 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     points = len(swept.rows)
     over = f", over {', '.join(spec.swept)}" if spec.swept else ""
     left_out = f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
-    return HtmlPage(
+    made = HtmlPage(
         title=spec.title,
         subtitle=f"{text_formats.counted(points, 'replay')} of {nodes} with {', '.join(tasks)}{over}.",
         lead=_lead(rows, main) if main else "",
@@ -60,6 +61,7 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
             PageSection(heading="How it was made", parts=(_making(summary),)),
         ),
     )
+    return in_unit(made, swept.unit)
 
 
 def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:

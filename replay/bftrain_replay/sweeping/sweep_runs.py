@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BadValue, BftrainError
 from bftrain.files import naming
+from bftrain.node_units import NODE
 from bftrain.parts import absolute_name, resolve_objective
 from bftrain.ports import Objective
 from bftrain.values import wire
@@ -293,6 +294,7 @@ class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     warnings: tuple[str, ...] = ()
     doubtful_share: float | None = None  # of the idle node-time of the log
     log_source: str = ""  # "records", "counts" or "simulated"
+    unit: str = NODE  # what the log counts
     harvest_node_h: tuple[float, ...] = ()  # between the edges that the pass names
     wall_s: float
     made_from: MadeFrom

@@ -18,6 +18,7 @@ import msgspec
 
 from bftrain import parts, text_formats
 from bftrain.errors import suggestion
+from bftrain.node_units import NODE
 from bftrain.values import wire
 from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
@@ -45,6 +46,7 @@ _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 _LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
 _ENDED: Final = "ended"
 HARVEST_NODE_H: Final = "harvest_node_h"
+_UNIT: Final = "unit"  # of the log; for words, in no column
 DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
 _SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
@@ -83,6 +85,12 @@ class SweptPoints:
     spec: SweepSpec
     rows: tuple[PointRow, ...]
     warnings: Mapping[str, int]  # what is odd, and about how many passes
+
+    @property
+    def unit(self) -> str:
+        """What the logs count, if all count the same."""
+        units = {str(row.cells.get(_UNIT, NODE)) for row in self.rows if row.state is PointState.DONE}
+        return units.pop() if len(units) == 1 else NODE
 
     @property
     def failed(self) -> tuple[PointRow, ...]:
@@ -138,6 +146,7 @@ def _figures_of(
     more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
     if not outcome.ended:  # a replay of a log, where the tasks may run out
         more |= {TASKS_RAN_OUT: int(ran_out(figures)), DOUBTFUL: outcome.doubtful_share, _SOURCE: outcome.log_source}
+        more |= {_UNIT: outcome.unit}
     return {**wire.plain(figures), **wire.plain(outcome.timings), **more, **own}
 
 

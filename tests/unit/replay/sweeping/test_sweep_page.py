@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from bftrain.errors import BadConfig
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.drawing import vega
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, spreads, varied
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_page import page, render, write_figures
+from bftrain_replay.sweeping.sweep_runs import OutcomeFile
 from bftrain_replay.sweeping.sweep_table import (
     EFFICIENCY,
     HARVEST,
@@ -23,7 +28,7 @@ from bftrain_replay.sweeping.sweep_table import (
     metric_of,
     metrics_of,
 )
-from tests.unit.replay.sweeping.sweep_case import small
+from tests.unit.replay.sweeping.sweep_case import Here, small
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,3 +286,18 @@ def test_plots_can_be_had_as_files(tmp_path: Path) -> None:
     assert "@" not in re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
     assert svg.startswith(swept(SOME).chart(first.stem).svg)
     assert write_figures(swept(SOME), tmp_path, "png")[0].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sweep_on_gpus_speaks_of_gpus(tmp_path: Path) -> None:
+    log = generate_log(12, 0.1, seed=3)
+    save_log(replace(log, provenance=replace_struct(log.provenance, unit="gpu")), tmp_path / "gpus.npz")
+    sweep = PreparedSweep.of(small(log="gpus.npz", grid={"max_tasks": [1, 2]}, plot=["harvest_node_h"]), tmp_path)
+    with OutcomeFile(tmp_path) as outcomes:
+        sweep.run(outcomes, Here())
+        found = sweep.swept(outcomes.known)
+    text = re.sub(r"<style.*?</style>|<script.*?</script>", "", render(found), flags=re.DOTALL)
+    assert "GPU-hours" in text
+    assert not re.findall(r"(?i)[^<>.]*\bnode-(?:hours|time)[^<>.]*", text)
+    assert {each.title for each in page(found).sections[1].parts if hasattr(each, "title")} == {
+        "Harvest, GPU-hours by max_tasks"
+    }
