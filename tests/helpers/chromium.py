@@ -236,10 +236,14 @@ class Page:
 
     def key(self, key: str, text: str = "") -> None:
         """Press and release a key by its name, such as ``Tab``; ``text`` is what it types."""
-        codes = {"Tab": 9, "Enter": 13, " ": 32}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowUp": 38, "ArrowDown": 40}
         for kind in ("keyDown", "keyUp"):
             typed = {"text": text} if text and kind == "keyDown" else {}
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key], **typed)
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes.get(key, 0), **typed)
+
+    def write(self, text: str) -> None:
+        """Type text into what has the focus."""
+        self._call("Input.insertText", text=text)
 
     def prefer(self, scheme: str, media: str = "") -> None:
         """Let the reader's system prefer ``light`` or ``dark`` from now on; ``media`` may be ``print``."""

@@ -62,6 +62,8 @@ class StateRaster:
     ``rows`` says what each row is, and ``thing`` what all are; ``colours`` (roles such as ``@used``, or hex) belong to
     ``labels``, and those from ``repeat_from`` on are used again and again for the labels that are left. Where it
     ``follows``, a page that shows a part of the time leaves out the first and last rows that have nothing in it.
+    ``tasks_are`` says where the names of tasks stand, for readers who follow one: in ``rows``, or in ``labels``, those
+    from ``repeat_from`` on; empty: in neither.
     """
 
     changes: StateChanges
@@ -71,6 +73,7 @@ class StateRaster:
     repeat_from: int = 0
     thing: str = ""
     follows: bool = False
+    tasks_are: str = ""
 
     def palette(self, theme: Mapping[str, str]) -> list[str]:
         """Give the colour of each label."""
@@ -101,6 +104,7 @@ class StateRaster:
             "start": moments.place(0.0),
             "thing": self.thing,
             "follows": self.follows,
+            "tasks_are": self.tasks_are,
             "rows": list(self.rows),
             "labels": list(self.labels),
             "colours": list(self.colours),

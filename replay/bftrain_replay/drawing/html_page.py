@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -18,12 +19,12 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
-_SCRIPTS: Final = ("page.js", "numbers.js", "time.js")
+_SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
 _PRINTED: Final = 100  # rows of a table, as page.css says
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
 _WITHOUT_SCRIPT: Final = (
-    "<noscript><style>.chooser { display: none; }</style>"
+    "<noscript><style>.chooser, .follow { display: none; }</style>"
     '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
 )
 _LOOKS: Final = (
@@ -39,6 +40,15 @@ _LOOKS: Final = (
         )
     )
     + '<span id="shown-time" aria-live="polite">all of the time</span></div>'
+)
+_FOLLOW: Final = (
+    '<div class="follow" id="follow" role="search"><div class="field"><input type="search" role="combobox" '
+    'aria-label="Search tasks and users to follow" aria-controls="found" aria-expanded="false" '
+    'aria-autocomplete="list" placeholder="Follow a task or user: /" autocomplete="off" spellcheck="false"/>'
+    '<ul id="found" role="listbox" aria-label="Tasks and users" hidden></ul></div>'
+    '<output></output><button type="button" data-follow="time" hidden>its time</button>'
+    '<button type="button" data-follow="end" title="Follow nothing (Escape)" aria-label="Follow nothing" hidden>'
+    "\N{MULTIPLICATION SIGN}</button></div>"
 )
 
 
@@ -61,7 +71,7 @@ class HtmlTable:
     """Rows under headings; the first cell of a row names it, and alone it names the rows below it.
 
     ``css`` may be ``plain`` (words) or ``compare``. One that is ``folded`` shows only these words until it is opened.
-    ``about`` holds the tooltips of rows by their names.
+    ``about`` holds the tooltips of rows by their names. ``rows_are`` is what the reader can follow: ``task``, ``user``.
     """
 
     label: str
@@ -71,6 +81,7 @@ class HtmlTable:
     css: str = ""
     folded: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
+    rows_are: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlPage:
-    """A page from top to bottom."""
+    """A page from top to bottom; ``users_of`` holds each task that its reader can follow, and whose it is."""
 
     title: str
     subtitle: str = ""
@@ -103,6 +114,7 @@ class HtmlPage:
     warnings: Sequence[str] = ()
     cards: Sequence[FigureCard] = ()
     sections: Sequence[PageSection] = ()
+    users_of: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def figures(self) -> tuple[ChartFigure, ...]:
@@ -115,7 +127,7 @@ def html(page: HtmlPage) -> str:
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
     look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
-    page_data = {**look, "figures": figures, "series": series}
+    page_data = {**look, "figures": figures, "series": series, "users_of": list(page.users_of.items())}
     scripts: tuple[str, ...] = ()
     if figures:
         scripts = (
@@ -145,7 +157,8 @@ def html(page: HtmlPage) -> str:
             _nav(page.sections),
             _WITHOUT_SCRIPT if page.figures else "",
             *map(_section, page.sections),
-            '</main><div id="tip" role="status" hidden></div>',
+            f"{_FOLLOW if page.users_of else ''}</main>",
+            '<div id="tip" role="status" hidden></div>',
             *scripts,
             "</body></html>\n",
         )
@@ -219,28 +232,35 @@ def _table(table: HtmlTable) -> str:
         else f'<th scope="col">{escape(heading)}</th>'
         for heading in table.headings
     )
-    rows = [_row(row, len(table.headings), table.about) for row in table.rows]
+    rows = [_row(row, table) for row in table.rows]
     body, long = "".join(rows), " long" if len(rows) > _PRINTED else ""
+    named = f' data-rows="{table.rows_are}"' if table.rows_are else ""
     whole = (
         f'<div class="scroll {table.css}{long}" tabindex="0" role="region" aria-label="{escape(table.label)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<table{named}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
     return f"<details><summary>{escape(table.folded)}</summary>{whole}</details>" if table.folded else whole
 
 
-def _row(row: Sequence[str | HtmlCell], columns: int, about: Mapping[str, str]) -> str:
+def _row(row: Sequence[str | HtmlCell], table: HtmlTable) -> str:
+    columns = len(table.headings)
     if len(row) == 1 < columns:
         return f'<tr class="group"><th colspan="{columns}" scope="rowgroup">{escape(str(row[0]))}</th></tr>'
-    tooltip = _tooltip(about.get(str(row[0]), ""))
-    return f"<tr{tooltip}>{''.join(map(_cell, row, range(len(row))))}</tr>"
+    tooltip = _tooltip(table.about.get(str(row[0]), ""))
+    return f"<tr{tooltip}>{''.join(_cell(cell, column, table.rows_are) for column, cell in enumerate(row))}</tr>"
 
 
-def _cell(cell: str | HtmlCell, column: int) -> str:
-    key = ""
+def _cell(cell: str | HtmlCell, column: int, row_is: str) -> str:
+    key, name = "", ""
     if isinstance(cell, HtmlCell):
         key = "" if cell.key is None else f' data-key="{escape(str(cell.key))}"'
-        cell = cell.text
-    return f"<td{key}>{_words(cell)}</td>" if column else f'<th scope="row"{key}>{escape(cell)}</th>'
+        name, cell = str(cell.key or ""), cell.text
+    if column:
+        return f"<td{key}>{_words(cell)}</td>"
+    words = escape(cell)
+    if row_is and name:
+        words = f'<a href="#follow={row_is}:{quote(name, safe="")}">{words}</a>'
+    return f'<th scope="row"{key}>{words}</th>'
 
 
 def _tooltip(about: str) -> str:

@@ -1,4 +1,4 @@
-// Part of a page's script: numbers over time, and rows that change their state.
+// Part of a page's script: numbers over time.
 
 // -- packed numbers
 
@@ -55,86 +55,4 @@ const rowsOf = (part, window) => {
   else for (let i = cut.first; i <= cut.last; i++) add(Math.max(part.t[i], cut.low), (name) => part.columns[name][i]);
   rows.push({ ...rows[rows.length - 1], t: cut.high });
   return rows;
-};
-
-// -- rasters: rows that change their state, mixed into the pixels of a canvas that lies over the plot
-
-const unpackRaster = async (raster) => {
-  const [counts, later, states, at] = await Promise.all(
-    [countsOf(raster.counts), countsOf(raster.later), countsOf(raster.states), floatsOf(raster.at)]);
-  raster.first = new Uint32Array(counts.length + 1);
-  for (let i = 0; i < counts.length; i++) raster.first[i + 1] = raster.first[i] + counts[i];
-  raster.since = new Float64Array(later.length);
-  for (let row = 0; row < counts.length; row++)
-    for (let i = raster.first[row], moment = 0; i < raster.first[row + 1]; i++)
-      raster.since[i] = raster.start + 1000 * at[(moment += later[i])];
-  raster.states = states;
-};
-const stateAt = (raster, row, time) => lastAtOrBefore(raster.since, time, raster.first[row], raster.first[row + 1] - 1);
-const rowsWithin = (raster, from, to) => { // the rows that are shown when this part of the time is
-  const rows = raster.rows.length, some = (row) => {
-    for (let i = stateAt(raster, row, from); i < raster.first[row + 1] && raster.since[i] < to; i++) if (raster.states[i]) return true;
-    return false;
-  };
-  let low = 0, above = rows;
-  if (!raster.follows || !shown) return [0, rows];
-  while (low < rows && !some(low)) low++;
-  while (above > low && !some(above - 1)) above--;
-  return low < above ? [low, above] : [0, rows];
-};
-const paletteOf = (raster) => { // the ground, and how each state differs from it, with a 1 where there is something to see
-  const colours = raster.colours.map((name) => theme[name.slice(1)] ?? name), again = colours.length - raster.repeat_from;
-  const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  const ground = rgb(colours[0]), palette = new Float64Array(4 * raster.labels.length);
-  for (let i = 1; i < raster.labels.length; i++) {
-    const colour = rgb(colours[i < colours.length ? i : raster.repeat_from + ((i - raster.repeat_from) % again)]);
-    palette.set([...colour.map((value, k) => value - ground[k]), 1], 4 * i);
-  }
-  return [ground, palette];
-};
-const cornerOf = ({ view }) => [view.origin()[0] + view.padding().left, view.origin()[1] + view.padding().top]; // of the plot
-const paint = (item) => {
-  const { raster, moments } = item.figure, [left, top] = cornerOf(item), svg = item.box.querySelector("svg");
-  const [wide, high] = [item.view.width(), item.view.height()], sharp = Math.min(devicePixelRatio || 1, 2);
-  const [from, to] = shown ?? wholeOf(item.figure), [low, above] = item.rows, many = above - low;
-  const width = Math.max(Math.round(wide * sharp), 1), height = Math.max(Math.min(Math.round(high * sharp), many), 1);
-  const canvas = item.canvas, context = canvas.getContext("2d"), [ground, palette] = paletteOf(raster);
-  [canvas.width, canvas.height] = [width, height];
-  const places = { left: left / svg.width.baseVal.value, width: wide / svg.width.baseVal.value,
-    top: top / svg.height.baseVal.value, height: high / svg.height.baseVal.value };
-  for (const [side, share] of Object.entries(places)) canvas.style[side] = `${100 * share}%`;
-  const image = context.createImageData(width, height), pixels = image.data, scale = width / (to - from);
-  const change = new Float64Array(4 * (width + 2)); // how much each colour, and how much is seen at all, changes to the next
-  const known = Math.min((moments.to - from) * scale, width); // nothing is known from there on
-  for (let line = 0; line < height; line++) {
-    const begin = low + Math.floor((line * many) / height), end = low + Math.floor(((line + 1) * many) / height);
-    change.fill(0);
-    for (let row = begin; row < end; row++) {
-      let i = stateAt(raster, row, from), colour = 4 * raster.states[i];
-      const last = raster.first[row + 1];
-      for (let k = 0; k < 4; k++) change[k] += palette[colour + k];
-      for (i++; i < last && raster.since[i] < to; i++) {
-        const next = 4 * raster.states[i], x = (raster.since[i] - from) * scale, pixel = Math.floor(x), part = x - pixel;
-        for (let k = 0; k < 4; k++) {
-          const step = palette[next + k] - palette[colour + k];
-          change[4 * pixel + k] += step * (1 - part);
-          change[4 * pixel + 4 + k] += step * part;
-        }
-        colour = next;
-      }
-    }
-    let red = 0, green = 0, blue = 0, seen = 0;
-    for (let x = 0, at = 4 * line * width; x < known; x++, at += 4) {
-      red += change[4 * x];
-      green += change[4 * x + 1];
-      blue += change[4 * x + 2];
-      seen += change[4 * x + 3];
-      const strong = seen > 1e-6 ? 1 / Math.sqrt(seen * (end - begin)) : 0; // so that what is rare is seen too
-      pixels[at] = ground[0] + red * strong;
-      pixels[at + 1] = ground[1] + green * strong;
-      pixels[at + 2] = ground[2] + blue * strong;
-      pixels[at + 3] = 255;
-    }
-  }
-  context.putImageData(image, 0, 0);
 };

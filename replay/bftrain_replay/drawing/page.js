@@ -1,6 +1,6 @@
 // What a page of bftrain does by itself: it draws its figures, zooms those over time together, tells what lies under the
-// pointer, and sorts its tables. It asks for nothing from anywhere. The parts, one after the other in one function:
-// page.js, numbers.js, time.js.
+// pointer, follows a task or a user, and sorts and filters its tables. It asks for nothing from anywhere. The parts, one
+// after the other in one function: page.js, tables.js, numbers.js, rasters.js, time.js, follow.js.
 
 const pageData = JSON.parse(document.getElementById("page-data").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -10,6 +10,7 @@ const NARROW_LOOK = { legend: { columns: 1 }, axisY: { minExtent: 28, titlePaddi
 const PAPER = 800; // pixels across a printed page
 const DRAG = 4, DRAG_ROWS = 16; // pixels; less is a click, or a hand that trembles
 const drawn = new Map(); // name of a figure -> what is needed to change it
+let followed = null; // the task, user or tasks that are followed: { kind, name, tasks }
 let shown = null; // the part of the time that is looked at, [from, to]; null for all
 let theme = dark.matches ? pageData.dark : pageData.light; // for rasters; all else has the page's own colours
 
@@ -75,27 +76,10 @@ const drawAll = async () => {
     await draw(name);
     await new Promise((go) => setTimeout(go)); // so that the page can be read meanwhile
   }
+  restore();
   document.documentElement.dataset.took = Math.round(performance.now()); // since the page was asked for
   document.documentElement.dataset.drawn = "yes";
 };
-
-// -- tables
-
-for (const button of document.querySelectorAll("th button"))
-  button.addEventListener("click", () => {
-    const head = button.parentElement, table = head.closest("table"), body = table.tBodies[0];
-    const down = head.getAttribute("aria-sort") === "ascending";
-    for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = (row) => row.cells[head.cellIndex].dataset.key ?? "";
-    const order = (a, b) => {
-      const [x, y] = [key(a), key(b)];
-      if (x === "" || y === "") return (x === "") - (y === "") || 0; // what has no value comes last either way
-      const difference = isNaN(x) || isNaN(y) ? x.localeCompare(y, "en", { numeric: true }) : x - y;
-      return down ? -difference : difference;
-    };
-    body.append(...[...body.rows].sort(order));
-  });
 
 // -- light, dark, paper, and windows that change their width
 

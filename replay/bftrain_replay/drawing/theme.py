@@ -37,6 +37,7 @@ LIGHT: Final[Mapping[str, str]] = {
     "unnoticed": "#8c6d31",
     "unused": "#8a96a3",
     "good": "#009e73",
+    "followed": "#c2185b",
     **_shades("#cfe1f2", "#08306b"),
 }
 DARK: Final[Mapping[str, str]] = {
@@ -56,6 +57,7 @@ DARK: Final[Mapping[str, str]] = {
     "unnoticed": "#ddd6a0",
     "unused": "#7d8a96",
     "good": "#4cc9a0",
+    "followed": "#ff7ab0",
     **_shades("#23455f", "#d6ecff"),
 }
 

@@ -24,6 +24,7 @@ const choose = (part) => {
   asked = requestAnimationFrame(() => {
     drawn.forEach(update);
     const words = document.getElementById("shown-time");
+    remember();
     if (words) words.textContent = shown ? spanOf(chooser().figure.moments, ...shown) : "all of the time";
   });
 };
@@ -66,6 +67,7 @@ const inPlot = (item, event) => {
   return { x: Math.min(Math.max(x, 0), width), y: Math.min(Math.max(y, 0), height), left, top, width, height, inside };
 };
 const rowAt = (item, at, y) => Math.min(Math.floor(item.rows[0] + (y / at.height) * (item.rows[1] - item.rows[0])), item.rows[1] - 1);
+let followedBefore = null; // before the last click
 const draggable = (item, box) => {
   let begin = null;
   const shade = box.parentElement.querySelector(".shade");
@@ -93,11 +95,18 @@ const draggable = (item, box) => {
         one.chosen = [rowAt(one, at, low), rowAt(one, at, high) + 1];
       }
       look([begin.x, at.x].sort((a, b) => a - b).map((x) => +scale.invert(x)));
+    } else if (one.figure.raster?.tasks_are && event.detail !== 2) {
+      followedBefore = followed;
+      const task = taskAt(one, at, +scale.invert(at.x));
+      if (task) follow(followed?.name === task ? null : subjectOf("task", task));
     }
     stop();
   });
   box.addEventListener("pointercancel", stop);
-  box.addEventListener("dblclick", lookAtAll);
+  box.addEventListener("dblclick", () => {
+    follow(followedBefore); // its first click followed another
+    lookAtAll();
+  });
 };
 
 // -- what lies under the pointer
@@ -133,7 +142,7 @@ const spanOf = (moments, from, to) => {
   const same = clockOf(moments, from).slice(0, -8) === clockOf(moments, to).slice(0, -8); // the same day
   return `${clockOf(moments, from)} to ${same ? momentOf(moments, to).slice(clockOf(moments, to).length - 8) : momentOf(moments, to)} (${lengthOf(to - from)})`;
 };
-const inRows = (item, at, time) => { // of the rows that share this point the one that most is seen of
+const seenAt = (item, at, time) => { // of the rows that share this point the one that most is seen of
   const { raster, moments } = item.figure, half = (item.view.scale("x").invert(1) - item.view.scale("x").invert(0)) / 2;
   const from = rowAt(item, at, Math.floor(at.y)), to = Math.max(rowAt(item, at, Math.floor(at.y) + 0.999), from);
   let best = null;
@@ -141,10 +150,18 @@ const inRows = (item, at, time) => { // of the rows that share this point the on
     for (let i = stateAt(raster, row, time - half); i < raster.first[row + 1] && raster.since[i] <= time + half; i++) {
       const end = i + 1 < raster.first[row + 1] ? raster.since[i + 1] : moments.to;
       const seen = Math.min(end, time + half) - Math.max(raster.since[i], time - half);
-      const rank = Math.min(raster.states[i], Math.max(raster.repeat_from, 1)); // tasks before idle before nothing
+      const rank = isFollowed(raster, row, raster.states[i]) ? Infinity : Math.min(raster.states[i], Math.max(raster.repeat_from, 1)); // tasks before idle before nothing
       if (!best || rank > best.rank || (rank === best.rank && seen > best.seen)) best = { row, i, end, rank, seen };
     }
-  return [`${raster.thing} ${raster.rows[best.row]}`, raster.labels[raster.states[best.i]], spanOf(moments, raster.since[best.i], best.end)];
+  return best;
+};
+const inRows = (item, at, time) => {
+  const { raster, moments } = item.figure, { row, i, end } = seenAt(item, at, time), task = raster.tasks_are === "labels" && taskOf(raster, row, raster.states[i]);
+  return [`${raster.thing} ${raster.rows[row]}`, task ? `task ${task}` : raster.labels[raster.states[i]], spanOf(moments, raster.since[i], end)];
+};
+const taskAt = (item, at, time) => {
+  const { raster } = item.figure, { row, i } = seenAt(item, at, time);
+  return taskOf(raster, row, raster.states[i]);
 };
 const inSeries = (item, time) => {
   const { moments, series } = item.figure, lines = [momentOf(moments, time)];
@@ -189,5 +206,3 @@ for (const [name, figure] of Object.entries(pageData.figures)) {
   if (!figure.chooses_time) draggable(item, box);
 }
 addEventListener("scroll", (event) => tell(event, null), { passive: true });
-
-drawAll();

@@ -174,7 +174,7 @@ SHOWN: Final = 2000
 def task_table(material_tasks: list[Mapping[str, Any]]) -> HtmlTable:
     """Give the table, to be sorted by any column; times count from the log's start."""
     rows = ([text(task) for text in _COLUMNS.values()] for task in material_tasks[:SHOWN])
-    return HtmlTable(label="Tasks", headings=tuple(_COLUMNS), rows=rows, sortable=True, css="many")
+    return HtmlTable(label="Tasks", headings=tuple(_COLUMNS), rows=rows, sortable=True, css="many", rows_are="task")
 
 
 def _cell(name: str, said: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], HtmlCell]:

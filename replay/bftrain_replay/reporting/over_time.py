@@ -202,10 +202,11 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     return StateRaster(
         changes=changes,
         rows=log.node_names,
-        labels=(f"{_owner(material)}'s", "idle, unused", *(f"task {name}" for name in held.tasks)),
+        labels=(f"{_owner(material)}'s", "idle, unused", *held.tasks),
         colours=("@busy", "@idle", *HUES),
         repeat_from=_FIRST_TASK,
         thing="node",
+        tasks_are="labels",
     )
 
 
@@ -287,6 +288,7 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
         colours=["@busy", *(shade(number, largest) for number in range(1, largest + 1))],
         thing="task",
         follows=True,
+        tasks_are="rows",
     )
     return drawn, float((held.to_s - held.from_s).sum() / ran_s) if ran_s else 0.0
 

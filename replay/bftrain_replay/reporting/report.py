@@ -59,7 +59,8 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
             *_losses(material),
             PageSection(
                 heading="Over time",
-                intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
+                intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all. "
+                "Press / to follow a task or a user, or click on one; the address of the page keeps what is shown.",
                 parts=[figure for figure in over_time if figure is not None],
             ),
             PageSection(
@@ -75,6 +76,7 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
             _tasks(material),
             PageSection(heading="Configuration", parts=tuple(configuration(material.summary))),
         ),
+        users_of={task["name"]: task["user"] or "" for task in material.tasks},
     )
     return in_unit(made, log.unit)
 

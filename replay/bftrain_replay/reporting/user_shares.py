@@ -159,6 +159,7 @@ def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
         headings=("user", "tasks", "finished", "node-hours", "share", *spreads),
         rows=[_row(name, figures) for name, figures in users.items()],
         sortable=True,
+        rows_are="user",
     )
 
 

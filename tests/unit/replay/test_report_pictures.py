@@ -144,7 +144,7 @@ def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
     for row, name in enumerate(material.log.node_names):
         for time_s in np.arange(0.5, 2000.0, 1.0):
             had = [
-                f"task {held.tasks[task]}"
+                held.tasks[task]
                 for task, node, begin, end in zip(held.task, held.node, held.from_s, held.to_s, strict=True)
                 if node == row and begin <= time_s < end
             ]

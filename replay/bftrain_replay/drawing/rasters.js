@@ -1,0 +1,95 @@
+// Part of a page's script: rows that change their state, mixed into the pixels of a canvas that lies over the plot.
+
+const unpackRaster = async (raster) => {
+  const [counts, later, states, at] = await Promise.all(
+    [countsOf(raster.counts), countsOf(raster.later), countsOf(raster.states), floatsOf(raster.at)]);
+  raster.first = new Uint32Array(counts.length + 1);
+  for (let i = 0; i < counts.length; i++) raster.first[i + 1] = raster.first[i] + counts[i];
+  raster.since = new Float64Array(later.length);
+  for (let row = 0; row < counts.length; row++)
+    for (let i = raster.first[row], moment = 0; i < raster.first[row + 1]; i++)
+      raster.since[i] = raster.start + 1000 * at[(moment += later[i])];
+  raster.states = states;
+};
+const stateAt = (raster, row, time) => lastAtOrBefore(raster.since, time, raster.first[row], raster.first[row + 1] - 1);
+const rowsWithin = (raster, from, to) => { // the rows that are shown when this part of the time is
+  const rows = raster.rows.length, some = (row) => {
+    for (let i = stateAt(raster, row, from); i < raster.first[row + 1] && raster.since[i] < to; i++) if (raster.states[i]) return true;
+    return false;
+  };
+  let low = 0, above = rows;
+  if (!raster.follows || !shown) return [0, rows];
+  while (low < rows && !some(low)) low++;
+  while (above > low && !some(above - 1)) above--;
+  return low < above ? [low, above] : [0, rows];
+};
+const taskOf = (raster, row, state) => { // whose this stretch of a row is; none if it is no task's
+  if (raster.tasks_are === "rows") return state ? raster.rows[row] : "";
+  return raster.tasks_are && state >= raster.repeat_from ? raster.labels[state] : "";
+};
+const isFollowed = (raster, row, state) => !!followed && followed.tasks.has(taskOf(raster, row, state));
+const rgbOf = (name) => {
+  const hex = theme[name.slice(1)] ?? name;
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+};
+const CHANNELS = 5; // of a palette: red, green, blue, whether there is something to see, whether it is followed
+const DIMMED = 0.3, LEAST_FOLLOWED = 0.55; // how strong others are while a task is followed, and the least that it is itself
+const paletteOf = (raster) => { // the ground, and how each state differs from it
+  const ground = rgbOf(raster.colours[0]), colours = raster.colours.map((name) => rgbOf(name).map((value, k) => value - ground[k]));
+  const again = colours.length - raster.repeat_from, palette = new Float64Array(CHANNELS * raster.labels.length);
+  for (let i = 1; i < raster.labels.length; i++) {
+    const colour = colours[i < colours.length ? i : raster.repeat_from + ((i - raster.repeat_from) % again)];
+    palette.set([...colour, 1, +(raster.tasks_are === "labels" && isFollowed(raster, 0, i))], CHANNELS * i);
+  }
+  return [ground, palette];
+};
+const cornerOf = ({ view }) => [view.origin()[0] + view.padding().left, view.origin()[1] + view.padding().top]; // of the plot
+const paint = (item) => {
+  const { raster, moments } = item.figure, [left, top] = cornerOf(item), svg = item.box.querySelector("svg");
+  const [wide, high] = [item.view.width(), item.view.height()], sharp = Math.min(devicePixelRatio || 1, 2);
+  const [from, to] = shown ?? wholeOf(item.figure), [low, above] = item.rows, many = above - low;
+  const width = Math.max(Math.round(wide * sharp), 1), height = Math.max(Math.min(Math.round(high * sharp), many), 1);
+  const canvas = item.canvas, context = canvas.getContext("2d"), [ground, palette] = paletteOf(raster);
+  [canvas.width, canvas.height] = [width, height];
+  const places = { left: left / svg.width.baseVal.value, width: wide / svg.width.baseVal.value,
+    top: top / svg.height.baseVal.value, height: high / svg.height.baseVal.value };
+  for (const [side, share] of Object.entries(places)) canvas.style[side] = `${100 * share}%`;
+  const image = context.createImageData(width, height), pixels = image.data, scale = width / (to - from);
+  const change = new Float64Array(CHANNELS * (width + 2)); // how much each channel changes to the next pixel
+  const known = Math.min((moments.to - from) * scale, width); // nothing is known from there on
+  const hot = rgbOf("@followed"), rowsAre = followed && raster.tasks_are === "rows", dim = followed && raster.tasks_are ? DIMMED : 1;
+  for (let line = 0; line < height; line++) {
+    const begin = low + Math.floor((line * many) / height), end = low + Math.floor(((line + 1) * many) / height);
+    change.fill(0);
+    for (let row = begin; row < end; row++) {
+      const here = rowsAre && isFollowed(raster, row, 1), last = raster.first[row + 1];
+      let i = stateAt(raster, row, from), state = raster.states[i];
+      for (let k = 0; k < CHANNELS; k++) change[k] += palette[CHANNELS * state + k];
+      if (here) change[4] += +(state > 0);
+      for (i++; i < last && raster.since[i] < to; i++) {
+        const next = raster.states[i], x = (raster.since[i] - from) * scale, at = CHANNELS * Math.floor(x), part = x - Math.floor(x);
+        for (let k = 0; k < CHANNELS; k++) {
+          const step = here && k === 4 ? (next > 0) - (state > 0) : palette[CHANNELS * next + k] - palette[CHANNELS * state + k];
+          change[at + k] += step * (1 - part);
+          change[at + CHANNELS + k] += step * part;
+        }
+        state = next;
+      }
+    }
+    let red = 0, green = 0, blue = 0, seen = 0, share = 0;
+    for (let x = 0, at = 4 * line * width; x < known; x++, at += 4) {
+      red += change[CHANNELS * x];
+      green += change[CHANNELS * x + 1];
+      blue += change[CHANNELS * x + 2];
+      seen += change[CHANNELS * x + 3];
+      share += change[CHANNELS * x + 4];
+      const strong = seen > 1e-6 ? dim / Math.sqrt(seen * (end - begin)) : 0; // so that what is rare is seen too
+      const over = share > 1e-6 ? Math.max(Math.min(Math.sqrt(share / (end - begin)), 1), LEAST_FOLLOWED) : 0;
+      pixels[at] = (ground[0] + red * strong) * (1 - over) + hot[0] * over;
+      pixels[at + 1] = (ground[1] + green * strong) * (1 - over) + hot[1] * over;
+      pixels[at + 2] = (ground[2] + blue * strong) * (1 - over) + hot[2] * over;
+      pixels[at + 3] = 255;
+    }
+  }
+  context.putImageData(image, 0, 0);
+};

@@ -1,0 +1,87 @@
+// Part of a page's script: tables that are sorted by a heading and filtered by words.
+
+const FILTERED = 10; // rows; fewer are seen at a glance
+const UNITS = { "%": 0.01, s: 1, min: 60, h: 3600, days: 86400, million: 1e6, billion: 1e9, trillion: 1e12 };
+const AT_ONCE = 200; // rows that a table shows before its reader scrolls to its end: thousands take long to lay out
+const tables = new Map(); // name of a table that can be sorted -> what is needed to sort and to filter it
+
+const sortBy = (item, heading, down) => {
+  const heads = [...item.table.tHead.rows[0].cells], head = heads.find((one) => one.textContent === heading);
+  if (!head) return;
+  for (const other of heads) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  item.sort = [heading, down];
+  const key = (row) => row.cells[head.cellIndex].dataset.key ?? "";
+  const order = (a, b) => {
+    const [x, y] = [key(a), key(b)];
+    if (x === "" || y === "") return (x === "") - (y === "") || 0; // what has no value comes last either way
+    const difference = isNaN(x) || isNaN(y) ? x.localeCompare(y, "en", { numeric: true }) : x - y;
+    return down ? -difference : difference;
+  };
+  item.order.sort(order);
+  arrange(item);
+};
+const arrange = (item) => { // rows that are followed come first
+  const of = (row) => !!item.followed?.has(row), focus = document.activeElement;
+  item.shown = AT_ONCE;
+  item.order.forEach((row) => row.classList.toggle("followed", of(row)));
+  item.table.tBodies[0].append(...item.order.filter(of), ...item.order.filter((row) => !of(row)));
+  if (item.table.contains(focus)) focus.focus({ preventScroll: true }); // rows that move lose it
+  show(item);
+};
+const show = (item) => {
+  let left = 0;
+  for (const row of item.table.tBodies[0].rows) {
+    const hidden = item.left?.has(row) === false || ++left > item.shown;
+    if (row.hidden !== hidden) row.hidden = hidden;
+  }
+};
+// A part such as lost>5% compares a column; any other has to stand in the row
+const conditionOf = (item, part) => {
+  const [, heading, sign, value, unit] = part.match(/^([^<>]+)([<>])([\d.,]+)(.*)$/) ?? [];
+  const heads = [...item.table.tHead.rows[0].cells].map((one) => one.textContent.toLowerCase());
+  const column = heads.findIndex((one) => heading && one.startsWith(heading)), factor = unit ? UNITS[unit] : 1;
+  if (column < 0 || !factor) return (row, text) => text.includes(part);
+  const limit = parseFloat(value.replaceAll(",", "")) * factor;
+  return (row) => {
+    const key = row.cells[column].dataset.key;
+    return key !== undefined && (sign === ">" ? +key > limit : +key < limit);
+  };
+};
+const filterBy = (item, text) => {
+  const words = (row) => [...row.cells].map((cell) => cell.textContent).join(" ").replaceAll("\u00a0", " ").toLowerCase();
+  item.texts ??= new Map(item.order.map((row) => [row, words(row)]));
+  const conditions = text.toLowerCase().split(/\s+/).filter(Boolean).map((part) => conditionOf(item, part));
+  const holds = (row) => conditions.every((condition) => condition(row, item.texts.get(row)));
+  [item.filter, item.left, item.shown] = [text.trim(), new Set(item.order.filter(holds)), AT_ONCE];
+  if (item.field !== document.activeElement) item.field.value = text;
+  item.count.textContent = item.filter ? `${item.left.size.toLocaleString("en")} of ${item.order.length.toLocaleString("en")} rows` : "";
+  show(item);
+};
+
+for (const table of document.querySelectorAll("table:has(th button)")) {
+  const scroll = table.closest(".scroll"), label = scroll.getAttribute("aria-label");
+  const item = { table, scroll, sort: null, filter: "", order: [...table.tBodies[0].rows], shown: AT_ONCE }, name = label.toLowerCase().replaceAll(" ", "-");
+  tables.set(name, item);
+  table.tHead.addEventListener("click", (event) => {
+    const head = event.target.closest("th");
+    if (!event.target.closest("button")) return;
+    sortBy(item, head.textContent, head.getAttribute("aria-sort") === "ascending");
+    remember();
+  });
+  show(item);
+  scroll.addEventListener("scroll", () => {
+    if (scroll.scrollTop + 2 * scroll.clientHeight < scroll.scrollHeight || item.shown >= item.order.length) return;
+    item.shown += AT_ONCE;
+    show(item);
+  }, { passive: true });
+  if (item.order.length < FILTERED) continue;
+  const line = Object.assign(document.createElement("p"), { className: "filter" });
+  const hint = "Words that a row must have; or a column compared, such as waited>2h or lost>5%";
+  item.field = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows: a word, waited>2h", title: hint, spellcheck: false });
+  item.field.setAttribute("aria-label", `Filter the table ${label}`);
+  item.count = document.createElement("output");
+  item.field.addEventListener("input", () => { filterBy(item, item.field.value); remember(); });
+  line.append(item.field, item.count);
+  scroll.before(line);
+}
