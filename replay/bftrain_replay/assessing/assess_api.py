@@ -23,19 +23,15 @@ from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_replay.assessing import assess_folder
-from bftrain_replay.assessing.assessment import (
-    AssessmentInputs,
-    LogAssessment,
-    ReplayedHarvest,
-    replay_sample,
-)
+from bftrain_replay.assessing.alternative_replays import failure, replay_alternatives
+from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, replay_sample
 from bftrain_replay.assessing.assessment import assess as assess_replayed
 from bftrain_replay.assessing.batch_jobs import jobs_of
+from bftrain_replay.assessing.best_mix import models_of
 from bftrain_replay.assessing.figure_text import headline
 from bftrain_replay.assessing.node_groups import NodeGroups
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
-from bftrain_replay.assessing.what_if import WhatIfRow
-from bftrain_replay.assessing.what_if_replays import InputFiles, WhatIfPlan
+from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.results.harvest_by_block import interval
@@ -43,6 +39,7 @@ from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
 from bftrain_replay.study import Watch
 from bftrain_replay.sweeping.alternatives import outcomes_of
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _IN_PYTHON: Final = "bftrain.assess"
 
@@ -84,6 +81,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     timezone: str = "",
     most_events: int = EVENTS,
     what_ifs: bool = False,
+    profiles: Sequence[str | Path] = (),
     watch: Watch | None = None,
     **options: Unpack[ReplayOptions],
 ) -> AssessedLog:
@@ -92,7 +90,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     Without ``tasks`` identical trials are replayed, more than the idle nodes can do. ``options`` are settings of a
     replay by their names. At most so many changes of the log (``most_events``) are replayed, 0 for all. ``records``
     are the files that the log was imported from, for jobs behind ``handback_delay_s``. With ``what_ifs`` other
-    assumptions are replayed too, in other processes.
+    assumptions are replayed too, in other processes, and tasks of the models of ``profiles``, or the bundled ones.
 
     >>> from bftrain import assess
     >>> done = assess("log.npz", max_tasks=4)
@@ -103,7 +101,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     for name in options:
         if name not in known:
             raise UsageError(f"there is no setting '{name}'", where="assess", fix=suggestion(name, known))
-    settings = ReplaySettings(**agreed(options))
+    settings, models = ReplaySettings(**agreed(options)), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
     jobs = None
     if records:
@@ -116,7 +114,11 @@ def assess(  # noqa: PLR0913 - one parameter an option
         replayed = replay_sample(sample, files.tasks, settings, watch)
         if replayed is None:
             raise Interrupted("interrupted")
-        rows = _what_ifs(replayed, settings, files, every=most_events == 0) if what_ifs else ()
+        others = None
+        if what_ifs:
+            save_log(replayed.sample.log, files.log_file)
+            every = most_events == 0
+            others = replay_alternatives(replayed, settings, models, files, _outcomes, every=every)
     inputs = AssessmentInputs(
         name=str(log) if isinstance(log, str | Path) else "log",
         command=_IN_PYTHON,
@@ -128,22 +130,18 @@ def assess(  # noqa: PLR0913 - one parameter an option
         handback_delay_s=handback_delay_s,
         jobs=jobs,
     )
-    return AssessedLog(assess_replayed(replayed, settings, inputs, rows))
+    return AssessedLog(assess_replayed(replayed, settings, inputs, others))
 
 
-def _what_ifs(
-    replayed: ReplayedHarvest, settings: ReplaySettings, files: InputFiles, *, every: bool
-) -> tuple[WhatIfRow, ...]:
-    """Replay the other assumptions side by side, as the command does."""
-    save_log(replayed.sample.log, files.log_file)
-    plan = WhatIfPlan.of(replayed, settings, files, every=every)
-    outcomes = outcomes_of(plan.passes, min(usable_cpus(), len(plan.passes)))
+def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome]:
+    """Replay side by side, as the command does."""
+    outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)))
     if outcomes is None:
         raise Interrupted("interrupted")
-    failed = plan.failure(outcomes)
+    failed = failure(passes, outcomes)
     if failed:
         raise BftrainError(f"a replay failed: {failed}", where="what_ifs")
-    return plan.rows(outcomes)
+    return outcomes
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:

@@ -16,18 +16,20 @@ from bftrain_replay.assessing.figure_text import (
     causes,
     certainty,
     headline,
+    mix_name,
     on_calendar,
     worth_rows,
 )
 from bftrain_replay.assessing.handback import HandbackEffect, LaterJobs
-from bftrain_replay.assessing.what_if import COSTS, LEAD, TASKS, WhatIfRow
+from bftrain_replay.assessing.what_if import COSTS, LEAD, TASKS, MixRow, WhatIfRow
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
 
 _SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
-_WORDS: Final = {COSTS: "rescaling costs {}", LEAD: "tasks leave on notice of {}"}
+_WORDS: Final = {COSTS: "rescaling costs {}", LEAD: "leaving on notice of {}"}
+_MIXES: Final = 3  # rows
 _GROUPS: Final = 8  # rows; more are one row together
 _BY: Final = {"kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
 
@@ -95,12 +97,14 @@ def _sections(found: LogAssessment) -> Iterator[PageSection]:
         rows=list(_lost(found)),
         css="compare",
     )
-    groups = _groups(found)
+    groups, mixes = _groups(found), [_mixes(found.mixes)] if found.mixes else []
     jobs = list(_batch_jobs(found.handback)) if found.handback is not None else []
     if jobs and not groups:
-        yield PageSection(heading="Where it goes, and what it does to batch jobs", parts=(lost, *jobs), columns=True)
+        yield PageSection(
+            heading="Where it goes, and what it does to batch jobs", parts=(*jobs, lost, *mixes), columns=True
+        )
     else:
-        yield PageSection(heading="Where it goes", parts=(lost, *groups), columns=bool(groups))
+        yield PageSection(heading="Where it goes", parts=(lost, *groups, *mixes), columns=bool(groups or mixes))
         if jobs:
             yield PageSection(heading="What it does to batch jobs", parts=jobs)
     yield PageSection(heading="Assumptions, and how to repeat this", parts=(_assumed(found),))
@@ -177,6 +181,17 @@ def _what_ifs(rows: Sequence[WhatIfRow]) -> HtmlTable:
             )
             for row in shown
         ],
+        css="compare",
+    )
+
+
+def _mixes(rows: Sequence[MixRow]) -> HtmlTable:
+    left_out = len(rows) - _MIXES
+    return HtmlTable(
+        label="Mixes of models",
+        headings=("which tasks do the most", "a week, hours of one node", "speed of a node"),
+        rows=[(mix_name(row, rows), interval(row.work), text_formats.percent(row.scaling)) for row in rows[:_MIXES]]
+        + ([(f"{left_out:,} others, at least", interval(rows[-1].work), "")] if left_out > 0 else []),
         css="compare",
     )
 

@@ -22,7 +22,7 @@ from bftrain_replay.assessing.local_time import DAYS, HOURS, LocalSteps
 from bftrain_replay.assessing.node_groups import GroupHarvest, NodeGroups, harvest_of_groups
 from bftrain_replay.assessing.replayed_sample import ReplayedSample, summed
 from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
-from bftrain_replay.assessing.what_if import WhatIfRow
+from bftrain_replay.assessing.what_if import MixRow, WhatIfRow
 from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, HarvestCurve
 from bftrain_replay.simulation import progress_kept
@@ -83,6 +83,7 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     groups_by: str
     groups: tuple[GroupHarvest, ...]
     what_ifs: tuple[WhatIfRow, ...]
+    mixes: tuple[MixRow, ...]
     prices: NodePrices
     worth: WeeklyWorth
     handback: HandbackEffect | None
@@ -134,8 +135,7 @@ def replay_sample(
     """Replay each window of a sample; nothing once ``watch`` returns false."""
     curves, held = [], []
     for window in sample.windows:
-        how = settings if sample.whole else msgspec.structs.replace(settings, window=window.text(sample.log.start_s))
-        passes = StudyPasses(sample.log, tasks, check_parts(how), watch)
+        passes = StudyPasses(sample.log, tasks, check_parts(sample.settings_of(window, settings)), watch)
         found = AllocationRecorder(sample.log.node_names)
         result = passes.replay(found)
         if result is None or not result.complete:
@@ -161,10 +161,22 @@ class AssessmentInputs:
     resimulated: ResimulatedWaits | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """What was replayed beside the assessment itself."""
+
+    what_ifs: tuple[WhatIfRow, ...] = ()
+    mixes: tuple[MixRow, ...] = ()
+
+
 def assess(
-    replayed: ReplayedHarvest, settings: ReplaySettings, inputs: AssessmentInputs, what_ifs: Sequence[WhatIfRow] = ()
+    replayed: ReplayedHarvest,
+    settings: ReplaySettings,
+    inputs: AssessmentInputs,
+    alternatives: Alternatives | None = None,
 ) -> LogAssessment:
     """Compute all figures."""
+    others = alternatives or Alternatives()
     sample, log = replayed.sample, replayed.sample.log
     idle, used, harvest = (
         replayed.by_block(measure)
@@ -195,7 +207,8 @@ def assess(
         days=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(DAYS, days, strict=True)),
         groups_by=inputs.groups.source if inputs.groups else "",
         groups=tuple(groups),
-        what_ifs=tuple(what_ifs),
+        what_ifs=others.what_ifs,
+        mixes=others.mixes,
         prices=inputs.prices,
         worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
         handback=None

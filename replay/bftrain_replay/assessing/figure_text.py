@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bftrain import text_formats
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_replay.assessing.assessment import LogAssessment
 from bftrain_replay.assessing.handback import HandbackEffect
+from bftrain_replay.assessing.what_if import MixRow
 from bftrain_replay.reporting.losses import CAUSES
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
 
@@ -16,6 +17,7 @@ CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 WEEKS_A_YEAR: Final = 365.25 / 7.0
 SURE_BELOW: Final = 0.9995  # of the harvest: more of it that is sure is all of it
 _KG_A_TONNE: Final = 1000.0
+_NAMED: Final = 3  # models of a mix
 
 
 def on_calendar(found: LogAssessment) -> bool:
@@ -105,3 +107,9 @@ def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str
         if figure is not None:
             small = unit == "t" and figure.median < 1.0
             yield name, figure.times(_KG_A_TONNE) if small else figure, "kg" if small else unit
+
+
+def mix_name(row: MixRow, among: Sequence[MixRow]) -> str:
+    """Name the models of a row; all of them in short."""
+    most = max(len(each.models) for each in among)
+    return f"all {most}" if len(row.models) == most > _NAMED else " + ".join(row.models)

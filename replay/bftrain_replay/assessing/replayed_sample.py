@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ from bftrain_replay.results.harvest_by_block import (
     TimeBlocks,
     integral_at,
 )
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 EVENTS: Final = 25_000  # of the log that are replayed at most, unless another budget is given
@@ -87,6 +89,10 @@ class ReplayedSample:
             edges = np.append(self.blocks.begin_s[run], self.blocks.end_s[run[-1]])
             found.append(ReplayedWindow(float(edges[0]), float(edges[-1]), tuple((edges - edges[0]).tolist())))
         return tuple(found)
+
+    def settings_of(self, window: ReplayedWindow, settings: ReplaySettings) -> ReplaySettings:
+        """Return the settings with which a window is replayed."""
+        return settings if self.whole else msgspec.structs.replace(settings, window=window.text(self.log.start_s))
 
     def idle_node_h(self, begin_s: Floats, end_s: Floats) -> Floats:
         """Return the idle node-hours of the log between times since its start."""

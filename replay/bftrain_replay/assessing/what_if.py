@@ -1,4 +1,4 @@
-"""What if: the same log with more or fewer tasks, cheaper or dearer rescaling, rarer saves, or notice of departures."""
+"""What if: other numbers of tasks, costs of rescaling, saves, notice of departures, or models, on the same log."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
     assumed: bool
     harvest: EstimatedFigure
     change: EstimatedFigure | None
+
+
+class MixRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks of these models in equal numbers: node-hours a week of work that counts, and of work at one node's speed.
+
+    ``share`` is the harvest as a share of the idle node-time, ``scaling`` the work as a share of the harvest: the speed
+    of a node in the tasks, over that of a node alone.
+    """
+
+    models: tuple[str, ...]
+    harvest: EstimatedFigure
+    share: EstimatedFigure | None
+    scaling: float
+    work: EstimatedFigure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,22 +117,15 @@ def passes_of(
 
     ``inputs_of`` gives the log that tasks leave so many seconds earlier, and the tasks.
     """
-    start_s = sample.log.start_s
     return [
         []
         if each.settings is None
         else [
-            inputs_of(each.lead_s).replay(
-                _in_window(each.settings, sample, window.text(start_s)), each.option, window.edges_s
-            )
+            inputs_of(each.lead_s).replay(sample.settings_of(window, each.settings), each.option, window.edges_s)
             for window in sample.windows
         ]
         for each in found
     ]
-
-
-def _in_window(settings: ReplaySettings, sample: ReplayedSample, window: str) -> ReplaySettings:
-    return settings if sample.whole else replace(settings, window=window)
 
 
 def rows_of(

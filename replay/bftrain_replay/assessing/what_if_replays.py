@@ -95,11 +95,6 @@ class WhatIfPlan:
         """All passes, row by row."""
         return [job for jobs in self.by_row for job in jobs]
 
-    def failure(self, outcomes: Mapping[str, PassOutcome]) -> str:
-        """Say which replay failed first, and why; nothing if none did."""
-        failed = (job for job in self.passes if outcomes[job.id].figures is None)
-        return next((f"{job.words}: {outcomes[job.id].reason}" for job in failed), "")
-
     def rows(self, outcomes: Mapping[str, PassOutcome]) -> tuple[WhatIfRow, ...]:
         """Return the rows from what was replayed."""
         harvest = self.replayed.by_block(HarvestCurve.harvest_node_h)

@@ -87,7 +87,13 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 )
 @heading("How much is replayed")
 @click.option("--events", type=click.IntRange(min=0), help="Changes of the log at most; 0 for all [25000].")
-@click.option("--quick", is_flag=True, envvar=QUICK, help="Leave out what if: one replay instead of fourteen.")
+@click.option("--quick", is_flag=True, envvar=QUICK, help="Leave out what if and the mixes of models: one replay only.")
+@click.option(
+    "--profiles",
+    type=_existing_file,
+    multiple=True,
+    help="Models to compare, as bftrain tasks profiles reads them [the bundled ones]. May be repeated.",
+)
 @heading("Result")
 @click.option(
     "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("assessment"), help="Folder [assessment]."

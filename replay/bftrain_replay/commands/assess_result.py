@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain import text_formats
 from bftrain.cli.output import table
 from bftrain.node_units import words_of
-from bftrain_replay.assessing.figure_text import batch_jobs, causes, certainty, headline, worth_rows
+from bftrain_replay.assessing.figure_text import batch_jobs, causes, certainty, headline, mix_name, worth_rows
 from bftrain_replay.assessing.what_if import COSTS, KEPT, LEAD, NOTICE, TASKS
 from bftrain_replay.results.harvest_by_block import interval
 
@@ -26,6 +26,7 @@ _IF: Final = {
     "Progress kept": (KEPT, NOTICE),
     "Leaving on notice of": (LEAD,),
 }
+_MIXES: Final = 3
 
 
 def in_words(found: LogAssessment) -> RenderableType:
@@ -50,6 +51,7 @@ def in_words(found: LogAssessment) -> RenderableType:
         figures,
         *more,
         *_if(found),
+        *_mixes(found),
     )
 
 
@@ -79,3 +81,12 @@ def _if(found: LogAssessment) -> Iterator[RenderableType]:
         ]
         if said:
             yield Text(f"{words} {', '.join(said)}")
+
+
+def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
+    """Say in a line which tasks do the most work."""
+    from rich.text import Text
+
+    said = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]
+    if said:
+        yield Text(f"Most work a week, in hours of one node: {', '.join(said)}")

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,14 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_files import holds_log, load_log, save_log
 from bftrain_replay.assessing import assess_folder
+from bftrain_replay.assessing.alternative_replays import failure, replay_alternatives
 from bftrain_replay.assessing.assessment import AssessmentInputs, ReplayedHarvest, assess, replay_sample
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
+from bftrain_replay.assessing.best_mix import models_of
 from bftrain_replay.assessing.node_groups import NodeGroups
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
 from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits, resimulate
-from bftrain_replay.assessing.what_if import WhatIfRow
-from bftrain_replay.assessing.what_if_replays import InputFiles, WhatIfPlan
+from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.commands.assess_result import in_words
 from bftrain_replay.commands.replay_run import watched
@@ -41,10 +43,11 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.alternatives import outcomes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
+    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})  # to repeat it
 
@@ -71,11 +74,12 @@ class AssessRequest:
     node_hour_price: float | None
     handback_delay_s: float | None
     records: tuple[Path, ...]
+    profiles: tuple[Path, ...]
     resimulate: str | None = None
 
     def run(self, out: Output) -> None:
         """Replay, compute all figures, write the folder, and show them."""
-        settings, prices = self._settings, self._prices
+        settings, prices, models = self._settings, self._prices, models_of(self.profiles)
         with (
             tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
             ResultFolder(self.folder, assess_folder.KIND, overwrite=self.overwrite) as result,
@@ -87,7 +91,8 @@ class AssessRequest:
             given = None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file)
             files = InputFiles.of(sample, log_file, given, settings, Path(scratch))
             replayed = _replayed(sample, files.tasks, settings, out)
-            rows = () if self.quick else _what_ifs(replayed, settings, files, out, every=self.events == 0)
+            every, run = self.events == 0, partial(_outcomes, out)
+            others = None if self.quick else replay_alternatives(replayed, settings, models, files, run, every=every)
             inputs = AssessmentInputs(
                 name=str(self.log),
                 command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
@@ -100,7 +105,7 @@ class AssessRequest:
                 jobs=jobs,
                 resimulated=again,
             )
-            found = assess(replayed, settings, inputs, rows)
+            found = assess(replayed, settings, inputs, others)
             result.replace(lambda draft: assess_folder.write(found, draft))
         out.result(found.to_dict(), lambda: in_words(found))
         out.say(f"page: {self.folder / assess_folder.PAGE}")
@@ -181,15 +186,11 @@ def _replayed(
     return found
 
 
-def _what_ifs(
-    replayed: ReplayedHarvest, settings: ReplaySettings, files: InputFiles, out: Output, *, every: bool
-) -> tuple[WhatIfRow, ...]:
-    """Replay the other assumptions side by side; nothing if interrupted, or if one fails."""
-    plan = WhatIfPlan.of(replayed, settings, files, every=every)
-    passes = plan.passes
-    out.say(f"what if: {len(passes)} more replays, {usable_cpus()} at a time; --quick leaves them out")
+def _outcomes(out: Output, table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome] | None:
+    """Replay side by side; return nothing if interrupted, or if one fails."""
+    out.say(f"{table}: {len(passes)} more replays, {usable_cpus()} at a time; --quick leaves them out")
     with interruption() as interrupted, out.progress() as bars:
-        show = progress_shown(bars, out, "what if")
+        show = progress_shown(bars, out, table)
 
         def watch(done: float, of: int) -> bool:
             show(done, of)
@@ -197,10 +198,10 @@ def _what_ifs(
 
         outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), watch)
     if outcomes is None:
-        out.warn("interrupted: what if is left out")
-        return ()
-    failed = plan.failure(outcomes)
+        out.warn(f"interrupted: {table} is left out")
+        return None
+    failed = failure(passes, outcomes)
     if failed:
-        out.warn(f"what if is left out, as a replay failed: {failed}")
-        return ()
-    return plan.rows(outcomes)
+        out.warn(f"{table} is left out, as a replay failed: {failed}")
+        return None
+    return outcomes

@@ -59,6 +59,8 @@ def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(
     assert data["log"]["time_zone"] == "Europe/Berlin"
     assert {group["name"] for group in data["groups"]} == {"first", "second", "third"}
     assert {row["what"] for row in data["what_ifs"]} == {"tasks", "costs", "progress", "notice", "lead"}
+    works = [row["work"]["median"] for row in data["mixes"]]
+    assert (len(works), works) == (10, sorted(works, reverse=True))
     assert data["command"].startswith("bftrain assess ")
     assert "assess.html" in {path.name for path in (tmp_path / "out").iterdir()}
     console = Console(width=80, file=io.StringIO())
