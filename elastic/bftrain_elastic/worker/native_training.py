@@ -51,7 +51,7 @@ class NativeTraining(RegroupedTraining):
     """Training under the native launcher."""
 
     def run(self) -> None:
-        """Train until the script is done, or this worker is told to leave."""
+        """Train until the script is done, or this worker has to leave."""
         address = os.environ.get(ADDRESS, "127.0.0.1")
         listen_on(address)
         outlive_others()

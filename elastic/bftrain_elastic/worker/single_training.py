@@ -1,4 +1,4 @@
-"""Training in one group, from the last commit in the folder on: without a launcher that forms groups anew."""
+"""Training in one group, from the last commit in the folder on: without a launcher that forms new groups."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_each_row_is_a_plain_replay_of_endless_tasks(tmp_path: Path) -> None:
         assert row.scaling == pytest.approx(hours / harvest_node_h(done.result.summary()), rel=1e-3)
 
 
-def test_models_that_scale_come_first_whatever_their_samples(tmp_path: Path) -> None:
+def test_models_that_scale_come_first_and_not_those_with_most_samples(tmp_path: Path) -> None:
     found = rows(tmp_path)
     assert [row.models for row in found if len(row.models) == 1] == [("even",), ("middling",), ("fast",)]
     assert [row.work.median for row in found] == sorted((row.work.median for row in found), reverse=True)
