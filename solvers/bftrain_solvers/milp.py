@@ -345,7 +345,9 @@ class MilpSolver(ABC):
             if raw.columns is not None:
                 found = replace(found, columns=raw.columns)
             if raw.termination is not Termination.OPTIMAL:
-                return replace(found, termination=raw.termination, words=f"breaking ties: {raw.words}")
+                # The columns found before fit, so "infeasible" is the solver's failure, and says nothing of the problem
+                ended = Termination.FAILED if raw.termination is Termination.INFEASIBLE else raw.termination
+                return replace(found, termination=ended, words=f"breaking ties: {raw.words}")
         return found
 
 

@@ -276,16 +276,20 @@ def two_goals(model: CouplingModel) -> None:
     model.maximise(model.value(0))
 
 
-def test_breaking_ties_keeps_the_first_goal_and_the_time_that_is_left() -> None:
+@pytest.mark.parametrize(
+    ("said", "ended"),
+    [(Termination.TIME_LIMIT, Termination.TIME_LIMIT), (Termination.INFEASIBLE, Termination.FAILED)],
+)
+def test_breaking_ties_keeps_the_first_goal_and_the_time_that_is_left(said: Termination, ended: Termination) -> None:
     table = coupled(two_goals, lambda sizes: float(sizes[0]))
     columns = highs.solver.run(programme_of(table).matrix, Limits()).columns
     assert columns is not None
     bound = 4.0 * 2.0 ** scale_bits(programme_of(table).goals[0].coefficients)
     first = RawAnswer(termination=Termination.OPTIMAL, columns=columns, bound=bound)
-    late = RawAnswer(termination=Termination.TIME_LIMIT, words="no time")
+    late = RawAnswer(termination=said, words="no time")
     solver = TwoCans(first, late)
     solution = solver.solve(table, Limits(deadline_s=5.0))
-    assert (solution.termination, solution.quality) == (Termination.TIME_LIMIT, Quality.FEASIBLE)
+    assert (solution.termination, solution.quality) == (ended, Quality.FEASIBLE)
     assert (solution.value, solution.bound, solution.solver_words) == (4.0, 4.0, "breaking ties: no time")
     (matrix, limits), (kept, left) = solver.asked
     assert kept.row_lower.size == matrix.row_lower.size + 1
