@@ -22,7 +22,9 @@ from bftrain.errors import BadConfig, NotAvailable, UsageError
 from bftrain_replay.sweeping.executors.dask_client import required
 
 LOGS: Final = "worker-logs"  # what the jobs print
-_TEND_EVERY_S: Final = 5.0
+_TEND_EVERY_S: Final = 1.0
+_LOST_AFTER: Final = "distributed.deploy.lost-worker-timeout"  # until then Dask hopes that a lost worker comes back
+_LOST_AFTER_DEFAULT, _LOST_AFTER_OURS = "15s", "1s"  # another worker has its pass by then
 _ROLES: Final = ("scheduler", "worker", "client")
 _ONLY_HERE: Final = "127.0.0.1:0"
 # What a worker needs, where neither the options nor dask-jobqueue's own configuration says otherwise
@@ -56,12 +58,14 @@ class SlurmJobs:
     @contextmanager
     def client(self) -> Iterator[Any]:
         """Start the scheduler, and connect."""
-        distributed = required("distributed")
+        distributed, config = required("distributed"), required("dask.config")
         with _our_signals():
             jobqueue = required("dask_jobqueue")
         _check_names(self._options, jobqueue.SLURMCluster)
+        said = config.get(_LOST_AFTER)
+        soon = config.set({_LOST_AFTER: _LOST_AFTER_OURS if said == _LOST_AFTER_DEFAULT else said})
         # A private folder, where the nodes see it too
-        with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self._folder) as folder, self._complaints:
+        with soon, tempfile.TemporaryDirectory(prefix=".certificates-", dir=self._folder) as folder, self._complaints:
             try:
                 self._cluster = jobqueue.SLURMCluster(**self._how(), security=_security(Path(folder)))
             except (ValueError, TypeError, RuntimeError) as error:
