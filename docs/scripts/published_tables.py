@@ -35,8 +35,8 @@ Row = tuple[str, ...]
 
 
 def of_the_window(log: EventLog, tasks: Sequence[TaskSpec], *, baseline: str = "", **settings: object) -> Row:
-    """Replay 160 h and give U, the ceiling and, if asked for, the U of the baseline."""
-    end = datetime.fromtimestamp(float(log.times[SKIPPED]) + HORIZON_S, UTC).isoformat()
+    """Replay 160 h, or what there is of them, and give U, the ceiling and, if asked for, the U of the baseline."""
+    end = datetime.fromtimestamp(min(float(log.times[SKIPPED]) + HORIZON_S, log.end_s), UTC).isoformat()
     given = {"semantics": "published", "nodes": NODES, "skip_events": SKIPPED, "window": f"..{end}"}
     how = ReplaySettings(**given | settings)  # type: ignore[arg-type]  # the fields' own types
     done = study(log, tasks, how, baseline=baseline)

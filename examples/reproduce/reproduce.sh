@@ -27,4 +27,7 @@ for name in t-fwd p-jmax rescale-cost heuristic; do
     fi
     bftrain sweep $name.toml -o $name $dry
 done
-[ -n "$dry" ] || python "$here/../../docs/scripts/published_tables.py" summit.npz hpo.toml | tee published.txt
+[ -z "$dry" ] || exit 0
+python "$here/../../docs/scripts/reproduce_tables.py" . > tables.md
+python "$here/../../docs/scripts/published_tables.py" summit.npz hpo.toml > published.txt
+cat tables.md published.txt

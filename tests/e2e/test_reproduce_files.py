@@ -59,24 +59,46 @@ def test_it_runs(folder: Path, file: Path) -> None:
     assert {row["simulated_s"] for row in output["rows"]} == {output["rows"][0]["simulated_s"]}
 
 
+def script(*words: str | Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [FILES[0].parent / "reproduce.sh", *words],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return done.stdout
+
+
 def test_one_script_does_all_of_them(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "all"
     place.mkdir()
     for name in ("summit.npz", "hpo.toml", "nas-throughput.toml", "nas-speedup.toml"):  # what it would import
         shutil.copy(folder / name, place)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = FILES[0].parent / "reproduce.sh"
-    done = subprocess.run(
-        [script, tmp_path, place, "--dry-run"],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert [int(count) for count in re.findall(r": (\d+) points", done.stdout)] == [18, 15, 21, 45]
+    printed = script(tmp_path, place, "--dry-run")
+    assert [int(count) for count in re.findall(r": (\d+) points", printed)] == [18, 15, 21, 45]
     assert not list(place.glob("*/points.jsonl")), "nothing is done"
     assert [line for line in PAGE.splitlines() if "reproduce.sh DATASET DIR" in line]
+
+
+def test_the_script_writes_the_tables_of_the_page(folder: Path) -> None:
+    """With the stand-ins all cells differ but the headings and the names of rows; with the real files none does."""
+    printed = script(folder, folder)  # the sweeps are done already, or else it does them
+    tables = (folder / "tables.md").read_text(encoding="utf-8")
+    assert tables in printed
+    assert headings(tables) == headings(PAGE.partition("## What came out")[2])
+    assert "wanted" in (folder / "published.txt").read_text(encoding="utf-8")
+
+
+def headings(text: str) -> list[str]:
+    """Give the first row of each table, and the first cell of the others."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        first, _, *rows = table.splitlines()
+        found += [first, *(row.split(" | ")[0] for row in rows)]
+    return found
 
 
 def test_the_page_tells_of_each() -> None:
