@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test check lowest versions bench soak horovod docs clean
+.PHONY: help demo live-demo test check coverage lowest versions bench soak horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -35,7 +35,8 @@ help:
 	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
 	@echo 'make live-demo  train on four slots of this machine that come and go; needs no cluster'
 	@echo 'make test    install what the tests need, and run them all'
-	@echo 'make check   ruff, mypy, import contracts, unit tests with coverage'
+	@echo 'make check   ruff, mypy, import contracts, unit tests'
+	@echo 'make coverage  unit tests, and which lines they leave out: at most a tenth'
 	@echo 'make lowest  import a log and replay it with the lowest versions that are allowed: a minute'
 	@echo 'make versions  unit tests with the lowest versions that are allowed, and on each Python'
 	@echo 'make bench   measure, and print the figures; with BEFORE=COMMIT beside those of that commit'
@@ -66,10 +67,13 @@ test:
 check:
 	@tools/venv.sh test,check$(extras)
 	@# The static checks use one core, of a machine that has more
-	@# Not the property tests, which coverage makes three times as slow: make test runs them
-	@tools/beside.sh tools/static-checks.sh $(bin)/python tools/run_pytest.py -q $(parallel) tests/unit \
-		--cov=bftrain --cov-branch --cov-report=
-	@$(bin)/python -m coverage report --fail-under=90
+	@tools/beside.sh tools/static-checks.sh $(bin)/python tools/run_pytest.py -q $(parallel) tests/unit
+
+coverage:
+	@tools/venv.sh test,check$(extras)
+	@# Apart from make check, and without the property tests: it makes the ones twice and the others three times as slow
+	@$(pytest) -q $(parallel) tests/unit --cov=bftrain --cov-branch --cov-fail-under=90 \
+		--cov-report=term-missing:skip-covered
 
 lowest:
 	@tools/try-lowest.sh
