@@ -1,4 +1,4 @@
-"""The tutorial on hooks and agents on all nodes, typed word for word beside a real Slurm, in folders of its own."""
+"""The tutorials on hooks and agents on all nodes, typed word for word beside a real Slurm and a stand-in for PBS."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 
+from tests.helpers.fake_pbs import FakePbs
 from tests.helpers.pages import ROOT, Page, page
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-pytestmark = [pytest.mark.slurm, pytest.mark.torch]
-
-TUTORIAL: Final = ROOT / "docs" / "tutorials" / "hooks.md"
+TUTORIALS: Final = ROOT / "docs" / "tutorials"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh
@@ -37,15 +36,24 @@ while [ -e "{asked}/$$" ]; do sleep 0.05; done
 
 
 class Machines:
-    """What systemd does on the machines of the page: it starts the daemon and agents, and slurmctld again."""
+    """What systemd does on the machines of the page: it starts the daemon and agents, and the scheduler again."""
 
-    def __init__(self, cluster: Slurm, moved: Callable[[str], str]) -> None:
-        self._cluster = cluster
-        self._moved = moved
-        self._asked = cluster.home / "asked"
+    def __init__(
+        self,
+        home: Path,
+        nodes: Sequence[str],
+        env: Mapping[str, str],
+        moved: Callable[[str], str],
+        *,
+        restart: Callable[[], None],
+        logs: Callable[[], str],
+    ) -> None:
+        self._home, self._nodes, self._env, self._moved = home, nodes, env, moved
+        self._restart, self._logs = restart, logs
+        self._asked = home / "asked"
         self._asked.mkdir()
-        shim = cluster.home / "bin" / "systemctl"
-        shim.parent.mkdir()
+        shim = home / "bin" / "systemctl"
+        shim.parent.mkdir(exist_ok=True)
         shim.write_text(SYSTEMCTL.format(asked=self._asked))
         shim.chmod(0o755)
         self._end = threading.Event()
@@ -61,8 +69,10 @@ class Machines:
             process.terminate()
         for process in self._processes:
             process.wait(60)
-        self._cluster.stop()
-        self._end.set()  # not before: what slurmctld was started by ends it
+
+    def end(self) -> None:
+        """End the thread; not before the scheduler: what slurmctld was started by ends it."""
+        self._end.set()
         self._thread.join()
 
     def _serve(self) -> None:
@@ -70,23 +80,22 @@ class Machines:
             for file in self._asked.glob("[0-9]*"):
                 match file.read_text().split():
                     case ["restart", "slurmctld"]:
-                        self._cluster.stop_controller()
-                        self._cluster.start_controller()
+                        self._restart()
                     case ["enable", "--now", "bftrain-agent"]:
-                        for node in self._cluster.nodes:
+                        for node in self._nodes:
                             self._start("bftrain-agent", node)
                     case ["enable", "--now", unit]:
                         self._start(unit)
                         socket = Path(self._moved("/run/bftrain/api.sock"))
-                        wait_until(socket.exists, "the daemon runs", self._cluster.logs)
+                        wait_until(socket.exists, "the daemon runs", self._logs)
                 file.unlink()
 
     def _start(self, unit: str, node: str = "") -> None:
         text = Path(self._moved(f"/etc/systemd/system/{unit}.service")).read_text()
         (words,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
         command = [word.replace("%l", node) for word in shlex.split(self._moved(words))]
-        with (self._cluster.home / f"{unit}.log").open("ab") as log:
-            env = environment(SLURM_CONF=self._cluster.env["SLURM_CONF"], PATH=self._cluster.env["PATH"])
+        with (self._home / f"{unit}.log").open("ab") as log:
+            env = environment(**self._env)
             self._processes.append(
                 subprocess.Popen(command, cwd="/", env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             )
@@ -97,6 +106,7 @@ def moved_to(home: Path) -> Callable[[str], str]:
     us = pwd.getpwuid(os.geteuid()).pw_name
     places = {folder: str(home / folder.strip("/").replace("/", "-")) for folder in (*FOLDERS, "/shared/bftrain")}
     places |= {"/etc/slurm": str(home), "--owner bftrain": f"--owner {us}", "--writer slurm": f"--writer {us}"}
+    places |= {"--writer root": f"--writer {us}"}
     places |= {'["slurm"]': f'["{us}"]', "/opt/bftrain/bin/python": sys.executable}
 
     def moved(text: str) -> str:
@@ -107,8 +117,19 @@ def moved_to(home: Path) -> Callable[[str], str]:
     return moved
 
 
+def typed(found: Page, moved: Callable[[str], str]) -> Page:
+    """Give the page with the folders and users of the test."""
+    blocks = [dataclasses.replace(block, text=moved(block.text)) for block in found.blocks]
+    return Page(found.path, found.text, found.said, blocks)
+
+
+def status() -> str:
+    return subprocess.run([PROGRAM, "status"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slurm
+@pytest.mark.torch
 def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = page(TUTORIAL)
     with Slurm(nodes=2) as cluster:
         moved = moved_to(cluster.home)
         for folder in (*FOLDERS[1:], "/shared/bftrain"):
@@ -116,14 +137,54 @@ def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("PATH", f"{cluster.home / 'bin'}{os.pathsep}{cluster.env['PATH']}")
         monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
         monkeypatch.setenv("BFTRAIN_LIVE", moved("/run/bftrain/api.sock"))
-        blocks = [dataclasses.replace(block, text=moved(block.text)) for block in found.blocks]
-        typed = Page(found.path, found.text, found.said, blocks)
-        with Machines(cluster, moved):
-            try:
-                Reader(typed, tmp_path, cluster.home / "state").read()
-            except AssertionError as error:
-                error.add_note(cluster.logs())
-                raise
-            status = subprocess.run([PROGRAM, "status"], capture_output=True, text=True, check=True).stdout
-    assert "1 check, 1 end, 1 start" in status
-    assert "2 agents" in status
+
+        def restart() -> None:
+            cluster.stop_controller()
+            cluster.start_controller()
+
+        env = {name: cluster.env[name] for name in ("SLURM_CONF", "PATH")}
+        machines = Machines(cluster.home, cluster.nodes, env, moved, restart=restart, logs=cluster.logs)
+        try:
+            with machines:
+                try:
+                    Reader(typed(page(TUTORIALS / "hooks.md"), moved), tmp_path, cluster.home / "state").read()
+                except AssertionError as error:
+                    error.add_note(cluster.logs())
+                    raise
+                shown = status()
+        finally:
+            cluster.stop()
+            machines.end()
+    assert "1 check, 1 end, 1 start" in shown
+    assert "2 agents" in shown
+
+
+@pytest.mark.torch
+def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakePbs("n1", "n2") as server:
+        home = server.home
+        moved = moved_to(home)
+        for folder in (*FOLDERS[1:], "/shared/bftrain"):
+            Path(moved(folder)).mkdir(mode=0o700)
+        path = f"{server.path}{os.pathsep}{os.environ['PATH']}"
+        (home / "state").mkdir()
+        monkeypatch.setenv("PATH", path)
+        monkeypatch.setenv("BFTRAIN_LIVE", moved("/run/bftrain/api.sock"))
+
+        def logs() -> str:
+            return "\n".join([*server.hook_logs, *(log.read_text() for log in home.glob("*.log"))])
+
+        machines = Machines(home, server.nodes, {"PATH": path}, moved, restart=lambda: None, logs=logs)
+        try:
+            with machines:
+                try:
+                    Reader(typed(page(TUTORIALS / "hooks-pbs.md"), moved), tmp_path, home / "state").read()
+                except AssertionError as error:
+                    error.add_note(logs())
+                    raise
+                shown = status()
+        finally:
+            machines.end()
+        assert server.hook_logs == []
+    assert "1 check, 1 end, 1 ending, 1 start" in shown
+    assert "2 agents" in shown

@@ -27,8 +27,8 @@ def needs(found: Page) -> list[str]:
     return found.said.get("needs", "").split()
 
 
-# Who needs a Slurm has one of their own: tests/e2e/test_live_tutorial.py
-ALL = [found for found in map(page, PAGES) if has_something_to_do(found) and "slurm" not in needs(found)]
+# Who needs a Slurm or a PBS has one of their own: tests/e2e/test_live_tutorial.py, tests/e2e/test_hooks_tutorial.py
+ALL = [found for found in map(page, PAGES) if has_something_to_do(found) and not {"slurm", "pbs"} & {*needs(found)}]
 
 
 def marks(found: Page) -> list[pytest.MarkDecorator]:

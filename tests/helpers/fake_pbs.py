@@ -1,4 +1,4 @@
-"""A PBS for tests: qsub, qstat, qdel, qselect and pbsnodes that behave like the real ones, and jobs that really run.
+"""A PBS for tests: commands from qsub to qmgr that behave like the real ones, and jobs that really run.
 
 The commands are small programs that ask a server in this process. It starts jobs on nodes that are free, the main
 queue's first, and preempts those of the queue ``idle`` for them, by deleting, requeueing or suspending, as a site may
@@ -11,6 +11,7 @@ import getpass
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import stat
@@ -23,7 +24,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, Self
+
+from tests.helpers.fake_pbs_module import run_hook_text
 
 _CLIENT: Final = """\
 #!{python} -SE
@@ -45,7 +49,7 @@ sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(code)
 """
-_COMMANDS: Final = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
+_COMMANDS: Final = ("qsub", "qstat", "qdel", "qselect", "pbsnodes", "qmgr")
 _UNKNOWN_JOB: Final = 15001 % 256
 _UNKNOWN_QUEUE: Final = 15018 % 256
 _LIMIT: Final = 15148 % 256
@@ -119,6 +123,8 @@ class FakePbs:
         self.kill_delay_s = 5.0
         self.hooks: list[Callable[[str, Job], None]] = []  # called with EXECJOB_BEGIN and so on
         self.asked: list[tuple[str, ...]] = []
+        self.hook_logs: list[str] = []  # of hooks that qmgr knows
+        self._known_hooks: dict[str, dict[str, str]] = {}
         self.enabled = True
         self._count = 0
         self._lock = threading.RLock()
@@ -293,6 +299,11 @@ class FakePbs:
     def _tell(self, event: str, job: Job) -> None:
         for hook in self.hooks:
             hook(event, job)
+        for known in self._known_hooks.values():
+            if event.lower() in known["event"].split(","):
+                vnodes = "+".join(f"({node}:ncpus=4)" for node in job.nodes)
+                about = SimpleNamespace(id=job.id, exec_vnode=vnodes, run_count=job.run_count, queue=job.queue)
+                self.hook_logs += run_hook_text(known["text"], event, about)
 
     # -- commands
 
@@ -300,7 +311,7 @@ class FakePbs:
         given: dict[str, list[str]] = {}
         for option, value in zip(words[::2], words[1::2], strict=True):
             given.setdefault(option, []).append(value)
-        queue = given["-q"][0]
+        queue = given.get("-q", ["workq"])[0]
         if queue not in {"idle", "workq"}:
             return _UNKNOWN_QUEUE, "", "qsub: Unknown queue\n"
         if not self.enabled:
@@ -316,7 +327,7 @@ class FakePbs:
         variables = dict(pair.split("=", 1) for pair in ",".join(given.get("-v", [])).split(",") if pair)
         self.jobs[id_] = Job(
             id=id_,
-            name=given["-N"][0],
+            name=given.get("-N", ["STDIN"])[0],
             queue=queue,
             script=script,
             size=int(size[1]) if size else 1,
@@ -379,6 +390,19 @@ class FakePbs:
             for node in self.nodes
         }
         return 0, self._print("nodes", shown, words), ""
+
+    def _qmgr(self, words: list[str], _stdin: str) -> tuple[int, str, str]:
+        """Create, set and import hooks: a hook's text is copied, and it runs for its events as soon as it has one."""
+        match shlex.split(words[1]):
+            case ["create", "hook", name] if name not in self._known_hooks:
+                self._known_hooks[name] = {"event": "", "text": ""}
+            case ["set", "hook", name, "event" | "alarm" as attribute, "=", value] if name in self._known_hooks:
+                self._known_hooks[name][attribute] = value
+            case ["import", "hook", name, "application/x-python", "default", path] if name in self._known_hooks:
+                self._known_hooks[name]["text"] = Path(path).read_text()
+            case _:
+                return 1, "", f"qmgr: Syntax error\nqmgr: {words[1]}\n"
+        return 0, "", ""
 
     def _print(self, kind: str, shown: dict[str, dict[str, Any]], words: list[str]) -> str:
         if "-F" in words:

@@ -19,7 +19,12 @@ class Accepted(SystemExit):
 
 
 def run_hook(spool: Path, event: str, job: object) -> list[str]:
-    """Run the hook for an event as PBS does; gives what it logged. It fails if the event was not accepted."""
+    """Run our hook, with this spool."""
+    return run_hook_text(HOOK.read_text().replace("@SPOOL@", str(spool)), event, job)
+
+
+def run_hook_text(text: str, event: str, job: object) -> list[str]:
+    """Run a hook for an event as PBS does; gives what it logged. It fails if the event was not accepted."""
     logged: list[str] = []
 
     def accept() -> None:
@@ -31,7 +36,7 @@ def run_hook(spool: Path, event: str, job: object) -> list[str]:
     module.LOG_WARNING = 4
     module.logmsg = lambda _level, text: logged.append(text)
     module.event = lambda: SimpleNamespace(type=getattr(module, event), job=job, accept=accept)
-    code = compile(HOOK.read_text().replace("@SPOOL@", str(spool)), str(HOOK), "exec")
+    code = compile(text, "hook", "exec")
     with mock.patch.dict(sys.modules, pbs=module):
         try:
             exec(code, {"__name__": "hook"})  # noqa: S102 - our own file
