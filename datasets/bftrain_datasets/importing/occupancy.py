@@ -191,6 +191,16 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
     return begin_s, end_s
 
 
+_HELPS: Final = {  # of the reason for which most rows were set aside
+    "other_nodes": "--nodes names none of their nodes: give those of the machine, or leave it out",
+    "preemptible": "leave out --preemptible, or import jobs of other partitions too",
+    "never_started": "give records of jobs that ran",
+    "no_units": "leave out --unit for whole nodes",
+    "no_end": "give a column end or elapsed: --map end=COL, or records with a state that says which jobs still run",
+    "malformed": "name the format with --format, or the columns with --columns",
+}
+
+
 def _nothing(intake: RecordIntake) -> BadInput:
     aside = intake.aside
     where = ", ".join(intake.file_names[:3])
@@ -198,8 +208,8 @@ def _nothing(intake: RecordIntake) -> BadInput:
         return BadInput(
             "no job names its nodes, so it is not known which were idle",
             where=where,
-            fix=f"of SWF logs bftrain schedule simulates which: bftrain schedule {where} -o DIR writes DIR/idle.npz; "
-            "--counts reads how many nodes were busy",
+            fix=f"if a column names them, say so: --map nodes=COL; bftrain schedule {where} -o DIR simulates which were"
+            " idle and writes DIR/idle.npz; --counts reads how many nodes were busy",
         )
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window
@@ -208,6 +218,11 @@ def _nothing(intake: RecordIntake) -> BadInput:
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
     if aside["bad_time"]:
         fix = f"write times as epochs or as 2020-09-13T12:26:40, the year first; {fix}"
+    if not aside and intake.outages.names:
+        fix = "what was given tells of downtime alone: give the records of jobs too"
+    for reason, _ in aside.most_common(1):
+        if reason in _HELPS:
+            fix = f"{_HELPS[reason]}; {fix}"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
     return BadInput(f"no row tells of a node that was held: {reasons}", where=where, fix=fix)
 

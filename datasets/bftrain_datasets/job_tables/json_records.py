@@ -16,7 +16,15 @@ LONGEST_RECORD: Final = 1 << 24  # letters; more is no record of a job
 MOST_DEPTH: Final = 5  # of the fields in a record
 _BLOCK: Final = 1 << 18
 _BLANK: Final = " \t\r\n"
-_LISTS: Final = ("jobs", "items", "data", "records", "rows", "results")  # of an object, where its records stand
+_LISTS: Final = (
+    "jobs",
+    "items",
+    "data",
+    "records",
+    "rows",
+    "results",
+    "reservations",
+)  # of an object, where its records stand
 # Keys by which the JSON of a format that has a reader of its own is known: all of one set
 KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "oar": (
@@ -26,6 +34,7 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     ),
     "pbs-events": (frozenset({"pbs_version", "nodes", "last_state_change_time"}),),
     "sge": (frozenset({"job_number", "qname"}),),
+    "slurm-reservations": (frozenset({"reservations", "node_list"}), frozenset({"reservations", "last_update"})),
     "kubernetes": (
         frozenset({"apiVersion", "nodeName"}),
         frozenset({"apiVersion", "metadata", "containers"}),
@@ -225,7 +234,10 @@ def dig_path(record: object, path: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
     if isinstance(record, dict):
         if path:
             whole = ".".join(path)
-            return record[whole] if whole in record else dig_path(record.get(path[0]), path[1:])
+            if whole not in record:
+                return dig_path(record.get(path[0]), path[1:])
+            found = record[whole]
+            return dig_path(found, ()) if isinstance(found, dict) and found.keys() >= _NUMBER else found
         if record.keys() >= _NUMBER:
             return record["number"] if record["set"] else None
     return None if path else record

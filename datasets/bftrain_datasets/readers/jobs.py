@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
@@ -12,19 +11,19 @@ from bftrain_datasets.importing.job_batches import take_jobs
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import cell_values
-from bftrain_datasets.job_tables.column_choice import OF_UNIT, columns_named, miss_text, recognised
+from bftrain_datasets.job_tables.column_choice import OF_UNIT, recognised
 from bftrain_datasets.job_tables.json_records import format_of, keys_in
+from bftrain_datasets.job_tables.near_misses import near_miss
 from bftrain_datasets.job_tables.parquet_rows import MARK
 from bftrain_datasets.job_tables.table_reading import JSON_BEGINS, JobTableReader, read_table
-from bftrain_datasets.job_tables.table_rows import find_header, header_of
+from bftrain_datasets.job_tables.table_rows import find_header
 from bftrain_datasets.log import time_formats
 
 name: Final = "jobs"
 about: Final = "any table of jobs: CSV, JSON or Parquet; --map says which column means what"
 
 tells_units: Final = True
-_KNOWN_ENOUGH: Final = 2  # columns of a near miss
-_SCONTROL: Final = re.compile(rb"\bJobId=\d+.*\bJobState=|\bJobState=.*\bStartTime=", re.DOTALL)
+why_not: Final = near_miss
 
 
 def recognises(head: bytes) -> bool:
@@ -34,25 +33,6 @@ def recognises(head: bytes) -> bool:
     if head.lstrip().startswith(JSON_BEGINS):
         return not format_of(head) and recognised(keys_in(head))
     return find_header(head) is not None
-
-
-def why_not(head: bytes) -> tuple[str, str] | None:
-    """Say what a file lacks to be a table of jobs, and what would help; None if it is nothing like one."""
-    if _SCONTROL.search(head):
-        return "what scontrol show job prints, which tells only of jobs of now", "give what sacct --parsable2 prints"
-    if head.lstrip().startswith(JSON_BEGINS):
-        if not keys_in(head):
-            return "JSON without a record of a job", "give objects with the fields of jobs, as lines or in an array"
-        names, fix = keys_in(head), "--format jobs --map start=FIELD,end=FIELD,nodes=FIELD"
-    else:
-        header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
-        names, fix = list(header.names), "--format jobs --map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL"
-        if any(cell.replace(".", "").isdigit() for cell in names):
-            return None  # a row, not a header
-    found = columns_named(names)
-    if len(found.uses) < _KNOWN_ENOUGH:
-        return None
-    return miss_text(found), f"name the column with {fix}"
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:

@@ -1,6 +1,7 @@
 """Slurm's reservations, read beside the jobs of a machine: nodes of one for maintenance are down while it lasts.
 
-``scontrol show res`` lists those of now and later, ``sacctmgr show reservation -P`` earlier ones too.
+``scontrol show res`` lists those of now and later, in paragraphs, lines or JSON, and
+``sacctmgr show reservation -P`` earlier ones too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.slurm_tables import columns_of, period_of, rows
 from bftrain_datasets.importing.text_cells import count_of, first_lines, nodes_of, paragraphs
+from bftrain_datasets.job_tables.json_records import dig, format_of, records
 from bftrain_datasets.log.idle_doubts import RESERVED
 
 name: Final = "slurm-reservations"
@@ -25,6 +27,7 @@ NONE: Final = "No reservations in the system"
 NODES, START, END, FLAGS, CLUSTER = "nodes", "starttime", "endtime", "flags", "cluster"
 ALIASES: Final = {"nodenames": NODES, "timestart": START, "start": START, "timeend": END, "end": END}
 NEEDED: Final = frozenset({NODES, START, END, FLAGS, "name"})
+JSON_KEYS: Final = {NODES: "node_list", START: "start_time", END: "end_time", FLAGS: "flags", "nodecnt": "node_count"}
 OUT: Final = "MAINT"
 _VALUES: Final = re.compile(r" (StartTime|EndTime|Nodes|NodeCnt|Flags)=(\S*)")
 
@@ -35,12 +38,20 @@ def _header_of(line: str) -> list[str] | None:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether a line begins a reservation, is the header of a table of them, or says that there are none."""
+    """Say whether it is JSON of reservations, or a line begins one, heads a table of them, or says there are none."""
+    if head.lstrip().startswith(b"{"):
+        return format_of(head) == name
     return any(HEAD.match(line) or line == NONE or _header_of(line) for line in first_lines(head))
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every reservation."""
+    if file.head.lstrip().startswith(b"{"):
+        for number, record in records(file, intake):
+            if "node_list" in record:
+                intake.row(number)
+                _take({key: _cell(dig(record, field)) for key, field in JSON_KEYS.items()}, intake)
+        return
     if not any(map(_header_of, first_lines(file.head))):
         lines = ((number, line) for number, line in file.lines() if line != NONE)
         for number, text in paragraphs(lines, HEAD, intake):
@@ -50,6 +61,11 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         return
     for cells in rows(file, intake, _header_of):
         _take(cells, intake)
+
+
+def _cell(value: object) -> str:
+    """Return a value as scontrol writes it without --json; a time may be missing."""
+    return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _take(cells: Mapping[str, str], intake: RecordIntake) -> None:

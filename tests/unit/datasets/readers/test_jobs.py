@@ -371,3 +371,10 @@ def test_columns_suffice_for_a_table_without_a_header(tmp_path: Path) -> None:
 def test_json_without_end_or_bottom_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInput):
         imported(tmp_path, text, format="jobs")
+
+
+def test_times_of_slurm_that_may_be_missing(tmp_path: Path) -> None:
+    """So scontrol show jobs --json writes them."""
+    start, end = ({"set": True, "infinite": False, "number": at} for at in (1_600_000_000, 1_600_000_600))
+    job = {"job_id": 7, "job_state": ["COMPLETED"], "nodes": "n[1-2]", "start_time": start, "end_time": end}
+    assert busy_node_s(tmp_path, json.dumps({"jobs": [job]})) == 2 * 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -67,3 +68,22 @@ def test_nodes_that_no_record_has_are_counted(tmp_path: Path) -> None:
     found = imported(tmp_path, JOBS, reservation("m", DAY + 20, DAY + 50, "x[1-3]"), timezone="UTC")
     assert finding(found, "strange_outages").count == 3
     assert "node_down" not in kinds(found)
+
+
+def test_reservations_as_json(tmp_path: Path) -> None:
+    """Slurm 23.11 and later write a number that may be missing as three fields, and flags as a list."""
+
+    def number(value: int) -> dict[str, object]:
+        return {"set": True, "infinite": False, "number": value}
+
+    of_node = {"name": "m", "node_count": 1, "node_list": "n1", "start_time": number(DAY + 20)}
+    listed = [
+        {**of_node, "end_time": number(DAY + 50), "flags": ["MAINT", "SPEC_NODES"]},
+        {**of_node, "end_time": DAY + 60, "flags": "OVERLAP", "node_list": "n2"},
+        {**of_node, "node_list": "", "end_time": number(DAY + 50), "flags": []},
+    ]
+    found = imported(tmp_path, JOBS, json.dumps({"reservations": listed, "last_update": number(DAY)}, indent=1))
+    assert found.log.idle_node_s == 160 - 30
+    assert found.rows.aside == {"reserved": 1, "other_record": 1}
+    assert doubts_of(found.log).causes == {"reserved": pytest.approx(40 / 3600)}
+    assert imported(tmp_path, JOBS, json.dumps({"reservations": [], "last_update": number(DAY)})).rows.aside == {}

@@ -1,0 +1,48 @@
+"""Files that are nearly records of jobs, and options that leave none of them, are answered with what helps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from bftrain.errors import BadInput
+from tests.helpers.records import imported
+from tests.helpers.samples import DAY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEAR_MISSES: Final = [
+    ("1|2026-01-05T00:00:00|2026-01-05T02:00:00|n1\n", "4 cells with '|' between them, but no header", "--columns"),
+    ("1,1767571200,1767574800,n1\n", "4 cells with ',' between them, but no header", "--columns"),
+    ("some;words;here\n1;2;3\n", "none of these columns is known of jobs: some, words, here", "--map start=COL"),
+    ('{"a": 1, "b": 2}\n', "no field is known of jobs: a, b", "--map start=FIELD"),
+    ('{"jobs": []}', "JSON without a record of a job", "objects with the fields of jobs"),
+    ('<?xml version="1.0"?><Data/>', "XML", "JSON or CSV"),
+    ("JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n", "what squeue prints", "sacct -a"),
+    ("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST\n", "what bjobs prints", "bhist -a"),
+    ("Job id            Name             User              Time Use S Queue\n", "what qstat prints", "accounting"),
+    ("job-ID  prior   name       user         state submit/start at     queue\n", "what qstat prints", "qacct -j"),
+    ("JobID|Start|End\n1|1767571200|1767574800\n", "no job names its nodes", "--map nodes=COL"),
+    ("JobID|Start|NodeList\n1|1767571200|n1\n", "missing is when it ended", "--map start=COL"),
+]
+
+
+@pytest.mark.parametrize(("text", "what", "fix"), NEAR_MISSES)
+def test_a_near_miss_names_what_helps(tmp_path: Path, text: str, what: str, fix: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        imported(tmp_path, text)
+    assert what in caught.value.what
+    assert fix in (caught.value.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [({"nodes": ("m1",)}, "--nodes names none"), ({"preemptible": ("a",)}, "leave out --preemptible")],
+)
+def test_options_that_leave_nothing_are_named(tmp_path: Path, options: dict[str, tuple[str, ...]], fix: str) -> None:
+    text = f"JobID|Partition|Start|End|NodeList\n1|a|{DAY}|{DAY + 10}|n1\n"
+    with pytest.raises(BadInput, match="no row tells") as caught:
+        imported(tmp_path, text, **options)
+    assert fix in (caught.value.fix or "")
