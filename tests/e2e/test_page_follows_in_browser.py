@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pytest
 
 from bftrain.config import Settings
+from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order
+from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
+from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import LIGHT
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import ReportData, of_study
+from bftrain_replay.reporting import over_time, report
+from bftrain_replay.reporting.report_data import ReportData, RunPageData, of_study
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
@@ -51,6 +59,7 @@ def opened(browser: Chromium, material: ReportData, tmp_path_factory: pytest.Tem
 @pytest.fixture
 def page(opened: Page) -> Page:
     """Give the page as it was when it was opened."""
+    opened.to_front()
     opened.wait_until("document.documentElement.dataset.drawn")
     opened.evaluate("document.activeElement.blur(), location.hash = `nothing=${Math.random()}`")
     opened.wait_until("location.hash === ''")  # it has read the address, and then kept nothing in it
@@ -163,6 +172,68 @@ def test_a_table_is_filtered_by_words_and_by_comparing_a_column(page: Page, mate
     waited = {one["name"]: one["waited_s"] for one in material.tasks}
     assert filtered("waited>1h") == [name for name in NAMES if waited[name] > 3600.0]
     assert page.evaluate("document.querySelector('#tasks .filter output').textContent").endswith(" of 12 rows")
+
+
+def test_it_prints_on_a4_with_what_is_followed(page: Page) -> None:
+    search(page, "net-03")
+    page.key("Enter", "\r")
+    page.wait_until(f"{SAID}.startsWith('task net-03')")
+    printed = page.pdf()
+    boxes = re.findall(rb"/MediaBox \[([^]]*)]", printed)
+    sizes = {tuple(round(float(part)) for part in box.split()) for box in boxes}
+    assert sizes == {(0, 0, 595, 842)}
+    page.resize(695)  # pixels between the margins
+    page.prefer("light", "print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.frames()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.querySelector('#holders canvas').offsetWidth > 500")
+    assert page.evaluate(f"{SAID} && document.querySelector('#follow output').offsetHeight > 0")
+    assert page.evaluate("document.querySelector('#follow input').offsetHeight") == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.prefer("light")
+    page.resize(1200)
+
+
+def test_a_raster_with_more_changes_than_pixels_is_a_density(browser: Chromium, tmp_path: Path) -> None:
+    rows, changes = 4, 3000  # each of two tasks for a third of each stretch, and neither for a third
+    since_s = np.tile(np.arange(changes, dtype=np.float64), rows)
+    row, state = np.repeat(np.arange(rows), changes), np.tile(np.resize((2, 3, 0), changes), rows)
+    drawn = StateRaster(
+        changes=in_order(row, since_s, state, rows=rows, end_s=changes),
+        rows=[f"n{number}" for number in range(rows)],
+        labels=["the batch queue's", "idle", "one", "two"],
+        colours=["@busy", "@idle", "@used"],
+        thing="node",
+        tasks_are="labels",
+    )
+    moments = TimeAxis(1.6e9, changes)
+    spec = over_time.rows(moments, "nodes", {"the batch queue": "@busy"})
+    figure = ChartFigure(name="holders", title="", alt="4 nodes", moments=moments, raster=drawn, spec=spec)
+    nodes = StepSeries(times_s=np.zeros(1), end_s=changes, columns={"idle": np.ones(1), "used": np.ones(1)})
+    strip = over_time.strip(cast("RunPageData", SimpleNamespace(moments=moments, nodes_over_time=nodes)))
+    path = tmp_path / "dense.html"
+    page = HtmlPage(title="dense", sections=[PageSection(heading="Over time", parts=[strip, figure])])
+    path.write_text(html(page), encoding="utf-8")
+    assert drawn.dense
+    opened = browser.open(path.as_uri(), width=1000)
+    opened.wait_until("document.documentElement.dataset.drawn")
+    colours = (
+        "(() => { const canvas = document.querySelector('#holders canvas');"
+        "const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+        "return [canvas.width, new Set(new Uint32Array(data.buffer)).size] })()"
+    )
+    width, found = opened.evaluate(colours)
+    assert width < 250  # cells of several pixels
+    assert found < 30  # shades of one colour, not three thousand changes
+    assert opened.evaluate("document.querySelectorAll('#holders > .key a').length") == 0
+    for _ in range(5):
+        opened.evaluate("document.querySelector('[data-look=in]').click()")
+        opened.frames()
+    opened.wait_until("document.querySelectorAll('#holders > .key a').length === 2")
+    named = opened.evaluate("[...document.querySelectorAll('#holders > .key a')].map(one => one.textContent)")
+    assert sorted(named) == ["one", "two"]
+    assert opened.evaluate(colours)[0] > 800
 
 
 def test_a_link_keeps_what_is_shown(page: Page) -> None:

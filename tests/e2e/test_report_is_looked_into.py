@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from bftrain.config import Settings
@@ -174,8 +175,12 @@ def moment(text: str) -> float:
 
 def test_each_cell_has_the_colour_of_who_had_it(page: Page, material: ReportData) -> None:
     names, tasks = material.log.node_names, material.holdings.tasks
-    place = tasks.index(owner(material, "a", 5000.0)[0].removeprefix("task "))
-    hue = ("#0072b2", "#e69f00", "#009e73")[place]
+    held = material.holdings
+    most = np.argsort(-np.bincount(held.task, weights=held.to_s - held.from_s), kind="stable").tolist()
+    place = most.index(tasks.index(owner(material, "a", 5000.0)[0].removeprefix("task ")))
+    hue = ("#e69f00", "#009e73", "#cc79a7")[place]  # those with most node-time have colours of their own, with names
+    named = page.evaluate("[...document.querySelectorAll('#holders > .key a')].map(one => one.textContent)")
+    assert named == [tasks[task] for task in most]
     for node, time_s, colour in (("g", 100.0, LIGHT["busy"]), ("a", 5000.0, hue), ("a", 39_800.0, LIGHT["busy"])):
         red, green, blue = pixel(page, time_s / SPAN_S, (names.index(node) + 0.5) / len(names))
         assert f"#{red:02x}{green:02x}{blue:02x}" == colour

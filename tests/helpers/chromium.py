@@ -245,6 +245,10 @@ class Page:
         """Type text into what has the focus."""
         self._call("Input.insertText", text=text)
 
+    def to_front(self) -> None:
+        """Show this page before others of the same browser: those behind it draw no frames."""
+        self._call("Page.bringToFront")
+
     def prefer(self, scheme: str, media: str = "") -> None:
         """Let the reader's system prefer ``light`` or ``dark`` from now on; ``media`` may be ``print``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -261,7 +265,7 @@ class Page:
 
     def pdf(self) -> bytes:
         """Give the page as it is printed."""
-        return base64.b64decode(self._call("Page.printToPDF")["data"])
+        return base64.b64decode(self._call("Page.printToPDF", preferCSSPageSize=True)["data"])
 
     def reload(self) -> None:
         """Load the page again, and wait until it is."""

@@ -16,14 +16,19 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import cycle, islice, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.drawing.series import StepSeries, TimeAxis, counts, floats
-from bftrain_replay.drawing.theme import coloured
+from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, coloured
+
+CELL: Final = 5  # pixels, of what is drawn as a density; rasters.js takes as many
+_CROWDED: Final = 0.5  # changes a pixel; more of them are drawn as a density, as in rasters.js
+_TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # the others are "@used"
+_SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,26 +65,47 @@ class StateRaster:
     """Rows and how they change: states are places in ``labels``, of which the first says that there is nothing to see.
 
     ``rows`` says what each row is, and ``thing`` what all are; ``colours`` (roles such as ``@used``, or hex) belong to
-    ``labels``, and those from ``repeat_from`` on are used again and again for the labels that are left. Where it
-    ``follows``, a page that shows a part of the time leaves out the first and last rows that have nothing in it.
-    ``tasks_are`` says where the names of tasks stand, for readers who follow one: in ``rows``, or in ``labels``, those
-    from ``repeat_from`` on; empty: in neither.
+    ``labels``, and the last is that of all labels that are left. Where it ``follows``, a page that shows a part of the
+    time leaves out the first and last rows that have nothing in it.
+
+    ``tasks_are`` says where the names of tasks stand, for readers who follow one: in ``rows``, or in ``labels``, from
+    the last colour on; empty: in neither. In ``labels``, those that are seen most have hues of their own, unless the
+    raster is ``dense``.
     """
 
     changes: StateChanges
     rows: Sequence[str]
     labels: Sequence[str]
     colours: Sequence[str]
-    repeat_from: int = 0
     thing: str = ""
     follows: bool = False
     tasks_are: str = ""
 
     def palette(self, theme: Mapping[str, str]) -> list[str]:
         """Give the colour of each label."""
-        first, again = list(self.colours[: self.repeat_from]), self.colours[self.repeat_from :]
-        every = first + list(islice(cycle(again), max(len(self.labels) - len(first), 0))) if again else first
+        every = [*self.colours, *[self.colours[-1]] * (len(self.labels) - len(self.colours))]
+        for place, hue in self.hues.items():
+            every[place] = hue
         return [str(colour) for colour in coloured(every[: len(self.labels)], theme)]
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether it has so many changes that its colours would mix to noise on a screen."""
+        points = _SCREEN[0] * min(len(self.rows), _SCREEN[1])
+        return self.tasks_are == "labels" and self.changes.row.size > _CROWDED * points
+
+    @cached_property
+    def hues(self) -> dict[int, str]:
+        """Give labels with a hue of their own: those of the tasks that are seen longest, the longest first."""
+        if self.tasks_are != "labels" or self.dense:
+            return {}
+        at = self.changes
+        until_s = np.append(at.since_s[1:], at.end_s)
+        until_s[np.append(np.diff(at.row) != 0, True)] = at.end_s
+        seen_s = np.bincount(at.state, weights=until_s - at.since_s, minlength=len(self.labels))
+        first = len(self.colours) - 1
+        order = first + np.argsort(-seen_s[first:], kind="stable")
+        return {int(place): hue for place, hue in zip(order, _TASK_HUES, strict=False) if seen_s[place] > 0.0}
 
     @cached_property
     def steps(self) -> dict[str, str]:
@@ -108,11 +134,13 @@ class StateRaster:
             "rows": list(self.rows),
             "labels": list(self.labels),
             "colours": list(self.colours),
-            "repeat_from": self.repeat_from,
+            "hues": list(_TASK_HUES),
         }
 
     def image(self, theme: Mapping[str, str], width: int, height: int) -> str:
         """Give all of the time as a picture of so many pixels: the address of a PNG that is in the address itself."""
+        if self.dense:
+            width, height = max(width // CELL, 1), max(height // CELL, 1)
         return "data:image/png;base64," + base64.b64encode(_png(self.pixels(theme, width, height))).decode()
 
     def pixels(self, theme: Mapping[str, str], width: int, height: int) -> NDArray[np.uint8]:

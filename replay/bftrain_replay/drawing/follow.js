@@ -43,6 +43,7 @@ const follow = (subject) => {
   if (!bar) return;
   for (const item of drawn.values()) if (item.figure.raster) item.turn = (item.turn ?? Promise.resolve()).then(() => paint(item));
   markRows();
+  markPaper();
   bar.classList.toggle("on", !!subject);
   line.textContent = subject ? wordsFor(subject) + (factsOf(subject) && ` · ${factsOf(subject)}`) : "";
   line.title = line.textContent;
@@ -112,8 +113,8 @@ if (bar) {
     if (dataset.follow === "time") look(timeOf(followed));
     if (dataset.follow === "end") follow(null);
   });
-  document.addEventListener("click", (event) => { // a name in a table is a link to this page with it followed
-    const [, kind, name] = event.target.closest("table[data-rows] a")?.getAttribute("href").match(/^#follow=(\w+):(.*)$/) ?? [];
+  document.addEventListener("click", (event) => { // a name is a link to this page with it followed
+    const [, kind, name] = event.target.closest("a[href^='#follow=']")?.getAttribute("href").match(/^#follow=(\w+):(.*)$/) ?? [];
     if (!kind || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     const subject = subjectOf(kind, decodeURIComponent(name));

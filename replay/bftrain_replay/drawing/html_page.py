@@ -15,7 +15,7 @@ import msgspec
 from bftrain.result_folder import PAGE_MARK
 from bftrain.version import __version__
 from bftrain_replay.drawing import vega
-from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.figure import ChartFigure, StateRaster
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
@@ -220,9 +220,21 @@ def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str
             f"{title}{says}{_LOOKS if part.chooses_time else ''}"
             f'<div class="frame"{wide}><div class="draw{" over-time" if part.moments else ""}" id="draw-{name}" '
             f'role="img" aria-label="{escape(part.alt)}" style="min-height:{part.height}px"></div>{over}{still}</div>'
-            f"{caption}</figure>"
+            f"{_named(part.raster)}{caption}</figure>"
         )
     return _table(part) if isinstance(part, HtmlTable) else part
+
+
+def _named(raster: StateRaster | None) -> str:
+    """Give the names of the tasks that have a colour of their own; rasters.js changes them with what is shown."""
+    if raster is None or raster.tasks_are != "labels":
+        return ""
+    names = ((raster.labels[place], hue) for place, hue in raster.hues.items())
+    links = (
+        f'<a href="#follow=task:{quote(name, safe="")}"><i style="background:{hue}"></i>{escape(name)}</a>'
+        for name, hue in names
+    )
+    return f'<p class="key">{"".join(links)}</p>'
 
 
 def _table(table: HtmlTable) -> str:

@@ -23,9 +23,10 @@ const rowsWithin = (raster, from, to) => { // the rows that are shown when this 
   while (above > low && !some(above - 1)) above--;
   return low < above ? [low, above] : [0, rows];
 };
+const firstTask = (raster) => raster.colours.length - 1; // the first state that is a task's
 const taskOf = (raster, row, state) => { // whose this stretch of a row is; none if it is no task's
   if (raster.tasks_are === "rows") return state ? raster.rows[row] : "";
-  return raster.tasks_are && state >= raster.repeat_from ? raster.labels[state] : "";
+  return raster.tasks_are && state >= firstTask(raster) ? raster.labels[state] : "";
 };
 const isFollowed = (raster, row, state) => !!followed && followed.tasks.has(taskOf(raster, row, state));
 const rgbOf = (name) => {
@@ -34,12 +35,41 @@ const rgbOf = (name) => {
 };
 const CHANNELS = 5; // of a palette: red, green, blue, whether there is something to see, whether it is followed
 const DIMMED = 0.3, LEAST_FOLLOWED = 0.55; // how strong others are while a task is followed, and the least that it is itself
-const paletteOf = (raster) => { // the ground, and how each state differs from it
-  const ground = rgbOf(raster.colours[0]), colours = raster.colours.map((name) => rgbOf(name).map((value, k) => value - ground[k]));
-  const again = colours.length - raster.repeat_from, palette = new Float64Array(CHANNELS * raster.labels.length);
+// Where colours of tasks would mix to noise, all have one, and it is drawn as a density, in cells of several pixels
+const CELL = 5, CROWDED = 0.5; // pixels; changes a pixel
+const isDense = (item, pixels) => {
+  const { raster } = item.figure, [from, to] = shown ?? wholeOf(item.figure);
+  let changes = 0;
+  if (raster.tasks_are === "labels") for (let row = item.rows[0]; row < item.rows[1]; row++)
+    changes += 1 + stateAt(raster, row, to) - stateAt(raster, row, from);
+  return changes > CROWDED * pixels;
+};
+const hueTasks = (item) => { // hues for the tasks that are seen longest; who has one keeps it while the reader looks around
+  const { raster, moments } = item.figure, [from, to] = shown ?? wholeOf(item.figure), seen = new Float64Array(raster.labels.length);
+  for (let row = item.rows[0]; row < item.rows[1]; row++) {
+    const last = raster.first[row + 1];
+    for (let i = stateAt(raster, row, from); i < last && raster.since[i] < to; i++)
+      seen[raster.states[i]] += Math.min(i + 1 < last ? raster.since[i + 1] : moments.to, to) - Math.max(raster.since[i], from);
+  }
+  const tasks = [...seen.keys()].slice(firstTask(raster)).filter((state) => seen[state] > 0).sort((a, b) => seen[b] - seen[a]);
+  const most = tasks.slice(0, raster.hues.length), before = (shown && item.hues) || new Map();
+  const hues = new Map([...before].filter(([state]) => most.includes(state))), free = raster.hues.filter((hue) => ![...hues.values()].includes(hue));
+  return new Map(most.map((state) => [state, hues.get(state) ?? free.shift()]));
+};
+const writeKey = (item) => {
+  const key = item.box.closest("figure").querySelector(":scope > .key"), { raster } = item.figure;
+  key?.replaceChildren(...[...item.hues].map(([state, hue]) => {
+    const link = Object.assign(document.createElement("a"), { href: `#follow=task:${encodeURIComponent(raster.labels[state])}` });
+    link.append(Object.assign(document.createElement("i"), { style: `background:${hue}` }), raster.labels[state]);
+    return link;
+  }));
+};
+const paletteOf = (item) => { // the ground, and how each state differs from it
+  const { raster } = item.figure, ground = rgbOf(raster.colours[0]), palette = new Float64Array(CHANNELS * raster.labels.length);
+  const colours = raster.colours.map(rgbOf);
   for (let i = 1; i < raster.labels.length; i++) {
-    const colour = colours[i < colours.length ? i : raster.repeat_from + ((i - raster.repeat_from) % again)];
-    palette.set([...colour, 1, +(raster.tasks_are === "labels" && isFollowed(raster, 0, i))], CHANNELS * i);
+    const hue = item.hues.get(i), colour = hue ? rgbOf(hue) : colours[Math.min(i, colours.length - 1)];
+    palette.set([...colour.map((value, k) => value - ground[k]), 1, +(raster.tasks_are === "labels" && isFollowed(raster, 0, i))], CHANNELS * i);
   }
   return [ground, palette];
 };
@@ -48,8 +78,11 @@ const paint = (item) => {
   const { raster, moments } = item.figure, [left, top] = cornerOf(item), svg = item.box.querySelector("svg");
   const [wide, high] = [item.view.width(), item.view.height()], sharp = Math.min(devicePixelRatio || 1, 2);
   const [from, to] = shown ?? wholeOf(item.figure), [low, above] = item.rows, many = above - low;
-  const width = Math.max(Math.round(wide * sharp), 1), height = Math.max(Math.min(Math.round(high * sharp), many), 1);
-  const canvas = item.canvas, context = canvas.getContext("2d"), [ground, palette] = paletteOf(raster);
+  const dense = isDense(item, wide * Math.min(high, many)), cell = dense && !followed ? CELL * sharp : 1;
+  const width = Math.max(Math.round((wide * sharp) / cell), 1), height = Math.max(Math.min(Math.round((high * sharp) / cell), many), 1);
+  item.hues = dense || raster.tasks_are !== "labels" ? new Map() : hueTasks(item);
+  const canvas = item.canvas, context = canvas.getContext("2d"), [ground, palette] = paletteOf(item);
+  writeKey(item);
   [canvas.width, canvas.height] = [width, height];
   const places = { left: left / svg.width.baseVal.value, width: wide / svg.width.baseVal.value,
     top: top / svg.height.baseVal.value, height: high / svg.height.baseVal.value };

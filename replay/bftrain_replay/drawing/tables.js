@@ -55,7 +55,7 @@ const filterBy = (item, text) => {
   const holds = (row) => conditions.every((condition) => condition(row, item.texts.get(row)));
   [item.filter, item.left, item.shown] = [text.trim(), new Set(item.order.filter(holds)), AT_ONCE];
   if (item.field !== document.activeElement) item.field.value = text;
-  item.count.textContent = item.filter ? `${item.left.size.toLocaleString("en")} of ${item.order.length.toLocaleString("en")} rows` : "";
+  item.count.textContent = item.filter ? `“${item.filter}”: ${item.left.size.toLocaleString("en")} of ${item.order.length.toLocaleString("en")} rows` : "";
   show(item);
 };
 

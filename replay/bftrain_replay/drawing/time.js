@@ -19,7 +19,7 @@ const mark = (item, part) => inTurn(item, (view) => { // on the strip, what is l
 let asked = 0;
 const choose = (part) => {
   shown = part && part[1] > part[0] ? part : null;
-  document.documentElement.classList.toggle("closer", shown !== null); // then paper shows the same part
+  markPaper();
   cancelAnimationFrame(asked);
   asked = requestAnimationFrame(() => {
     drawn.forEach(update);
@@ -150,7 +150,7 @@ const seenAt = (item, at, time) => { // of the rows that share this point the on
     for (let i = stateAt(raster, row, time - half); i < raster.first[row + 1] && raster.since[i] <= time + half; i++) {
       const end = i + 1 < raster.first[row + 1] ? raster.since[i + 1] : moments.to;
       const seen = Math.min(end, time + half) - Math.max(raster.since[i], time - half);
-      const rank = isFollowed(raster, row, raster.states[i]) ? Infinity : Math.min(raster.states[i], Math.max(raster.repeat_from, 1)); // tasks before idle before nothing
+      const rank = isFollowed(raster, row, raster.states[i]) ? Infinity : Math.min(raster.states[i], raster.tasks_are === "labels" ? firstTask(raster) : 1); // tasks before idle before nothing
       if (!best || rank > best.rank || (rank === best.rank && seen > best.seen)) best = { row, i, end, rank, seen };
     }
   return best;

@@ -14,7 +14,7 @@ from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order, quantity
 from bftrain_replay.drawing.series import TimeAxis
-from bftrain_replay.drawing.theme import HUES, SHADES
+from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.report_data import ReportData, RunPageData
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -150,16 +150,17 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
             f"{says}. A picture with {text_formats.count(len(names))} nodes from top to bottom and the time from left "
             f"to right, in the colours of their holders: {_owner(material)}, none, or a training task."
         ),
-        caption="Each task has a colour; after eight tasks colours come again. Where many nodes or moments share "
-        "a point of the screen, their colours mix, and what is rare is drawn stronger than it is. Point at it to see "
-        f"which task, which node, and when; drag over it to see some nodes only.{rounded}",
+        caption="Of the tasks in what is shown, those that held most node-time have colours of their own, with their "
+        "names. Where these would mix to noise, all tasks have one: the stronger, the more of the node-time they held; "
+        "what is rare is drawn stronger than it is. Point at it to see which task, which node, and when; drag over it "
+        f"to see some nodes only.{rounded}",
         height=int(np.clip(len(names), 160, 480)),
         moments=material.moments,
         raster=drawn,
         spec=rows(
             material.moments,
             "nodes, in the log's order",
-            {_owner(material): "@busy", "idle, unused": "@idle", "a task": HUES[0], "the next task": HUES[1]},
+            {_owner(material): "@busy", "idle, unused": "@idle", "tasks": "@used"},
         ),
         narrow=NARROW,
     )
@@ -203,8 +204,7 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
         changes=changes,
         rows=log.node_names,
         labels=(f"{_owner(material)}'s", "idle, unused", *held.tasks),
-        colours=("@busy", "@idle", *HUES),
-        repeat_from=_FIRST_TASK,
+        colours=("@busy", "@idle", "@used"),
         thing="node",
         tasks_are="labels",
     )

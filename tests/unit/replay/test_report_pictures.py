@@ -74,7 +74,6 @@ def changes(draw: st.DrawFn) -> StateRaster:
         rows=[f"r{number}" for number in range(rows)],
         labels="vwxyz",
         colours=("@busy", "#010203", "#0405f6", "#f70809"),
-        repeat_from=1,
     )
 
 
@@ -95,6 +94,31 @@ def test_a_pixel_mixes_all_that_falls_into_it(drawn: StateRaster, width: int, he
             mixed = sum(part * colour for part, colour in zip(share[1:], colours[1:], strict=True))
             expected = colours[0] if seen < 1e-9 else colours[0] + (mixed / seen - colours[0]) * np.sqrt(seen)
             assert pixels[line, column] == pytest.approx(expected, abs=0.6)
+
+
+@pytest.mark.parametrize("changes", [30, 30_000])
+def test_tasks_that_are_seen_longest_have_a_hue_unless_there_are_too_many_changes(changes: int) -> None:
+    tasks, dense = 12, changes > 1000
+    since_s = np.sort(np.random.default_rng(1).uniform(0.0, 60.0, changes))
+    states = np.resize(np.arange(tasks) + 2, changes)
+    drawn = StateRaster(
+        changes=in_order(np.zeros(changes, dtype=int), since_s, states, rows=1, end_s=60.0),
+        rows=["n"],
+        labels=["the batch queue's", "idle", *(f"t{task}" for task in range(tasks))],
+        colours=["@busy", "@idle", "@used"],
+        tasks_are="labels",
+    )
+    seen = {2 + task: 0.0 for task in range(tasks)}
+    for begin, end, _, state in stretches(drawn.changes):
+        if state > 1:
+            seen[state] += end - begin
+    longest = sorted(seen, key=lambda state: -seen[state])[:6]
+    palette = drawn.palette(theme.LIGHT)
+    assert drawn.dense is dense
+    assert list(drawn.hues) == ([] if dense else longest)
+    assert len({palette[state] for state in longest}) == (1 if dense else len(longest))
+    assert {palette[state] for state in seen if state not in longest} == {theme.LIGHT["used"]}
+    assert drawn.image(theme.LIGHT, 100, 100) != drawn.image(theme.DARK, 100, 100)
 
 
 def stretches(drawn: StateChanges) -> list[tuple[float, float, int, int]]:
