@@ -174,6 +174,25 @@ def test_a_table_is_filtered_by_words_and_by_comparing_a_column(page: Page, mate
     assert page.evaluate("document.querySelector('#tasks .filter output').textContent").endswith(" of 12 rows")
 
 
+def test_a_closer_look_at_the_waterfall_shows_its_small_steps(page: Page) -> None:
+    wide = (
+        "Object.fromEntries([...document.querySelectorAll('#draw-waterfall .mark-rect path')]"
+        ".map((bar, i) => [i, bar.getBoundingClientRect().width]))"
+    )
+    before = page.evaluate(wide)
+    page.evaluate("document.querySelector('#waterfall > .zoom').click()")
+    page.wait_until("location.hash === '#closer=waterfall'")
+    page.wait_until(f"({wide})[1] !== {before['1']}")
+    after = page.evaluate(wide)
+    steps = list(before)[1:-2]
+    assert steps
+    assert all(after[step] > 1.5 * before[step] for step in steps)
+    title = "[...document.querySelectorAll('#draw-waterfall text')].map(text => text.textContent).join()"
+    assert "node-hours, from" in page.evaluate(title)
+    page.evaluate("document.querySelector('#waterfall > .zoom').click()")
+    page.wait_until(f"({wide})[1] === {before['1']}")
+
+
 def test_it_prints_on_a4_with_what_is_followed(page: Page) -> None:
     search(page, "net-03")
     page.key("Enter", "\r")

@@ -217,7 +217,8 @@ class ChartFigure:
 
     A figure over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the
     data of that name; or it has a ``raster``, drawn behind it, and takes ``from_row`` and ``to_row`` too. ``spec`` may
-    name colours by role (``"@used"``); on a narrow screen ``narrow`` is laid over it.
+    name colours by role (``"@used"``); on a narrow screen ``narrow`` is laid over it, and ``closer`` while its reader
+    asks for a closer look.
     """
 
     name: str
@@ -234,6 +235,7 @@ class ChartFigure:
     stepped: bool = True  # draw each step; False: points at the begin of each
     width: int | None = None  # pixels at most, for what would look lost when wide
     narrow: Mapping[str, Any] = field(default_factory=dict)
+    closer: Mapping[str, Any] = field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
         """Give the whole description in Vega-Lite but for the data, width and colours."""
@@ -265,7 +267,7 @@ class ChartFigure:
 
     def packed(self) -> dict[str, Any]:
         """Give what page.js draws it from."""
-        packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow}
+        packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow, "closer": self.closer}
         if self.moments is not None:
             packed["moments"] = self.moments.to_dict()
             packed["chooses_time"] = self.chooses_time

@@ -146,6 +146,8 @@ const kept = () => {
   if (followed) add("follow", `${followed.kind}:${followed.name}`);
   if (shown && strip) add("time", shown.map((time) => Math.round(time - wholeOf(strip.figure)[0]) / 1000).join("-"));
   for (const [name, item] of drawn) if (item.chosen) add(`${name}.rows`, item.chosen.join("-"));
+  const closer = Object.keys(pageData.figures).filter((name) => pageData.figures[name].isCloser);
+  if (closer.length) add("closer", closer.join());
   for (const [name, item] of tables) {
     if (item.sort) add(`${name}.sort`, `${item.sort[0]}:${item.sort[1] ? "down" : "up"}`);
     if (item.filter) add(`${name}.filter`, item.filter);
@@ -175,6 +177,8 @@ const restore = () => {
   }
   const time = spans(asked.get("time")), [first, last] = strip ? wholeOf(strip.figure) : [];
   if (strip && (time || shown)) look(time ? time.map((seconds) => first + 1000 * seconds) : [first, last]);
+  for (const [name, { closer }] of Object.entries(pageData.figures))
+    if (Object.keys(closer).length) lookCloser(name, (asked.get("closer") ?? "").split(",").includes(name));
   for (const [table, item] of tables) {
     const [, heading, way] = asked.get(`${table}.sort`)?.match(/^(.*):(up|down)$/) ?? [];
     if (heading) sortBy(item, heading, way === "down");

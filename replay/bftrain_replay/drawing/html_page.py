@@ -24,9 +24,10 @@ _PRINTED: Final = 100  # rows of a table, as page.css says
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
 _WITHOUT_SCRIPT: Final = (
-    "<noscript><style>.chooser, .follow { display: none; }</style>"
+    "<noscript><style>.chooser, .follow, .zoom { display: none; }</style>"
     '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
 )
+_CLOSER: Final = "Look closer at the small ones"
 _LOOKS: Final = (
     '<div class="looks">'
     + "".join(
@@ -210,6 +211,7 @@ def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str
         caption = f"<figcaption>{_words(part.caption)}</figcaption>" if part.caption else ""
         wide = f' style="max-width:{part.width}px"' if part.width else ""
         name, kind = escape(part.name), ' class="chooser"' if part.chooses_time else ""
+        closer = f'<button type="button" class="zoom" aria-pressed="false">{_CLOSER}</button>' if part.closer else ""
         over = '<canvas aria-hidden="true"></canvas>' if part.raster is not None else ""
         if part.moments is not None:
             over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
@@ -220,7 +222,7 @@ def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str
             f"{title}{says}{_LOOKS if part.chooses_time else ''}"
             f'<div class="frame"{wide}><div class="draw{" over-time" if part.moments else ""}" id="draw-{name}" '
             f'role="img" aria-label="{escape(part.alt)}" style="min-height:{part.height}px"></div>{over}{still}</div>'
-            f"{_named(part.raster)}{caption}</figure>"
+            f"{closer}{_named(part.raster)}{caption}</figure>"
         )
     return _table(part) if isinstance(part, HtmlTable) else part
 

@@ -50,7 +50,7 @@ const draw = async (name) => {
   if (figure.raster && !figure.raster.first) await unpackRaster(figure.raster);
   before?.view.finalize();
   const look = laidOver(pageData.config, narrow ? NARROW_LOOK : {});
-  const spec = coloured(laidOver({ $schema: pageData.schema, width: box.clientWidth, ...figure.spec }, narrow ? figure.narrow : {}));
+  const spec = coloured(laidOver({ $schema: pageData.schema, width: box.clientWidth, ...laidOver(figure.spec, figure.isCloser ? figure.closer : {}) }, narrow ? figure.narrow : {}));
   spec.autosize = { type: "fit-x", contains: "padding" };
   const data = dataOf(item);
   if (data) spec.data = { name: data[0], values: data[1] };
@@ -80,6 +80,20 @@ const drawAll = async () => {
   document.documentElement.dataset.took = Math.round(performance.now()); // since the page was asked for
   document.documentElement.dataset.drawn = "yes";
 };
+
+const lookCloser = async (name, closer) => {
+  const figure = pageData.figures[name];
+  if (!!figure.isCloser === closer) return;
+  figure.isCloser = closer;
+  document.getElementById(name).querySelector(":scope > .zoom").setAttribute("aria-pressed", closer);
+  await draw(name);
+};
+for (const button of document.querySelectorAll("figure > .zoom"))
+  button.addEventListener("click", async () => {
+    const { id } = button.parentElement;
+    await lookCloser(id, !pageData.figures[id].isCloser);
+    remember();
+  });
 
 // -- light, dark, paper, and windows that change their width
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ _LATE: Final = 0.6  # of the width: what ends there has more room on its left
 _ON_DARK: Final = {"@used", "@start", "@unnoticed"}  # bars on which words have the page's colour
 _ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
 _HINTS: Final = 4
+_SLIVERS: Final = 0.4  # of the idle node-time; where all steps together are less, they can be looked at closer
+_MARGIN: Final = 0.6  # of all steps together, that a closer look shows of what remains
 _LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step that one would take
 
 
@@ -142,8 +144,9 @@ def waterfall(material: ReportData) -> ChartFigure | None:
     """Give the figure; none where nothing was idle."""
     if not material.summary["idle_node_h"]:
         return None
-    rows = _rows(material)
+    rows, begin = _rows(material), _closer_from(material)
     alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
+    closer = _rows(material, begin)
     axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
     above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
     return ChartFigure(
@@ -154,47 +157,56 @@ def waterfall(material: ReportData) -> ChartFigure | None:
         spec={
             "data": {"values": rows},
             "encoding": {"y": category("name", sort=None, title=None, axis=axis)},
-            "layer": [
-                {
-                    "mark": {
-                        "type": "bar",
-                        "height": _BAR,
-                        "cornerRadius": 2,
-                        "strokeDash": [4, 3],
-                        "tooltip": {"expr": "datum.tooltip"},
-                    },
-                    "encoding": {
-                        "x": quantity(
-                            "from",
-                            title="node-hours",
-                            scale={"domain": [0, rows[0]["to"]], "nice": False},
-                            axis={"tickCount": 5},
-                        ),
-                        "x2": {"field": "to"},
-                        "color": category("colour", scale=None),
-                        "stroke": category("edge", scale=None),
-                    },
-                },
-                *map(_words_at, sorted({row["side"] for row in rows})),  # an empty layer would be warned of
-            ],
+            "layer": _layers(rows, 0.0),
         },
+        closer={"data": {"values": closer}, "layer": _layers(closer, begin)} if begin else {},
         # There is no room for names beside the bars: they stand above them
         narrow={"height": _NARROW_ROW * len(rows), "encoding": {"y": {"axis": above}}},
     )
 
 
-def _rows(material: ReportData) -> list[dict[str, Any]]:
+def _closer_from(material: ReportData) -> float:
+    """Return the node-hours from which on a closer look shows the steps; 0 where all are seen well without."""
+    idle_h = float(material.summary["idle_node_h"])
+    left = idle_h - sum(hours for _, hours in steps(material))
+    return left - _MARGIN * (idle_h - left) if idle_h - left < _SLIVERS * idle_h else 0.0
+
+
+def _layers(rows: Sequence[Mapping[str, Any]], begin: float) -> list[dict[str, Any]]:
+    title = f"node-hours, from {text_formats.count(begin)} on" if begin else "node-hours"
+    scale = {"domain": [begin, rows[0]["to"]], "nice": False}
+    bars = {
+        "mark": {
+            "type": "bar",
+            "height": _BAR,
+            "cornerRadius": 2,
+            "strokeDash": [4, 3],
+            "clip": True,
+            "tooltip": {"expr": "datum.tooltip"},
+        },
+        "encoding": {
+            "x": quantity("from", title=title, scale=scale, axis={"tickCount": 5}),
+            "x2": {"field": "to"},
+            "color": category("colour", scale=None),
+            "stroke": category("edge", scale=None),
+        },
+    }
+    return [bars, *map(_words_at, sorted({row["side"] for row in rows}))]  # an empty layer would be warned of
+
+
+def _rows(material: ReportData, begin: float = 0.0) -> list[dict[str, Any]]:
+    """Give the bars, with their words where there is room if the picture shows node-hours from ``begin`` on."""
     summary = material.summary
     idle_h = float(summary["idle_node_h"])
-    rows = [_row(_ALL, 0.0, idle_h, idle_h, "@idle")]
+    rows = [_row(_ALL, (0.0, idle_h), (begin, idle_h), "@idle")]
     left = idle_h
     for cause, hours in steps(material):
-        rows.append(_row(cause.name, left - hours, left, idle_h, cause.colour))
+        rows.append(_row(cause.name, (left - hours, left), (begin, idle_h), cause.colour))
         left -= hours
-    rows.append(_row(_USEFUL, 0.0, harvest_node_h(summary), idle_h, "@used"))
+    rows.append(_row(_USEFUL, (0.0, harvest_node_h(summary)), (begin, idle_h), "@used"))
     if _has_bar(summary):
-        ceiling = _row(_CEILING, 0.0, float(summary["ceiling"]["used_node_h"]), idle_h, "transparent")
-        rows.append({**ceiling, "edge": "@used"})
+        bar = (0.0, float(summary["ceiling"]["used_node_h"]))
+        rows.append({**_row(_CEILING, bar, (begin, idle_h), "transparent"), "edge": "@used"})
     return rows
 
 
@@ -206,12 +218,13 @@ def _has_bar(summary: Mapping[str, Any]) -> bool:
     return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
 
 
-def _row(name: str, begin: float, end: float, idle_h: float, colour: str) -> dict[str, Any]:
-    begin = max(begin, 0.0)
-    short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / idle_h)}"
-    inside = end - begin > _ROOM * idle_h
+def _row(name: str, bar: tuple[float, float], shown: tuple[float, float], colour: str) -> dict[str, Any]:
+    begin, end = max(bar[0], 0.0), bar[1]
+    short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / shown[1])}"
+    width = shown[1] - shown[0]
+    inside = end - max(begin, shown[0]) > _ROOM * width
     # Words stand at the end of a bar that has room for them; else beside it, on the side that has
-    side = "left" if inside or end > _LATE * idle_h else "right"
+    side = "left" if inside or end - shown[0] > _LATE * width else "right"
     return {
         "name": name,
         "from": begin,
