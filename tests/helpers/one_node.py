@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +161,10 @@ class OneNode:
         self.hub.open()
         return self.watched
 
-    def start(self, grace_s: float = 0.0) -> None:
-        """Start the agent."""
+    def start(self, grace_s: float = 0.0, preload: Sequence[str] = ()) -> None:
+        """Start the agent; it is forked if something is preloaded."""
         self.agents = LocalAgents(
-            self.hub, self.folder / "secret", preload=(), tmp=self.folder, grace_s=grace_s, slots=64
+            self.hub, self.folder / "secret", preload=preload, tmp=self.folder, grace_s=grace_s, slots=64
         )
         self.agents.start("n1")
         self.agent = self.agents.running["n1"]
@@ -196,6 +196,7 @@ class OneNode:
         self.agent.kill()
         self.agent.wait(10)
         self.agents.running.clear()
+        self.agents.close()
         self.hub.abandon()
 
 

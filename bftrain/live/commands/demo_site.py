@@ -72,7 +72,10 @@ async def warm_up(daemon: LiveDaemon, service: LiveService, say: Callable[[str],
     def hear(what: str, message: Any) -> None:  # noqa: ANN401 - see Daemon.observers
         if what == "message" and message["type"] == "warm":
             warm.add(message["node"])
-            changed.set()
+        changed.set()
+
+    def begun() -> bool:
+        return len(warm) >= _FIRST and daemon.harvester.pool_size >= _FIRST
 
     daemon.observers.append(hear)
     for name, (smallest, largest, steps) in _TASKS.items():
@@ -89,11 +92,11 @@ async def warm_up(daemon: LiveDaemon, service: LiveService, say: Callable[[str],
     say("warming up: agents import PyTorch ...")
     with suppress(TimeoutError):
         async with asyncio.timeout(_WARMING_S):
-            while len(warm) < _FIRST:
+            while not begun():
                 changed.clear()
                 await changed.wait()
     daemon.observers.remove(hear)
-    say("the timetable begins" if len(warm) >= _FIRST else "agents are slow today; the timetable begins all the same")
+    say("the timetable begins" if begun() else "agents are slow today; the timetable begins all the same")
     if isinstance(slots, LocalScheduler):
         slots.go_on()
 

@@ -45,6 +45,12 @@ def takes_a_script(function: F) -> F:
             help="The launcher: native (plain PyTorch), horovod, process (any program, from its checkpoint), torchrun, "
             "or a plug-in's.",
         ),
+        click.option(
+            "--preload",
+            metavar="MODULE,...",
+            default="",
+            help="Modules besides PyTorch, such as transformers, that are imported once, before workers start.",
+        ),
         click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED),
         click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
     ):
@@ -90,6 +96,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     *,
     nodes: str,
     backend: str,
+    preload: str,
     changes: str | None,
     limit_s: float | None,
     folder: Path | None,
@@ -110,7 +117,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     smallest, largest = int(least), int(most)
     plan = _plan(changes, smallest, largest)
     save_profile = profile_saver(profile_file, script.stem, out)
-    with trial(script, words, backend, largest, out, folder) as (trying, stopped):
+    with trial(script, words, backend, largest, out, folder, preload) as (trying, stopped):
         watch = _Watch(trying, out)
         asked = _follow(trying, plan, limit_s, watch, stopped)
         interrupted = stopped()
@@ -254,13 +261,21 @@ def _words(result: dict[str, Any]) -> RenderableType:
 
 @contextmanager
 def trial(
-    script: Path, words: tuple[str, ...], backend: str, nodes: int, out: Output, folder: Path | None = None
+    script: Path,
+    words: tuple[str, ...],
+    backend: str,
+    nodes: int,
+    out: Output,
+    folder: Path | None = None,
+    preload: str = "",
 ) -> Iterator[tuple[ScriptTrial, Callable[[], bool]]]:
     """Run a script on so many agents of this machine; yields it, and whether the user asked to stop."""
     from bftrain.registry import load
+    from bftrain_elastic.agent.prefork_server import PRELOADED
     from bftrain_elastic.errors import ElasticError
     from bftrain_elastic.tryout.try_script import ScriptTrial
 
+    modules = (*PRELOADED, *filter(None, map(str.strip, preload.split(","))))
     make = load("launcher", backend)
     found = make.available() if hasattr(make, "available") else None
     if found is not None and not found.ok:
@@ -269,7 +284,9 @@ def trial(
         with (
             _hangup_stops(),
             interruption() as stopped,
-            ScriptTrial(make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve()) as trying,
+            ScriptTrial(
+                make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve(), preload=modules
+            ) as trying,
         ):
             out.say(f"starting {nodes} agents on this machine ..." if nodes > 1 else "starting an agent ...")
             deadline = time.monotonic() + _WARMING_S
@@ -353,11 +370,13 @@ def elastic() -> None:
     help="Seconds to wait for them.",
 )
 @prints_results
-def check(script: Path, words: tuple[str, ...], backend: str, steps: int, patience_s: float, out: Output) -> None:
+def check(
+    script: Path, words: tuple[str, ...], *, backend: str, preload: str, steps: int, patience_s: float, out: Output
+) -> None:
     """Run SCRIPT on one node of this machine, on two, and on the second alone, and say what it lacks to be elastic."""
     from bftrain_elastic.tryout.readiness_check import NODES, findings, watch
 
-    with trial(script, words, backend, max(map(max, NODES)), out) as (trying, stopped):
+    with trial(script, words, backend, max(map(max, NODES)), out, preload=preload) as (trying, stopped):
         out.say("running it on one node, on two, and on the second of them alone ...")
         seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
         interrupted = stopped()

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from bftrain.config import from_mapping
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Scheduler, Site, Taken, filled
 from bftrain.ports import Availability
 from bftrain.values import checks
+from bftrain_elastic.agent.forked_agents import AgentForkServer, ForkedAgent
 
 _LOOK_S: Final = 0.2
 _RESTART_S: Final = 2.0  # before an agent that ended by itself is started again
@@ -114,6 +115,7 @@ class LocalScheduler:
         self._leaving = False
         self._began: float | None = None  # when the timetable did, once that is known
         self._held = False
+        self._forks: AgentForkServer | None = None
 
     def available(self) -> Availability:
         """Say yes: it needs nothing."""
@@ -138,6 +140,10 @@ class LocalScheduler:
         timetable = SlotTimetable(self._settings)
         self._find_agents()
         self._end_agents(self._agents.keys() - timetable.idle_at(self._elapsed()))
+        with closing(AgentForkServer.of(agent.argv)) as self._forks:
+            await self._run(timetable, post, agent)
+
+    async def _run(self, timetable: SlotTimetable, post: Post, agent: AgentOrder) -> None:
         while True:
             self._hinted.clear()
             elapsed = self._elapsed()
@@ -164,6 +170,8 @@ class LocalScheduler:
     async def leave(self) -> None:
         """End all agents."""
         self._leaving = True
+        if self._forks is not None:
+            self._forks.close()
         self._find_agents()
         await self._until_ended(self._agents.keys())
         for node in self._agents:
@@ -242,7 +250,7 @@ class LocalScheduler:
         wanted = [node for node in sorted(self._idle) if node not in self._without | self._given_back]
         for node in wanted[: self._wanted]:
             if node not in self._agents:
-                self._agents[node] = _Agent.start(self._folder, node, list(filled(order, node)))
+                self._agents[node] = _Agent.start(self._folder, node, list(filled(order, node)), self._forks)
 
     def _find_agents(self) -> None:
         for file in self._folder.glob("slot*"):
@@ -251,33 +259,41 @@ class LocalScheduler:
 
 
 class _Agent:
-    """One agent: a child of ours, or one of a former daemon that is known by its process and when that began."""
+    """One agent: one that we started, or one of a former daemon that is known by its process and when that began."""
 
-    def __init__(self, note: Path, pid: int, begun: str, child: subprocess.Popen[bytes] | None) -> None:
-        self.pid = pid
+    def __init__(
+        self, note: Path, pid: int, begun: str, started: subprocess.Popen[bytes] | ForkedAgent | None = None
+    ) -> None:
+        self.pid = pid  # 0: it has not begun
         self.node = note.name
         self._note = note
         self._begun = begun
-        self._child = child
+        self._started = started
         self.since = time.monotonic()
         self.ending_since = self.since
         self.ended_by_us = False
 
     @classmethod
-    def start(cls, folder: Path, node: str, command: list[str]) -> _Agent:
+    def start(cls, folder: Path, node: str, command: list[str], forks: AgentForkServer | None = None) -> _Agent:
+        note = folder / node
         with (folder / f"{node}.log").open("ab") as log:
-            words = ["/bin/sh", "-c", _WRITTEN_DOWN, str(folder / node), *command]
+            if forks is not None and forks.useful:
+                return cls(note, 0, "", forks.start(command[3:], log.fileno(), log.fileno(), note))
             child = subprocess.Popen(  # noqa: S603 - the agent's command, as words that no shell reads
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                ["/bin/sh", "-c", _WRITTEN_DOWN, str(note), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
-        return cls(folder / node, child.pid, _begun_at(child.pid), child)
+        return cls(note, child.pid, _begun_at(child.pid), child)
 
     @classmethod
     def found(cls, file: Path) -> _Agent | None:
         try:
             text = file.read_text()
             known = json.loads(text) if text.startswith("{") else _process(text)
-            agent = cls(file, int(known["pid"]), str(known["begun"]), None)
+            agent = cls(file, int(known["pid"]), str(known["begun"]))
             if "ending_s" in known:  # it has had SIGTERM, and a second one would cut its grace short
                 agent.ended_by_us = True
                 agent.ending_since -= max(0.0, time.time() - float(known["ending_s"]))
@@ -291,22 +307,31 @@ class _Agent:
 
     @property
     def alive(self) -> bool:
-        if self._child is not None:
-            return self._child.poll() is None
-        return bool(self._begun) and _begun_at(self.pid) == self._begun
+        if self._started is None:
+            return bool(self._begun) and _begun_at(self.pid) == self._begun
+        if not self.pid and isinstance(self._started, ForkedAgent) and self._started.begun:
+            self.pid = self._started.pid
+            self._begun = _begun_at(self.pid)
+        return self._started.poll() is None
 
     def terminate(self) -> None:
         if self.alive and not self.ended_by_us:
             self.ended_by_us, self.ending_since = True, time.monotonic()
-            with suppress(OSError):  # a full disk must not keep a slot from its owner
-                self.write_down()
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+            if self.pid:
+                with suppress(OSError):  # a full disk must not keep a slot from its owner
+                    self.write_down()
+            self._send(signal.SIGTERM)
 
     def kill(self) -> None:
         if self.alive:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self._started is not None:
+            self._started.send_signal(number)
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
 
 _BEGUN: Final = 19  # the field behind the name of a process that says when it began

@@ -1,6 +1,7 @@
 """The agent: a small process on each node that stands between its workers and the manager.
 
-It starts at once (the prefork server imports torch, not the agent), passes messages on, and starts and stops workers.
+It starts at once (the prefork server imports torch, not the agent), or is forked from a process that has imported it;
+it passes messages on, and starts and stops workers.
 On SIGTERM it tells the manager that it leaves, kills everything it started and ends; with a grace period it gives
 notice first, and ends when no worker is left or the period is over. If the agent dies, its prefork server kills the
 workers; if the manager is gone for long, the agent ends. Until then workers go on, and the agent keeps what the next
@@ -20,9 +21,10 @@ import time
 from typing import Final
 
 from bftrain_elastic.agent.agent_settings import AgentSettings, command_line, visible_gpus
-from bftrain_elastic.agent.connections import ManagerLink, PreforkProcess, WorkerSocket
+from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
+from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
-from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, is_running, state_of
+from bftrain_elastic.agent.process_tree import ProgramWatch, adopt_orphans, end_descendants, is_running, state_of
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire import agent_messages as messages
@@ -38,10 +40,11 @@ _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers
 
 
 class NodeAgent:
-    """The loop around manager, prefork server and workers."""
+    """The loop around manager, prefork server and workers; ``forked``: by a fork server, which imported modules."""
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, *, forked: bool = False) -> None:
         self._settings = settings
+        self._program = ProgramWatch(settings.parent, forked=forked)
         self._gpus = visible_gpus()
         self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
@@ -62,6 +65,7 @@ class NodeAgent:
             self._selector,
             socket_folder=self._worker_socket.folder,
             preload=settings.preload,
+            forked=forked,
             on_message=self._on_prefork_message,
             on_lost=self._on_prefork_lost,
         )
@@ -89,6 +93,7 @@ class NodeAgent:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: self._signals.append(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTICES)
+        self._program.register(self._selector, self._signals.append)
         try:
             self._prefork.start()
             while not self._leaving:
@@ -100,7 +105,7 @@ class NodeAgent:
         finally:
             gone = end_descendants()
             self._worker_socket.close()
-            if self._settings.remove is not None and self._orphaned():
+            if self._settings.remove is not None and self._program.ended():
                 shutil.rmtree(self._settings.remove, ignore_errors=True)
         return 0 if gone and not self._gave_up else 1
 
@@ -138,15 +143,12 @@ class NodeAgent:
         name = signal.Signals(number).name
         now = time.monotonic()
         again = number == signal.SIGTERM and now - self._terminated_at > _ONE_NOTICE_S
-        if number == signal.SIGINT or self._orphaned() or again:
+        if number == signal.SIGINT or self._program.ended() or again:
             self._leaving = name
         else:
             if number == signal.SIGTERM:
                 self._terminated_at = min(now, self._terminated_at)
             self._take_notice(name)
-
-    def _orphaned(self) -> bool:
-        return self._settings.parent > 0 and os.getppid() != self._settings.parent
 
     def _take_notice(self, why: str) -> None:
         """Leave, or let manager and workers know that they have so much time to put things in order."""
@@ -384,15 +386,13 @@ class NodeAgent:
         sys.stderr.write(f"bftrain agent {self._settings.node}: {text}\n")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, *, forked: bool = False) -> int:
     """Run an agent from its command line."""
     parser = command_line((__doc__ or "").partition("\n")[0])
     signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)  # until the agent can answer
     try:
         settings = AgentSettings.read(parser, arguments)
-        if settings.parent:
-            die_with(settings.parent, signal.SIGTERM)
-        agent = NodeAgent(settings)
+        agent = NodeAgent(settings, forked=forked)
     except (ElasticError, ValueError) as error:
         parser.error(str(error))
     return agent.run()

@@ -12,25 +12,19 @@ import selectors
 import shutil
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bftrain_elastic.agent.process_tree import end_descendants, state_of
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.retry import RetryDelay
-from bftrain_elastic.wire.agent_messages import FROM_MANAGER, FROM_PREFORK, AgentRefused, Alive, PreforkWarm, Welcome
+from bftrain_elastic.wire.agent_messages import FROM_MANAGER, AgentRefused, Alive, Welcome
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import (
-    LINE_LIMIT,
     PACKET_LIMIT,
     Message,
-    MessageLines,
     TypedMessage,
     decode,
     encode,
@@ -176,93 +170,6 @@ class ManagerLink:
         elif self._sealed.greeted:
             self.trouble = "it does not let us in; has it the same secret?"
         self._wire, self._welcome = None, False
-
-
-class PreforkProcess:
-    """Passes the messages of the prefork server to ``on_message``, and calls ``on_lost`` when it is gone."""
-
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        *,
-        socket_folder: Path,
-        preload: Sequence[str],
-        on_message: Callable[[TypedMessage], None],
-        on_lost: Callable[[], None],
-    ) -> None:
-        self._selector = selector
-        self._arguments = [str(os.getpid()), str(socket_folder), *preload]
-        self._on_message = on_message
-        self._on_lost = on_lost
-        self._wire: NonblockingSocket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lines = MessageLines(LINE_LIMIT)
-        self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
-        self.warm = False
-
-    @property
-    def runs(self) -> bool:
-        """Whether it was started and is not lost."""
-        return self._wire is not None
-
-    def start(self) -> None:
-        """Start it, unless it runs or it is too early after one that ended before it was ready.
-
-        Python or bftrain may be replaced or broken on this node: trying without a pause would take a core of it.
-        """
-        if self.runs or self._delay.waits(time.monotonic()):
-            return
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                [sys.executable, "-m", "bftrain_elastic.agent.prefork_server", str(theirs.fileno()), *self._arguments],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self._lines, self.warm = MessageLines(LINE_LIMIT), False
-        self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
-
-    def send(self, message: TypedMessage) -> None:
-        """Give it an order."""
-        if self._wire is not None:
-            self._wire.send(encode(message.to_dict()) + b"\n")
-
-    def read_pending(self) -> None:
-        """Take in what it has said until now."""
-        if self._wire is not None:
-            self._wire.ready(selectors.EVENT_READ)
-
-    def kill_if_stopped(self) -> bool:
-        """Kill it if its process was stopped, and return whether it was; ``on_lost`` follows."""
-        if self._process is None or state_of(self._process.pid) not in {"T", "t"}:
-            return False
-        self._process.kill()
-        return True
-
-    def kill_remaining(self) -> dict[int, int]:
-        """Kill all that it left behind; return the exit codes of the workers that it had not reaped."""
-        exit_codes: dict[int, int] = {}
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        end_descendants(exit_codes=exit_codes)
-        return exit_codes
-
-    def _arrived(self, data: bytes) -> None:
-        for line in self._lines.feed(data):
-            message = FROM_PREFORK.read(decode(line))
-            self.warm = self.warm or isinstance(message, PreforkWarm)
-            if message is not None:
-                self._on_message(message)
-
-    def _lost(self, _reason: str) -> None:
-        if self.warm:
-            self._delay.succeeded()
-        else:
-            self._delay.failed(time.monotonic())
-        self._wire, self.warm = None, False
-        self._on_lost()
 
 
 def remove_stale_sockets() -> None:

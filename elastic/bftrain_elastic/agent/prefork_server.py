@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -293,6 +294,21 @@ def _without_us(shown: traceback.TracebackException, error: BaseException) -> tr
     return shown
 
 
+def import_modules(names: Iterable[str]) -> list[str]:
+    """Import modules for all processes that are forked from this one; return what cannot be imported, and why."""
+    # Checks for CUDA here must not start it: forks of a process that did cannot use it
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    missing = []
+    for name in names:
+        try:
+            import_module(name)
+        except ImportError as error:
+            missing.append(f"{name}: {error}")
+    gc.collect()
+    gc.freeze()  # forks share the pages of all this, as long as the collector leaves it alone
+    return missing
+
+
 def main(arguments: list[str]) -> None:
     """Run a prefork server: ``FD AGENT_PID SOCKET_FOLDER MODULE...``, FD being its end of the socket to the agent.
 
@@ -308,16 +324,7 @@ def main(arguments: list[str]) -> None:
             signal.signal(number, lambda *_: None)
     adopt_orphans()
     agent = socket.socket(fileno=int(arguments[0]))
-    # Checks for CUDA here must not start it: forks of a process that did cannot use it
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    missing = []
-    for module in arguments[3:]:
-        try:
-            import_module(module)
-        except ImportError as error:
-            missing.append(f"{module}: {error}")
-    gc.collect()
-    gc.freeze()  # forks share the pages of all this, as long as the collector leaves it alone
+    missing = import_modules(arguments[3:])
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
     agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
     try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
+import selectors
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,40 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
     if number and os.getppid() != parent:  # it died before we asked
         os.kill(os.getpid(), number)
+
+
+class ProgramWatch:
+    """Ends us when the process ``program`` (0: none), which wanted us, ends: by SIGTERM if it is our parent."""
+
+    def __init__(self, program: int, *, forked: bool) -> None:
+        self._parent = 0 if forked else program
+        self._pidfd = -1
+        self._gone = False
+        if self._parent:
+            die_with(self._parent, signal.SIGTERM)
+        elif program:
+            try:
+                self._pidfd = os.pidfd_open(program)
+            except ProcessLookupError:
+                self._gone = True
+
+    def register(self, selector: selectors.BaseSelector, on_end: Callable[[int], None]) -> None:
+        """Have ``on_end`` called, once, when a program ends that is not our parent."""
+
+        def ended(_: int) -> None:
+            selector.unregister(self._pidfd)
+            on_end(signal.SIGTERM)
+
+        if self._pidfd >= 0:
+            selector.register(self._pidfd, selectors.EVENT_READ, ended)
+        elif self._gone:
+            on_end(signal.SIGTERM)
+
+    def ended(self) -> bool:
+        """Return whether it ended."""
+        if self._pidfd >= 0:
+            self._gone = self._gone or bool(select.select([self._pidfd], [], [], 0)[0])
+        return self._gone or (self._parent > 0 and os.getppid() != self._parent)
 
 
 def adopt_orphans() -> None:

@@ -1,4 +1,7 @@
-"""Agents on this machine, for trying scripts and for tests: each stands for a node."""
+"""Agents on this machine, for trying scripts and for tests: each stands for a node.
+
+They are forked from one process, so that what scripts need is imported once, and not once an agent.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from bftrain_elastic.agent.forked_agents import AgentForkServer, ForkedAgent
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import is_running
 from bftrain_elastic.manager.agent_hub import AgentHub
@@ -35,6 +39,9 @@ class LauncherPort(Protocol):
 class LocalAgents:
     """Starts and stops agents for ``hub``; they end with us, even if we are killed.
 
+    Those that are forked begin when ``preload`` is imported. If their fork server ends before that they never begin:
+    :meth:`replace_lost` starts others.
+
     ``grace_s`` is how long an agent goes on after SIGTERM if there are workers. If we are killed, the agents remove the
     folder ``remove``.
     """
@@ -56,7 +63,8 @@ class LocalAgents:
         self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
         self._words += ["--remove", str(remove)] if remove is not None else []
         self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._forks = AgentForkServer(preload, self._environment, remove)
+        self.running: dict[str, subprocess.Popen[bytes] | ForkedAgent] = {}
 
     def start(self, *nodes: str) -> None:
         """Start an agent for each of ``nodes``."""
@@ -66,10 +74,23 @@ class LocalAgents:
                 self.running.pop(node).wait(_ENDING_S)
             words = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
             words += ["--preload", self._preload, *self._words]
+            if self._forks.useful:
+                self.running[node] = self._forks.start(words)
+                continue
             command = [sys.executable, "-m", "bftrain_elastic.agent", *words]
             self.running[node] = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment
             )
+
+    def replace_lost(self, *, wait: bool = False) -> None:
+        """Start other agents for those that never began because their fork server ended.
+
+        With ``wait``, wait until all have begun.
+        """
+        for node, agent in list(self.running.items()):
+            while isinstance(agent, ForkedAgent) and (agent.pid if wait else agent.poll()) is not None and agent.lost:
+                self.start(node)
+                agent = self.running[node]  # noqa: PLW2901 - the one in its place may be lost too
 
     def terminate(self, *nodes: str) -> None:
         """Take nodes as a scheduler would: SIGTERM, and wait until the agents are gone."""
@@ -81,6 +102,7 @@ class LocalAgents:
 
     def close(self) -> None:
         """End them all."""
+        self._forks.close()
         self.terminate(*list(self.running))
 
 

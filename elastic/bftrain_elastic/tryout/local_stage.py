@@ -119,6 +119,7 @@ class LocalStage:
         self.launcher = self.make(self.messages, self.hub)
         begun.callback(lambda: self.launcher.close())  # noqa: PLW0108 - likewise
         self.agents.start(*self.nodes)
+        self.agents.replace_lost(wait=True)
         self.messages.until(lambda: len(self.hub_nodes()) == len(self.nodes), "all agents are registered")
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -95,7 +95,8 @@ class ScriptTrial:
         self._begun.close()
 
     def is_warm(self) -> bool:
-        """Tell whether all agents are there and have imported what scripts need."""
+        """Tell whether all agents are there and have imported what scripts need; replace those that never began."""
+        self._agents.replace_lost()
         return len(self._all("warm")) >= len(self._names)
 
     def resize(self, size: int) -> None:

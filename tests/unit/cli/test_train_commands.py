@@ -18,6 +18,7 @@ import pytest
 from bftrain.live.commands import train
 from bftrain.live.commands.train import TrialLogs
 from bftrain.taskfiles.profile_files import load_profiles
+from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.availability import LauncherAvailability, nothing
@@ -307,6 +308,22 @@ def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.M
     found = [line for _ in range(6) for line in logs.new_lines()]
     assert found[:2] == ["w: a", "w: b"]
     assert "".join(line.removeprefix("w: ") for line in found[2:]) == "longer than a piece"
+
+
+def test_more_modules_are_imported_before_workers_start(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set[tuple[str, ...]]()
+
+    def keeps(played: Played, size: int) -> None:
+        seen.add(tuple(played._preload))  # noqa: SLF001 - what its agents would be started with
+        well(played, size)
+
+    plays(monkeypatch, keeps)
+    for command in (("train", script, "--nodes", "1:1", "--for", "1s"), ("elastic", "check", script, "--steps", "10")):
+        ended = bftrain(*command, "--preload", "transformers, datasets")
+        assert ended.code == 0, ended.err
+    assert seen == {(*PRELOADED, "transformers", "datasets")}
 
 
 # -- elastic check

@@ -1,0 +1,148 @@
+"""The prefork server as its agent sees it: started, given orders, and replaced when it is lost."""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from bftrain_elastic.agent import prefork_server
+from bftrain_elastic.agent.prefork_server import NOTICES
+from bftrain_elastic.agent.process_tree import end_descendants, kill, state_of
+from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.wire.agent_messages import FROM_PREFORK, PreforkWarm
+from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, TypedMessage, decode, encode
+from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
+
+_RETRY_S: Final = 0.2  # until another one is started after one that never was ready
+_LONGEST_RETRY_S: Final = 60.0
+_BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its own handlers
+
+
+class PreforkProcess:
+    """Passes the messages of the prefork server to ``on_message``, and calls ``on_lost`` when it is gone."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        *,
+        socket_folder: Path,
+        preload: Sequence[str],
+        forked: bool,
+        on_message: Callable[[TypedMessage], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._selector = selector
+        self._arguments = [str(os.getpid()), str(socket_folder), *preload]
+        self._forked = forked
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._wire: NonblockingSocket | None = None
+        self._pid = 0
+        self._lines = MessageLines(LINE_LIMIT)
+        self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
+        self.warm = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and is not lost."""
+        return self._wire is not None
+
+    def start(self) -> None:
+        """Start it, unless it runs or it is too early after one that ended before it was ready.
+
+        Python or bftrain may be replaced or broken on this node: trying without a pause would take a core of it.
+        """
+        if self.runs or self._delay.waits(time.monotonic()):
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._pid = self._fork(theirs.fileno())
+        self._lines, self.warm = MessageLines(LINE_LIMIT), False
+        self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
+
+    def send(self, message: TypedMessage) -> None:
+        """Give it an order."""
+        if self._wire is not None:
+            self._wire.send(encode(message.to_dict()) + b"\n")
+
+    def read_pending(self) -> None:
+        """Take in what it has said until now."""
+        if self._wire is not None:
+            self._wire.ready(selectors.EVENT_READ)
+
+    def kill_if_stopped(self) -> bool:
+        """Kill it if its process was stopped, and return whether it was; ``on_lost`` follows."""
+        if not self._pid or state_of(self._pid) not in {"T", "t"}:
+            return False
+        kill(self._pid)
+        return True
+
+    def kill_remaining(self) -> dict[int, int]:
+        """Kill all that it left behind; return the exit codes of the workers that it had not reaped."""
+        exit_codes: dict[int, int] = {}
+        if self._pid:
+            kill(self._pid)
+            with suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = 0
+        end_descendants(exit_codes=exit_codes)
+        return exit_codes
+
+    def _arrived(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            message = FROM_PREFORK.read(decode(line))
+            self.warm = self.warm or isinstance(message, PreforkWarm)
+            if message is not None:
+                self._on_message(message)
+
+    def _lost(self, _reason: str) -> None:
+        if self.warm:
+            self._delay.succeeded()
+        else:
+            self._delay.failed(time.monotonic())
+        self._wire, self.warm = None, False
+        self._on_lost()
+
+    def _fork(self, socket_to_us: int) -> int:
+        """Fork a process for it: this one if modules are imported here already, otherwise a new Python."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)  # one that comes now would find our handlers in the child
+        try:
+            return os.fork() or self._become_server(socket_to_us)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
+
+    def _become_server(self, socket_to_us: int) -> NoReturn:
+        code = 1
+        try:
+            gc.freeze()  # objects of the agent must not close descriptors of this process
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in _BLOCKED:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(socket_to_us, 3)
+            os.set_inheritable(3, True)  # noqa: FBT003 - the function takes it so
+            os.closerange(4, 4096)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
+            words = ["3", *self._arguments]
+            if not self._forked:
+                for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                    signal.signal(number, signal.SIG_DFL)
+                os.execv(sys.executable, [sys.executable, "-m", prefork_server.__name__, *words])  # noqa: S606 - no shell
+            prefork_server.main(words)
+            code = 0
+        except BaseException:  # noqa: BLE001 - as at the end of a program
+            traceback.print_exc()
+        finally:
+            os._exit(code)
