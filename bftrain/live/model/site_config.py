@@ -108,7 +108,8 @@ class Agents(_Table, frozen=True, kw_only=True):
     address: str = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
     python: str = sys.executable  # the interpreter on the nodes
     slots: int = 0  # workers on a node; 0: one a GPU, or one
-    preload: tuple[str, ...] = ("torch",)  # what workers find imported
+    # What workers find imported; the second is imported with the first optimizer, and takes as long as the first
+    preload: tuple[str, ...] = ("torch", "torch._dynamo")
     patience_s: float = 30.0  # how long agents and workers go on without us
     grace_s: float = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
     settle_s: float = 5.0  # that a preemption may take to reach all processes of a node and its agent
