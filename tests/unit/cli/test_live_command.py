@@ -247,7 +247,8 @@ def test_the_demo_has_a_site_of_its_own(home: Path, monkeypatch: pytest.MonkeyPa
 @in_a_loop
 async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slots = LocalScheduler(LocalSettings(nodes=4, idle="2@0,4@1"), Site(name="demo", folder=home))
-    daemon: Any = SimpleNamespace(opened=SimpleNamespace(scheduler=slots), observers=[], memory=SimpleNamespace())
+    harvester = SimpleNamespace(pool_size=0)
+    daemon: Any = SimpleNamespace(opened=SimpleNamespace(scheduler=slots), observers=[], harvester=harvester)
     office: Any = SimpleNamespace(submit=mock.AsyncMock())
     said: list[str] = []
     warming = asyncio.create_task(demo_site.warm_up(daemon, office, said.append))
@@ -259,6 +260,9 @@ async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch
         daemon.observers[0]("message", {"type": "warm", "node": node})
         daemon.observers[0]("events", ())
         await asyncio.sleep(0)
+    assert not warming.done(), "the nodes of warm agents are not known yet"
+    harvester.pool_size = 2
+    daemon.observers[0]("events", ())
     await warming
     assert daemon.observers == []
     assert said == ["warming up: agents import PyTorch ...", "the timetable begins"]
