@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
-from typing import Unpack
+from typing import Final, Unpack
 
 import msgspec
 
@@ -73,6 +73,9 @@ class ScheduleResult(ShortRepr):
 STDIN = "-"
 
 
+MADE_BY: Final = "derived: schedule"  # how the provenance of logs begins
+
+
 def read(path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None) -> JobWorkload:
     """Read the jobs of an SWF log, ``-`` for standard input, for a machine as the settings have it."""
     shares = load_shares(Path(settings.shares)) if settings.shares else {}
@@ -118,7 +121,7 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
     default = ScheduleSettings()
     names = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(default, name)]
     story = LogProvenance(
-        made_by=f"derived: schedule, {settings.policy} with estimates {settings.estimates}",
+        made_by=f"{MADE_BY}, {settings.policy} with estimates {settings.estimates}",
         options={name: getattr(settings, name) for name in dict.fromkeys(("policy", "estimates", *names))},
         sources=(workload.source,),
         counts=workload.rows.to_dict(),

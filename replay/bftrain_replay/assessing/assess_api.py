@@ -10,15 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-import msgspec
-
 from bftrain import text_formats
 from bftrain.errors import BftrainError, Interrupted, UsageError, suggestion
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
@@ -105,8 +102,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
     jobs = None
     if records:
-        found = msgspec.convert(dict(source.provenance.options), ImportOptions)
-        jobs = jobs_of([Path(each) for each in records], source, found)
+        jobs = jobs_of([Path(each) for each in records], source)
     sample = ReplayedSample.of(source, most_events)
     zone = timezone or source.provenance.options.get("timezone")
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:

@@ -12,10 +12,12 @@ from datetime import UTC
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain.nodesets import expand
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RecordIntake
@@ -24,8 +26,11 @@ from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.table_reading import read_table
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.provenance import ProvenanceSource
 from bftrain_datasets.log.time_formats import RecordClock, zone
 from bftrain_datasets.readers import swf
+from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
+from bftrain_datasets.scheduling.scheduling import MADE_BY, read, simulate
 
 Floats = NDArray[np.float64]
 
@@ -78,15 +83,56 @@ class _Owners(NamedTuple):
 
 
 def jobs_of(
-    paths: Sequence[Path], log: EventLog, options: ImportOptions, tell: Callable[[int], object] | None = None
+    paths: Sequence[Path],
+    log: EventLog,
+    options: ImportOptions | None = None,
+    tell: Callable[[int], object] | None = None,
 ) -> BatchJobs:
-    """Read the jobs that ran within a log; raise ``BadInput`` if these are not the records that it was made of."""
+    """Read the jobs that ran within a log; raise ``BadInput`` if these are not the records that it was made of.
+
+    Without ``options`` they are read as for the log; those of a simulated schedule are scheduled once more.
+    """
+    if log.provenance.made_by.startswith(MADE_BY):
+        return _scheduled(paths, log)
+    options = options or msgspec.convert(dict(log.provenance.options), ImportOptions)
     kept: list[RecordIntake] = []
     made = import_files(paths, options, tell=tell, keep=kept.append)
-    if {each.sha256 for each in made.log.provenance.sources} != {each.sha256 for each in log.provenance.sources}:
+    _check_sources(made.log.provenance.sources, log, paths)
+    return _joined(kept[0], log, [_owners(path, number, options) for number, path in enumerate(paths, 1)], paths)
+
+
+def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Sequence[Path]) -> None:
+    if {each.sha256 for each in sources} != {each.sha256 for each in log.provenance.sources}:
         what = "are not the records that the log was made of"
         raise BadInput(what, where=", ".join(map(str, paths)), fix="name all of them, and no others")
-    return _joined(kept[0], log, [_owners(path, number, options) for number, path in enumerate(paths, 1)], paths)
+
+
+def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
+    """Schedule the jobs of a derived log again, with its settings: the same policy gives the same schedule."""
+    settings = msgspec.convert(dict(log.provenance.options), ScheduleSettings)
+    workload = read(paths[0], settings)
+    _check_sources([workload.source], log, paths)
+    done = simulate(workload, settings)
+    table, names = workload.jobs, {name: place for place, name in enumerate(log.node_names)}
+    start_s = np.array(done.schedule.start_s) + table.begin_s
+    end_s = np.minimum(start_s + np.array(table.run_s), log.end_s)
+    inside = np.flatnonzero((start_s < log.end_s) & (end_s > log.start_s))
+    chosen = inside[np.argsort(start_s[inside], kind="stable")].tolist()
+    nodes = [[names[name] for name in expand(done.places.node_sets[job]) if name in names] for job in chosen]
+    known = np.array([name not in ("", str(_UNKNOWN)) for name in table.users])
+    user, queue = np.array(table.user)[chosen], [table.fields[job][_QUEUE] for job in chosen]
+    queues = tuple(dict.fromkeys(name for name in queue if name != str(_UNKNOWN)))
+    return BatchJobs(
+        start_s=start_s[chosen],
+        end_s=end_s[chosen],
+        offsets=np.concatenate(([0], np.cumsum([len(each) for each in nodes]))),
+        nodes=np.array([node for each in nodes for node in each], dtype=np.int64),
+        submit_s=np.array(table.submit_s)[chosen] + table.begin_s,
+        user=np.where(known[user], user, _UNKNOWN),
+        users=tuple(table.users),
+        queue=np.array([queues.index(name) if name in queues else _UNKNOWN for name in queue]),
+        queues=queues,
+    )
 
 
 def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None], paths: Sequence[Path]) -> BatchJobs:

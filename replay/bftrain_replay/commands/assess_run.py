@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from bftrain.cli.interruption import interruption
 from bftrain.cli.settings import settings_of_kind
 from bftrain.errors import Interrupted, UsageError
@@ -146,8 +144,7 @@ class AssessRequest:
         paths = self.records or (() if holds_log(self.log) else (self.log,))
         if not paths or log.unit != NODE:  # jobs are known by their nodes, and not by GPUs or cores of these
             return None
-        found = dict(log.provenance.options)
-        options = msgspec.convert(found, ImportOptions) if self.records else ImportOptions()
+        options = None if self.records else ImportOptions()
         with out.progress() as bars:
             bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
             return jobs_of(paths, log, options, tell=lambda count: bars.advance(bar, count / 1000))

@@ -13,39 +13,34 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from bftrain_datasets.importing.pipeline import import_logs
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
+from bftrain_replay.assessing.alternative_replays import replay_alternatives
 from bftrain_replay.assessing.assess_page import page
 from bftrain_replay.assessing.assessment import AssessmentInputs, ReplayedHarvest, assess, replay_sample
 from bftrain_replay.assessing.node_groups import NodeGroups
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
+from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.results.harvest_by_block import RESAMPLES, EstimatedFigure, HarvestCurve
 from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from tests.helpers.site_data import site_data
+from bftrain_replay.sweeping.run_point import work
+from tests.unit.replay.assessing.site_logs import site_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 Stays = list[tuple[str, float, float]]  # node, begin and end
 
 FREE: Final = ReplaySettings(cost_factor=0.0, progress="task", max_tasks=8)  # nothing is lost: all that is held counts
 ZONE: Final = ZoneInfo("Europe/Prague")
 PRICES: Final = NodePrices(idle_watts=100.0, busy_watts=400.0, kwh_price=0.25, co2_g_per_kwh=500.0, node_hour_price=2.0)
-
-
-def _log(name: str) -> EventLog:
-    if name == "summit":
-        whole = import_logs(site_data("summit/ndstat-10sdn6-evt.tar.gz")).log
-        return whole.select(nodes=slice(0, 96), window=(whole.start_s, whole.start_s + 4.3 * 86_400.0))
-    files = {"wagap": "pernode/wagap-2013.swf.gz", "ub-micro": "sacct/ub-micro-slurm_acct.out"}
-    log = import_logs(site_data(files[name])).log
-    return log.select(window=(log.start_s, log.start_s + 33 * 86_400.0)) if name == "wagap" else log
 
 
 def _replayed(log: EventLog, settings: ReplaySettings, events: int = 0) -> ReplayedHarvest:
@@ -55,9 +50,9 @@ def _replayed(log: EventLog, settings: ReplaySettings, events: int = 0) -> Repla
     return found
 
 
-@pytest.fixture(scope="module", params=["summit", "wagap", "ub-micro"])
+@pytest.fixture(scope="module", params=["summit", "wagap", "theta", "ub-micro"])
 def replayed(request: pytest.FixtureRequest) -> ReplayedHarvest:
-    return _replayed(_log(request.param), FREE)
+    return _replayed(site_log(request.param), FREE)
 
 
 def _idle_stays(log: EventLog) -> Stays:
@@ -204,6 +199,26 @@ def test_what_is_lost_and_what_counts_are_those_of_the_replay() -> None:
     causes = {cause.cause for cause in found.causes}
     assert {"preemption", "start_up", "rescaling", "task_cap"} <= causes
     assert found.harvest.median < found.used.median < found.idle.median
+
+
+@pytest.mark.parametrize("name", ["theta", "ub-micro"])
+def test_an_assumption_comes_to_what_its_own_replay_does(name: str, tmp_path: Path) -> None:
+    log, settings = site_log(name), ReplaySettings(max_tasks=8)
+    done = _replayed(log, settings)
+    files = InputFiles.of(done.sample, tmp_path / "log.npz", None, settings, tmp_path)
+
+    def run(table: str, passes: Sequence[SweepPass]) -> dict[str, PassOutcome] | None:
+        if table != "what if":
+            return None
+        chosen = [job for job in passes if job.words == "--cost-factor 10"]
+        done = {job.id: work(job, lambda: log, lambda: list(files.tasks), lambda _: True) for job in chosen}
+        return {job.id: done[chosen[0].id] for job in passes}  # the others are not looked at
+
+    others = replay_alternatives(done, settings, {}, files, run, every=True)
+    (row,) = (row for row in others.what_ifs if row.option == "--cost-factor 10")
+    dear = _replayed(log, replace_struct(settings, cost_factor=10.0))
+    own, other = (each.by_block(HarvestCurve.harvest_node_h).tolist() for each in (done, dear))
+    _same(row.change, tuple(ratio - 1.0 for ratio in _bootstrap(other, own, 1.0)))
 
 
 def test_a_part_that_is_replayed_is_applied_to_all_idle_node_time() -> None:

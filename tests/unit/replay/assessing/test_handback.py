@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_logs
+from bftrain_datasets.scheduling.scheduling import schedule
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.handback import effect_of, extra_waits
 from bftrain_replay.results.harvest_by_block import TimeBlocks
@@ -17,6 +19,9 @@ from tests.unit.replay.cases import START_S, log_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from bftrain_datasets.scheduling.schedule_settings import ScheduleOptions
 
 Row = tuple[float, float, tuple[int, ...]]  # start, end, nodes
 
@@ -92,6 +97,15 @@ def test_random_jobs_wait_as_the_definition_says(seed: int) -> None:
     assert extra_waits(_jobs(rows), 8, delay_s)[0].tolist() == pytest.approx(_by_definition(rows, delay_s))
 
 
+def _rows(found: BatchJobs) -> list[tuple[float, float, tuple[int, ...]]]:
+    return [
+        (start_s, end_s, tuple(found.nodes[low:high].tolist()))
+        for start_s, end_s, low, high in zip(
+            found.start_s.tolist(), found.end_s.tolist(), found.offsets[:-1], found.offsets[1:], strict=True
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "jobs", "user"),
     [("sacct/ub-micro-slurm_acct.out", 444, "user4"), ("pernode/wagap-2013.swf.gz", 17_897, "62")],
@@ -102,18 +116,54 @@ def test_real_jobs_wait_as_the_definition_says(name: str, jobs: int, user: str) 
     found = jobs_of([path], log, ImportOptions())
     assert len(found) == jobs
     assert not np.isnan(found.submit_s).any()
-    rows = [
-        (start_s, end_s, tuple(found.nodes[low:high].tolist()))
-        for start_s, end_s, low, high in zip(
-            found.start_s.tolist(), found.end_s.tolist(), found.offsets[:-1], found.offsets[1:], strict=True
-        )
-    ][:700]
+    rows = _rows(found)[:700]
     assert extra_waits(found, len(log.node_names), 30.0)[0][: len(rows)].tolist() == pytest.approx(
         _by_definition(rows, 30.0)
     )
     effect = effect_of(log, TimeBlocks.of_span(log.span_s), 30.0, found)
     assert effect.worst_user is not None
     assert effect.worst_user.name == user
+
+
+@pytest.mark.parametrize("name", ["theta", "own"])
+def test_jobs_of_a_simulated_schedule_wait_as_the_definition_says(name: str, tmp_path: Path) -> None:
+    path, options = _workload(name, tmp_path)
+    made = schedule(path, **options)
+    log = made.log
+    found = jobs_of([path], log)
+    started = [start_s for start_s in made.schedule.start_s if start_s + log.start_s < log.end_s]
+    assert len(found) == len(started)
+    held_s = float(((found.end_s - found.start_s) * found.sizes).sum())
+    assert held_s + log.idle_node_s == pytest.approx(len(log.node_names) * log.span_s)
+    part = jobs_of([path], log.select(nodes=slice(0, 16)))  # of 4,392 nodes the definition would take long
+    rows = _rows(part)[:400]
+    found_s = extra_waits(part, 16, 30.0)[0][: len(rows)].tolist()
+    assert found_s == pytest.approx(_by_definition(rows, 30.0))
+    assert max(found_s) > 0.0
+
+
+def _workload(name: str, folder: Path) -> tuple[Path, ScheduleOptions]:
+    if name == "theta":
+        return site_data("swf/theta_2022.swf.gz"), {"nodes": 4392, "until": "2022-01-20"}
+    rng, path = np.random.default_rng(3), folder / "own.swf"
+    submits = np.sort(rng.integers(0, 20_000, 80)).tolist()
+    rows = [
+        f"{job} {at} 0 {rng.integers(10, 900)} {rng.integers(1, 7)} -1 -1 -1 -1 -1 1 {job % 3} 1 -1 {job % 2} -1 -1 -1"
+        for job, at in enumerate(submits, 1)
+    ]
+    path.write_text("; MaxNodes: 8\n; MaxProcs: 8\n; UnixStartTime: 1000000000\n" + "\n".join(rows) + "\n")
+    return path, {"policy": "fcfs"}
+
+
+def test_a_schedule_of_other_jobs_is_refused_and_its_users_and_queues_are_those_of_the_file(tmp_path: Path) -> None:
+    path, options = _workload("own", tmp_path)
+    log = schedule(path, **options).log
+    found = jobs_of([path], log)
+    assert (sorted(found.users), sorted(found.queues)) == (["0", "1", "2"], ["0", "1"])
+    other = tmp_path / "other.swf"
+    other.write_text(path.read_text() + "81 30000 0 10 1 -1 -1 -1 -1 -1 1 1 1 -1 1 -1 -1 -1\n")
+    with pytest.raises(BadInput, match="are not the records that the log was made of"):
+        jobs_of([other], log)
 
 
 def test_figures_are_those_of_the_waits() -> None:
