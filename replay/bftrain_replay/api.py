@@ -34,7 +34,8 @@ from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
-from bftrain_replay.study import ReplayStudy, Watch, study
+from bftrain_replay.study import ReplayStudy, study
+from bftrain_replay.study_passes import Watch
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 

@@ -28,8 +28,9 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules
 from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
-from bftrain_replay.study import ReplayStudy, Watch, study_of
+from bftrain_replay.study import ReplayStudy, study_of
 from bftrain_replay.study_checks import check_parts
+from bftrain_replay.study_passes import Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

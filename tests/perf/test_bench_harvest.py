@@ -20,8 +20,8 @@ from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import StudyPasses
 from bftrain_replay.study_checks import check_parts
+from bftrain_replay.study_passes import StudyPasses
 from tests.helpers.published_study import save_summit
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.results.harvest_by_block import interval
 from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
-from bftrain_replay.study import Watch
+from bftrain_replay.study_passes import Watch
 from bftrain_replay.sweeping.alternatives import outcomes_of
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 

@@ -27,8 +27,8 @@ from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import StudyPasses, Watch
 from bftrain_replay.study_checks import check_parts
+from bftrain_replay.study_passes import StudyPasses, Watch
 
 FORMAT: Final = "bftrain assess 1"
 CURVE: Final = "harvest"  # its name for watchers

@@ -11,14 +11,14 @@ import pytest
 
 from bftrain.errors import BadObjective
 from bftrain.values.problem import CompetingTask
-from bftrain_replay import forked_pass, replay_folder
-from bftrain_replay import study as study_module
+from bftrain_replay import forked_pass, replay_folder, study_passes
 from bftrain_replay.forked_pass import ForkedPass
 from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import ReplayStudy, StudyPasses, study
+from bftrain_replay.study import ReplayStudy, study, study_of
 from bftrain_replay.study_checks import check_parts
+from bftrain_replay.study_passes import StudyPasses
 from tests.unit.replay.test_solver_cache import LOG, TASKS, files
 
 SETTINGS = ReplaySettings(max_tasks=2)
@@ -27,9 +27,9 @@ SETTINGS = ReplaySettings(max_tasks=2)
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Let passes on any log run beside the main one, with so many processors."""
-    monkeypatch.setattr(study_module, "_WORTH_A_FORK", 0)
-    monkeypatch.setattr(study_module, "may_fork", lambda: True)  # the test runner has threads, which do nothing
-    monkeypatch.setattr(study_module, "usable_cpus", lambda: getattr(request, "param", 2))
+    monkeypatch.setattr(study_passes, "_WORTH_A_FORK", 0)
+    monkeypatch.setattr(study_passes, "may_fork", lambda: True)  # the test runner has threads, which do nothing
+    monkeypatch.setattr(study_passes, "usable_cpus", lambda: getattr(request, "param", 2))
 
 
 def ended(each: ForkedPass) -> ForkedPass:
@@ -49,8 +49,9 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
         return True
 
     done = study(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
-    alone = StudyPasses(LOG, TASKS, check_parts(SETTINGS, "equal-share"))
-    assert files(done, tmp_path / "beside") == files(alone.held_against_yardsticks(alone.main()), tmp_path / "alone")
+    parts = check_parts(SETTINGS, "equal-share")
+    alone = study_of(StudyPasses(LOG, TASKS, parts).main(), LOG, TASKS, parts)
+    assert files(done, tmp_path / "beside") == files(alone, tmp_path / "alone")
     assert done.ceiling is not None
     assert done.complete
     assert set(shown) >= {"exact", "equal-share"}

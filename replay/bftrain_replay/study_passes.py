@@ -1,0 +1,219 @@
+"""The replays that a study is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Final
+
+from msgspec.structs import replace as changed
+
+from bftrain.assembly import build_harvester, find_solver
+from bftrain.deciding.harvester import Harvester
+from bftrain.errors import Fault
+from bftrain.parts import measured_if_possible, metrics_of
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.accounting.allocations import AllocationRecorder
+from bftrain_replay.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
+from bftrain_replay.reference.fluid_shares import FluidShares
+from bftrain_replay.reference.ideal_cluster import IdealCluster, ideal
+from bftrain_replay.results.decider_counts import CEILING
+from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
+from bftrain_replay.resume.solver_cache import BESIDE, DEDICATED, AnswerFile
+from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, semantics_of
+from bftrain_replay.simulation.timeline import LogSelection, select
+from bftrain_replay.study_checks import ReplayParts
+
+# Receives the present replay, its simulated seconds and its decisions; returns whether to go on
+Watch = Callable[[str, float, int], bool]
+
+IDEAL: Final = "ideal"
+_WORTH_A_FORK: Final = 2000  # moments of a log: a second of work, and to fork takes 20 ms
+
+
+class StudyPasses:
+    """The replays that a study is made of: any of them, one after the other or side by side, until stopped."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        tasks: Sequence[TaskSpec],
+        parts: ReplayParts,
+        watch: Watch | None = None,
+        answers: AnswerFile | None = None,
+        *,
+        gauges: Callable[[], QueueWatcher] | None = None,
+    ) -> None:
+        self.log = log
+        self._gauges = gauges
+        self.tasks = tuple(tasks)
+        self._chosen = select(log, parts.settings)
+        self._paying, self._free = as_replayed(tasks, parts.settings), without_costs(tasks)
+        self._parts, self._settings = parts, parts.settings
+        self._ideal = ideally(parts.settings, parts.objective)
+        self._watch = watch
+        self._answers = answers
+        self._beside = PassesBeside(self._go_on)
+        self.going = True
+
+    @contextmanager
+    def side_by_side(self) -> Iterator[None]:
+        """Run the yardsticks beside the replays in the block, in other processes, if that is safe and worth it."""
+        if len(self.part) >= _WORTH_A_FORK and may_fork():
+            for name in BESIDE[: usable_cpus() - 1]:
+                self._beside.start(name, self._in_child(name))
+        try:
+            yield
+        finally:
+            self._beside.stop()
+
+    def _in_child(self, name: str) -> RunPass:
+        """Return what a child does for the pass of this ``name``."""
+
+        def run_pass(keep_going: KeepGoing) -> ReplayResult | None:
+            self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
+            return self._yardstick(name)
+
+        return run_pass
+
+    def _yardstick(self, name: str) -> ReplayResult | None:
+        return self.ceiling() if name == CEILING else self.dedicated()
+
+    def _go_on(self, name: str, simulated_s: float, decisions: int) -> bool:
+        """Report progress; return whether to go on, which no pass does after the first one was stopped."""
+        if self.going and self._watch is not None:
+            self.going = self._watch(name, simulated_s, decisions)
+        return self.going
+
+    @property
+    def part(self) -> EventLog:
+        """The window and nodes of the log that are replayed."""
+        return self._chosen.log
+
+    @property
+    def ceiling_words(self) -> str:
+        """Say who decides in the ceiling."""
+        return f"{self._ideal.solver} {CEILING}"
+
+    def main(self) -> ReplayResult:
+        """Replay as asked for, and take down who held which node; it is the first replay."""
+        found = self.replay(AllocationRecorder(self.part.node_names))
+        if found is None:
+            raise Fault("a replay that was not begun was stopped", where="study")
+        return found
+
+    def against(self) -> tuple[ReplayResult | None, ReplayResult | None]:
+        """Replay the ceiling and the dedicated pool; ``None`` for what was stopped before."""
+        # While the ceiling is under way elsewhere, the dedicated pool can be replayed here
+        order = BESIDE[::-1] if CEILING in self._beside else BESIDE
+        found = {name: self._yardstick(name) for name in order}
+        return found[CEILING], found[DEDICATED]
+
+    def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
+        """Replay as asked for, or with another solver; ``None`` if stopped before."""
+        settings = changed(self._settings, solver=solver) if solver else self._settings
+        return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
+
+    def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
+        """Find the ideal of a cluster; ``None`` if stopped."""
+
+        def keep_going(simulated_s: float, chosen: int) -> bool:
+            return self._go_on(IDEAL, simulated_s, chosen)
+
+        return ideal(self.tasks, nodes, fluid, keep_going) if self.going else None
+
+    def ceiling(self) -> ReplayResult | None:
+        """Replay without costs."""
+        return self._beside.result(CEILING, lambda: self.going) or self._pass(
+            CEILING, self._chosen, self._free, self._ideal
+        )
+
+    def dedicated(self) -> ReplayResult | None:
+        """Replay in the dedicated pool, if that has any node."""
+        pool = dedicated_log(self.part)
+        if pool is None:
+            return None
+        # Rules that see completions at events only see them at the same times in the dedicated pool
+        found = self._beside.result(DEDICATED, lambda: self.going)
+        return found or self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
+
+    def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
+        """Give what a harvest is held against, unless these were not completed."""
+        if ceiling is None or not self.going:
+            return None
+        return ReferenceFigures(
+            dedicated_nodes=dedicated_nodes(self.part),
+            dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
+            ceiling_samples=ceiling.harvested_samples,
+        )
+
+    def _pass(
+        self,
+        name: str,
+        chosen: LogSelection,
+        tasks: Sequence[TaskSpec],
+        settings: ReplaySettings,
+        allocations: AllocationRecorder | None = None,
+    ) -> ReplayResult | None:
+        if not self.going:
+            return None
+
+        with self._answers_of(name) as answers:
+            return self._replayed(name, chosen, tasks, settings, allocations, answers)
+
+    def _answers_of(self, name: str) -> AbstractContextManager[AnswerFile | None]:
+        """Give the file of the answers in a pass: one of its own for a pass that may have a process of its own."""
+        if self._answers is None or name not in BESIDE:
+            return nullcontext(self._answers)
+        return self._answers.beside(name)
+
+    def _replayed(
+        self,
+        name: str,
+        chosen: LogSelection,
+        tasks: Sequence[TaskSpec],
+        settings: ReplaySettings,
+        allocations: AllocationRecorder | None,
+        answers: AnswerFile | None,
+    ) -> ReplayResult:
+        def keep_going(simulated_s: float, decisions: int) -> bool:
+            if answers is not None:
+                answers.check()
+            self._beside.refresh()
+            return self._go_on(name, simulated_s, decisions)
+
+        done = run(
+            chosen.log,
+            tasks,
+            self._harvester(name, settings, answers),
+            semantics=semantics_of(settings, chosen.event_times_s),
+            pace=DecisionDelay.of(settings),
+            keep_going=keep_going,
+            allocations=allocations,
+            fixed=self._gauges() if self._gauges is not None else None,
+        )
+        if done.complete and self._watch is not None:
+            self._watch(name, chosen.log.span_s, len(done.decisions))
+        result = result_of(done, settings)
+        if settings.metrics:
+            found = measured_if_possible(metrics_of(settings.metrics), result)
+            result = replace(result, metrics=found.numbers, broken_metrics=found.broken)
+        if answers is None:
+            return result
+        answers.check()
+        return replace(result, wall_s=result.wall_s + answers.repeated_s)
+
+    def _harvester(self, name: str, settings: ReplaySettings, answers: AnswerFile | None) -> Harvester:
+        """Give the decision core; its solvers answer as they did before an interruption."""
+        objective = self._parts.objective
+        if answers is None:
+            return self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=objective)
+        answers.begin(name)
+        solver = answers.through(find_solver(settings.solver))
+        fallback = answers.through(find_solver(settings.fallback)) if settings.fallback else None
+        return build_harvester(settings, solver=solver, fallback=fallback, objective=objective)
