@@ -334,7 +334,7 @@ def best_sizes(values: Floats, present: Integers, pool: int, stop_at: float) -> 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
     larger size in the first row in which they differ. After ``stop_at`` what is known is returned.
     """
-    grid = grid_of(values, present, [pool])
+    grid = grid_of(values, present, [pool], stop_at=stop_at)
     wanted = grid.entries.argmax(axis=1)
     if int(wanted.sum()) <= pool:
         return KnapsackResult(wanted.tolist(), None)

@@ -135,7 +135,7 @@ def _sum_of_entries(table: ValueTable, stop_at: float) -> ModelDraft:
     values, constant = table.values, 0.0
     present = table.columns.present(table.problem.tasks)
     if lopsided(values, present, float(values.min(where=values > -inf, initial=0.0)), float(values.max())):
-        clear = cleared(values, present, list(table.problem.by_kind.values()), table.columns)
+        clear = cleared(values, present, list(table.problem.by_kind.values()), table.columns, stop_at)
         values, constant = clear.values, clear.raised
     draft = ModelDraft(table, values, stop_at)
     draft.maximise(linear_sum(draft.value(task) for task in range(len(values))) + constant)

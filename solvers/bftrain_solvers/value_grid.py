@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import frexp, fsum, ldexp, ulp
+from math import frexp, fsum, inf, ldexp, ulp
 from typing import Final
 
 import numpy as np
@@ -55,7 +55,9 @@ class ValueGrid:
         return entries.astype(np.int64)
 
 
-def grid_of(values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None) -> ValueGrid:
+def grid_of(
+    values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None, stop_at: float = inf
+) -> ValueGrid:
     """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
 
     ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each.
@@ -64,7 +66,7 @@ def grid_of(values: Floats, present: Integers, pools: Sequence[int], columns: Co
     allowed, smallest, largest = _range(values)
     raised, unit = 0.0, _SMALLEST_FLOAT
     if lopsided(values, present, smallest, largest):
-        clear = cleared(values, present, pools, columns)
+        clear = cleared(values, present, pools, columns, stop_at)
         values, raised = clear.values, clear.raised
         unit = ldexp(1.0, frexp(max(clear.rounding, _SMALLEST_FLOAT))[1])  # finer than that, equal values are not
         allowed, smallest, largest = _range(values)
@@ -115,21 +117,24 @@ def lopsided(values: Floats, present: Integers, smallest: float, largest: float)
     return float(values[np.arange(len(values)), np.where(present < width, present, 0)].sum()) < enough
 
 
-def cleared(values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None) -> PrunedRows:
+def cleared(
+    values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None, stop_at: float = inf
+) -> PrunedRows:
     """Take out what stays further behind than some plan does in all, or leaves the others too few nodes.
 
-    ``columns`` say what the columns of ``values`` are, if not the sizes 0, 1, ...
+    ``columns`` say what the columns of ``values`` are, if not the sizes 0, 1, ... The plan grows until ``stop_at``; a
+    smaller one takes out less.
     """
     rows, sizes, pool = np.arange(len(values)), np.arange(values.shape[1]), sum(pools)
     # Some plan: the better one of two, by marginal gain, or all tasks stay that may
     stay = staying(values, present)
     if columns is not None and columns.several:
-        plan = np.array(largest_gains(values, [block for _, block in columns.blocks()], pools), dtype=np.int64)
+        plan = np.array(largest_gains(values, [block for _, block in columns.blocks()], pools, stop_at), dtype=np.int64)
         nodes, kinds = columns.nodes[stay], columns.kind_of[stay]
         fits = all(int(nodes[kinds == kind].sum()) <= count for kind, count in enumerate(pools))
     else:  # columns may count from what a task needs at least, not from none
         columns = None
-        plan = np.array(largest_gains(values, [slice(1, sizes.size)], [pool]), dtype=np.int64)
+        plan = np.array(largest_gains(values, [slice(1, sizes.size)], [pool], stop_at), dtype=np.int64)
         fits = int(stay.sum()) <= pool
     if fits:
         plan = max(plan, stay, key=lambda plan: fsum(values[rows, plan].tolist()))

@@ -95,7 +95,7 @@ class FeasibleOptions:
         return not needs.there().any(axis=1).all() or needs.dear(self.prices)
 
     def _found(self, needs: ResourceDemands) -> Integers | None:
-        mended = _mended(needs, self.chosen)
+        mended = _mended(needs, self.chosen, self.stop_at)
         if (needs.over(mended) <= 0).all():
             return mended
         if self.excluded(needs):
@@ -109,7 +109,7 @@ class FeasibleOptions:
         self.prices = [*self.prices[1 - _MOST_PRICES :], prices]
         if needs.dear([prices]):
             return None
-        mended = _mended(needs, likely)
+        mended = _mended(needs, likely, self.stop_at)
         near = mended if (needs.over(mended) <= 0).all() else _paired(needs, mended)
         if near is not None:
             return near
@@ -119,12 +119,17 @@ class FeasibleOptions:
         return whole(needs, matter, self.stop_at)
 
 
-def _mended(needs: ResourceDemands, chosen: Integers) -> Integers:
-    """Change one option after the other, each time the one that lessens most what there is too little of."""
+def _mended(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integers:
+    """Change one option after the other, each time the one that lessens most what there is too little of.
+
+    Raises :class:`FeasibilityUnknown` after ``stop_at``.
+    """
     chosen, rows, weights = chosen.copy(), np.arange(len(needs.uses)), 1.0 / np.maximum(needs.limits, 1)
     over = needs.over(chosen)
     lacking = float(np.maximum(over, 0) @ weights)
     while lacking > 0.0:
+        if perf_counter() > stop_at:
+            raise FeasibilityUnknown
         then = np.maximum(over + needs.uses - needs.uses[rows, chosen][:, None, :], 0) @ weights
         row, option = np.unravel_index(int(then.argmin()), then.shape)
         if then[row, option] >= lacking * (1.0 - _ROUNDING):

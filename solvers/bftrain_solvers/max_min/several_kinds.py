@@ -152,16 +152,16 @@ class LevelsReachedByKind:
         nodes: Integers = self.room.needs.uses[np.arange(len(band)), self.room.chosen, kind]
         return kind, nodes
 
-    def within_reach(self) -> float:
-        """Give the highest level of which it is not known yet that not all who go up can be there."""
+    def within_reach(self, stop_at: float) -> float:
+        """Give the highest level of which it is not known by ``stop_at`` that not all who go up can be there."""
         if not self._levels.size:
             return np.inf
         low, high = int(np.searchsorted(self._levels, self.lowest)), len(self._levels)
-        while high - low > 1:
+        while high - low > 1 and perf_counter() <= stop_at:
             middle = (low + high) // 2
             rungs = self._rungs_at(float(self._levels[middle]))
             low, high = (low, middle) if self.room.excluded(self._needs(rungs, self.bands)) else (middle, high)
-        return float(self._levels[low])
+        return float(self._levels[high - 1])
 
     def _needs(self, rungs: Integers, bands: Sequence[OpenLevel]) -> ResourceDemands:
         """Return the needs of every task: the nodes for its rung, or a turn in a band and the nodes for that."""
@@ -307,7 +307,8 @@ def _over_kinds(
     columns, termination, rest_words = leftover.divide(started + limits.deadline_s)
     value = table.value_at(columns)
     # The highest possible level of the worst-off, or how far prices leave it open
-    within = rise.within_reach() if rise.worst is None else rise.worst
+    reach = rise.within_reach(started + limits.deadline_s + _LEAST_S / 2.0) if cut or rise.worst is None else inf
+    within = reach if rise.worst is None else rise.worst
     bound = max(value, value if rise.worst is None and within == inf else within)
     proven = value >= bound - _ROUNDING * abs(bound)
     words = _WORDS if rise.sure else _UNSURE
@@ -315,7 +316,7 @@ def _over_kinds(
         following = sorted(scores[place, columns[place]] for place in counted)[min(rise.known, len(counted) - 1)]
         words = (
             f"out of time: the {rise.known} lowest levels are as high as can be, the next one is {following:.6g} and "
-            f"may be {rise.within_reach():.6g} at most, the others are as time allowed"
+            f"may be {reach:.6g} at most, the others are as time allowed"
         )
     words = "; ".join(filter(None, (words, rest_words)))
     if cut or not proven:

@@ -71,7 +71,7 @@ def best_columns(
     columns, counts = table.columns, list(table.problem.by_kind.values())
     pools = np.array(counts, dtype=np.int64)
     present = columns.present(table.problem.tasks)
-    grid = grid_of(table.values, present, counts, columns)
+    grid = grid_of(table.values, present, counts, columns, stop_at)
     some, takes = columns.kind_of >= 0, np.zeros((len(columns), pools.size), dtype=np.int64)
     takes[np.flatnonzero(some), columns.kind_of[some]] = columns.nodes[some]
     space = KindCapacities(takes, pools)

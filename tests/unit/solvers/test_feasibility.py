@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import count, product
 from time import perf_counter
 
 import numpy as np
@@ -51,7 +51,7 @@ def begun(asked: ResourceDemands) -> FeasibleOptions:
 @pytest.mark.parametrize("way", ["as it comes", "counted", "in whole numbers"])
 def test_the_answer_is_that_of_all_choices_tried(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way != "as it comes":
-        monkeypatch.setattr(feasibility, "_mended", lambda _, chosen: chosen)
+        monkeypatch.setattr(feasibility, "_mended", lambda _, chosen, __: chosen)
         monkeypatch.setattr(feasibility, "_paired", lambda *_: None)
     if way == "in whole numbers":
         monkeypatch.setattr(feasibility, "_SOON", 0)
@@ -98,3 +98,16 @@ def test_too_much_to_count_and_no_time_are_said() -> None:
 def test_one_without_any_option_finds_no_room() -> None:
     asked = ResourceDemands(np.array([[[NEVER, 0], [0, NEVER]], [[0, 0], [0, 0]]]), np.array([5, 5]))
     assert not begun(asked).ask(asked)
+
+
+def test_changing_option_by_option_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = 60  # each either takes two of what there are 60 of, or nothing: thirty changes
+    asked = ResourceDemands(np.tile(np.array([[[2, 0], [0, 1]]]), (people, 1, 1)), np.array([people, people]))
+    clock = count(0)
+    monkeypatch.setattr(feasibility, "perf_counter", lambda: float(next(clock)))
+    options = FeasibleOptions(asked, np.zeros(people, dtype=np.int64), stop_at=5.0)
+    with pytest.raises(FeasibilityUnknown):
+        options.ask(asked)
+    assert next(clock) == 7  # it looked at no more than one time after the deadline
+    options.stop_at = 500.0
+    assert options.ask(asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -12,8 +14,9 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
-from bftrain_solvers import exact, highs
-from bftrain_solvers.max_min import feasibility, several_kinds
+from bftrain_solvers import allocators, exact, highs
+from bftrain_solvers.max_min import feasibility, one_kind, several_kinds
+from bftrain_solvers.node_kinds import plans, search
 
 LIMITS = Limits(deadline_s=60.0)
 
@@ -120,3 +123,29 @@ def test_cut_short_the_next_level_reported_is_that_of_the_plan(monkeypatch: pyte
     assert solution.solver_words.startswith("out of time: the 0 lowest levels are as high as can be, the next one is ")
     assert solution.value is not None
     assert f"the next one is {solution.value:.6g} and" in solution.solver_words
+
+
+@pytest.mark.parametrize("looks", [30, 100, 200, 400])
+def test_wherever_the_deadline_strikes_the_plan_is_allowed_and_the_bound_holds(
+    looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_for("max-min", many(2, 60, 20))
+    best = exact.solver.solve(table, LIMITS).value
+    clock = count(0)
+    for module in (
+        allocators,
+        exact,
+        one_kind,
+        several_kinds,
+        feasibility,
+        plans,
+        search,
+    ):  # a millisecond passes with each look
+        monkeypatch.setattr(module, "perf_counter", lambda: 1e-3 * next(clock))
+    found = exact.solver.solve(table, Limits(deadline_s=1e-3 * looks))
+    assert next(clock) < looks + 100  # for a first plan there are 50 ms after the deadline
+    assert table.allowed(found.sizes, found.kinds)
+    assert best is not None
+    assert found.value is not None
+    assert found.value <= best
+    assert found.bound is None or found.bound >= best
