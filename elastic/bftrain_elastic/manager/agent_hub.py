@@ -11,12 +11,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from operator import methodcaller
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
+from bftrain_elastic.manager.hub_listener import HubListener, WorkerOwner
 from bftrain_elastic.manager.task_lifecycles import TaskLifecycle, WorkerExit
 from bftrain_elastic.wire import agent_messages as wire
 from bftrain_elastic.wire.messages import Message, TypedMessage, checked, text_of, whole_of
@@ -29,31 +29,6 @@ _KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose 
 _SILENCE_S: Final = 3.0  # without a sign of life, after which agents end workers that only the manager may keep
 _LIVES_S: Final = 3.0  # an agent that was heard so lately lives: no other is taken for its successor
 _ENDS: Final = 10_000  # of workers that are remembered
-
-
-class HubListener(Protocol):
-    """A launcher: knows the lifecycles that events of agents and workers are for."""
-
-    def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
-        """Let the lifecycle of a task know of an event of one of its workers."""
-
-    def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
-        """Let the lifecycles of tasks that hold a node, or with ``leaves`` have workers there, know of an event."""
-
-    def adopt(self, task: str, node: str, left: Message) -> bool:
-        """Return whether a worker of an earlier manager is taken over, or its end is of use."""
-
-    def tick(self, now: float) -> None:
-        """Look at the clock, ten times a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOwner:
-    """The launcher that started a worker, and for what."""
-
-    listener: HubListener
-    task: str
-    node: str
 
 
 class AgentHub(ThreadCalls):
