@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, sqrt
 from typing import Final
 
@@ -48,7 +49,14 @@ def alone(of_speeds: OfSpeeds, task: CompetingTask, sizes: NDArray[np.int64]) ->
 
 def speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Samples per second."""
-    return task.curve.speeds(int(sizes[-1]))
+    return _speeds(task.curve, int(sizes[-1]))
+
+
+@lru_cache(maxsize=128)  # tasks of one model have one curve, and each is asked for again whenever its size changes
+def _speeds(curve: SpeedCurve, largest: int) -> Entries:
+    speeds = curve.speeds(largest)
+    speeds.setflags(write=False)
+    return speeds
 
 
 def as_they_are(speeds: Entries, _sizes: NDArray[np.int64], _each: ForEach) -> Entries:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from bftrain.deciding.node_stay import CostFit, costs_of
 from bftrain.values.curve import ANY_KIND
@@ -67,6 +68,7 @@ class TaskEntry:
     paused: bool = False
     # By how costs are fitted, which changes to and fro; both until size, kind or what is known of it change
     _seen: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
+    _checked: CompetingTask | None = None  # one built from ``spec``, of which later ones are changed copies
     _speed: float | None = None
 
     @property
@@ -97,6 +99,7 @@ class TaskEntry:
             for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
             if (value := getattr(event, name)) is not None
         }
+        self._checked = None
         if known:
             self.spec = replace(self.spec, **known)
         if event.work_left_samples is not None:
@@ -113,25 +116,33 @@ class TaskEntry:
         size = len(self.held)
         had = self.past.until(time_s, size, self.speed) if history else None
         grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
-        seen = self._seen[fit] = CompetingTask(
-            name=spec.name,
-            size=size,
-            min_nodes=spec.min_nodes,
-            max_nodes=spec.max_nodes,
-            curve=spec.curve,
-            curves=spec.curves,
-            kind=self.kind if size else ANY_KIND,
-            user=spec.user,
-            grow_cost_s=grow_cost_s,
-            shrink_cost_s=shrink_cost_s,
-            start_cost_s=start_cost_s,
-            weight=spec.weight,
-            work_left_samples=self.work_left_samples,
-            deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - time_s,
-            age_s=max(0.0, time_s - had.submitted_s) if had else 0.0,
-            held_node_s=had.held_node_s if had else 0.0,
-            done_samples=had.done_samples if had else 0.0,
-        )
+        changing: dict[str, object] = {
+            "size": size,
+            "kind": self.kind if size else ANY_KIND,
+            "grow_cost_s": grow_cost_s,
+            "shrink_cost_s": shrink_cost_s,
+            "start_cost_s": start_cost_s,
+            "deadline_in_s": None if spec.deadline_s is None else spec.deadline_s - time_s,
+            "age_s": max(0.0, time_s - had.submitted_s) if had else 0.0,
+            "held_node_s": had.held_node_s if had else 0.0,
+            "done_samples": had.done_samples if had else 0.0,
+        }
+        if self._checked is None:
+            self._checked = CompetingTask(
+                name=spec.name,
+                min_nodes=spec.min_nodes,
+                max_nodes=spec.max_nodes,
+                curve=spec.curve,
+                curves=spec.curves,
+                user=spec.user,
+                weight=spec.weight,
+                work_left_samples=self.work_left_samples,
+                **changing,  # type: ignore[arg-type]  # each is of its field's type
+            )
+        seen = copy(self._checked)  # msgspec checks no copy: what changes below was computed here, in bounds
+        for name, value in changing.items():
+            force_setattr(seen, name, value)
+        self._seen[fit] = seen
         return seen
 
 

@@ -158,21 +158,33 @@ def value_row(
     """
     if largest is None:
         largest = task.max_nodes
-    worth = _checked(objective, task, np.arange(max(largest, task.size) + 1))
-    with np.errstate(over="ignore", invalid="ignore"):  # the check below says it better than a warning
-        row = horizon_s * worth
-        if task.size == 0:
-            row[1:] -= task.start_cost_s * worth[1:]
-        else:
-            row[: task.size] -= task.shrink_cost_s * worth[task.size]
-            row[task.size + 1 :] -= task.grow_cost_s * worth[task.size]
-    row = row[: largest + 1]
-    fits = np.abs(row) <= _LARGEST_VALUE
-    if not fits.all():
-        what = f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
-        fix = "count in a larger unit, or give a shorter horizon or smaller costs"
-        raise BadObjective(what, where=_where(objective, task), fix=fix)
+    worth = _given(objective, task, np.arange(max(largest, task.size) + 1))
+    most = max(float(worth.max()), -float(worth.min()))
+    # No entry is larger than this bound, so mostly one look shows that all are fit; an infinity or NaN fails it too
+    costs_s = max(task.start_cost_s, task.shrink_cost_s, task.grow_cost_s)
+    if most * (horizon_s + costs_s) <= _LARGEST_VALUE / 2.0:
+        row = _less_costs(worth, task, horizon_s)[: largest + 1]
+    else:
+        _check_finite(objective, task, worth)
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below says it better than a warning
+            row = _less_costs(worth, task, horizon_s)[: largest + 1]
+        fits = np.abs(row) <= _LARGEST_VALUE
+        if not fits.all():
+            what = f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
+            fix = "count in a larger unit, or give a shorter horizon or smaller costs"
+            raise BadObjective(what, where=_where(objective, task), fix=fix)
     row[1 : task.min_nodes] = -np.inf
+    return row
+
+
+def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: float) -> NDArray[np.float64]:
+    row = horizon_s * worth
+    if task.size == 0:
+        if task.start_cost_s:
+            row[1:] -= task.start_cost_s * worth[1:]
+    else:
+        row[: task.size] -= task.shrink_cost_s * worth[task.size]
+        row[task.size + 1 :] -= task.grow_cost_s * worth[task.size]
     return row
 
 
@@ -198,23 +210,32 @@ def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, la
 
 
 def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    where = _where(objective, task)
+    worth = _given(objective, task, sizes)
+    _check_finite(objective, task, worth)
+    return worth
+
+
+def _given(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     sizes.setflags(write=False)
     try:
         given = np.asarray(objective.values(task, sizes))
         worth = None if given.dtype.kind == "c" else np.asarray(given, dtype=np.float64)
     except (Exception, SystemExit) as error:
-        raise BadObjective(raised(error), where=where) from error
+        raise BadObjective(raised(error), where=_where(objective, task)) from error
     if worth is None:
-        raise BadObjective("gave complex numbers", where=where, fix="return finite numbers only")
+        raise BadObjective("gave complex numbers", where=_where(objective, task), fix="return finite numbers only")
     if worth.shape != sizes.shape:
         what = f"gave shape {worth.shape} for {sizes.size} sizes"
-        raise BadObjective(what, where=where, fix="return one value per entry of sizes")
+        raise BadObjective(what, where=_where(objective, task), fix="return one value per entry of sizes")
+    return worth
+
+
+def _check_finite(objective: Objective, task: CompetingTask, worth: NDArray[np.float64]) -> None:
     finite = np.isfinite(worth)
     if not finite.all():
         first = int(finite.argmin())
-        raise BadObjective(f"gave {worth[first]} at size {first}", where=where, fix="return finite numbers only")
-    return worth
+        what = f"gave {worth[first]} at size {first}"
+        raise BadObjective(what, where=_where(objective, task), fix="return finite numbers only")
 
 
 def _where(objective: Objective, task: CompetingTask) -> str:

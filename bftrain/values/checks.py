@@ -314,6 +314,9 @@ def instance(value: Struct, field: str, kind: type) -> None:
 
 def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:
     """Hold ``field`` to a tuple of values of ``kind``."""
+    given = getattr(value, field)
+    if type(given) is tuple and set(map(type, given)) <= {kind}:  # one look at all of them: there may be thousands
+        return given
     return sequence(value, field, instance_of(kind), f"a list of {kind.__name__} values")
 
 
@@ -330,4 +333,6 @@ def instance_of(kind: type[T]) -> Callable[[object], T]:
 
 def choice(value: Struct, field: str, kind: type[StrEnum]) -> None:
     """Hold ``field`` to a member of ``kind``; its plain text is fine too."""
+    if type(getattr(value, field)) is kind:
+        return
     _normalise(value, field, kind, f"one of {', '.join(kind)}")

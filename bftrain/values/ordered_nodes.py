@@ -47,11 +47,22 @@ class OrderedNodes:
 
     def remove(self, nodes: Collection[str]) -> None:
         """Take out nodes that are there."""
+        chosen = list(nodes)
+        place = self._index(chosen[0]) if chosen else 0
+        if self._nodes[place : place + len(chosen)] == chosen:  # as they came out of `between`
+            del self._nodes[place : place + len(chosen)]
+            del self._places[place : place + len(chosen)]
+            return
         for first, end in _runs(sorted(map(self._index, nodes))):
             del self._nodes[first:end]
             del self._places[first:end]
 
     def _merge(self, others: OrderedNodes) -> None:
+        place = self._index(others._nodes[0])
+        if place == self._index(others._nodes[-1]):  # all lie side by side: nodes of one job mostly do
+            self._nodes[place:place] = others._nodes
+            self._places[place:place] = others._places
+            return
         nodes: list[str] = []
         places = array("q")
         done = 0
