@@ -80,7 +80,8 @@ def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason
 
 def limits_after(limits: Limits, spent_s: float) -> Limits:
     """Give the limits that are left to a solver: to build the table is part of solving."""
-    return msgspec.structs.replace(limits, deadline_s=max(limits.deadline_s - spent_s, _LEAST_S))
+    left_s = max(limits.deadline_s - spent_s, _LEAST_S)
+    return limits if left_s == limits.deadline_s else msgspec.structs.replace(limits, deadline_s=left_s)
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:

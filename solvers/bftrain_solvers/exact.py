@@ -15,7 +15,7 @@ from bftrain.values.table import ValueTable
 from bftrain.version import __version__
 from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
 from bftrain_solvers.highs import solver as highs
-from bftrain_solvers.knapsack import best_sizes
+from bftrain_solvers.knapsack import LastPrice, best_sizes
 
 
 class ExactSolver:
@@ -32,6 +32,9 @@ class ExactSolver:
 
     name: Final = "exact"
     capabilities: Final = SolverCapabilities(level_coupling=True, node_kinds=True)
+
+    def __init__(self) -> None:
+        self._last_price = LastPrice()
 
     def available(self) -> Availability:
         """It is always available: it needs numpy only."""
@@ -70,7 +73,8 @@ class ExactSolver:
             return solved(table, limits, self.name, highs)
         else:
             present = np.array([task.size for task in problem.tasks])
-            found = best_sizes(table.values, present, problem.pool, started + limits.deadline_s)
+            stop_at = started + limits.deadline_s
+            found = best_sizes(table.values, present, problem.pool, stop_at, self._last_price)
             sizes, bound = found.sizes, found.bound
             termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
         return answer(

@@ -3,17 +3,13 @@
 Words used here: an *entry* is a row's number at a size; the *price* of a node is what it must earn; the *loss* of a
 size is how far it stays behind the row's best size once nodes are paid for. With a good price, at which the tasks want
 as many nodes as there are, almost every size loses more than can be made good again, and what is left, the *core*, is
-small. It is divided by dynamic programmes over stages, and grows until it is certain to hold the best plan. A *stage*
-is a task, or several alike: pairs of (nodes above the least, loss).
+small. It is divided over stages (:mod:`bftrain_solvers.stages`), and grows until it is certain to hold the best plan.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -21,18 +17,16 @@ import numpy as np
 from bftrain.errors import Fault
 from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.value_grid import NEVER, ValueGrid, grid_of
-
-Stage = tuple[list[int], list[int]]  # nodes above the least, rising; loss of each
+from bftrain_solvers.stages import SearchBounds, Stage, best_division, least_loss, quick_division
+from bftrain_solvers.value_grid import LARGEST_PRODUCT, NEVER, ValueGrid, grid_of
 
 _QUICK_TRIES: Final = 20
 _MOST_TRIES: Final = 100_000  # each try raises or lowers the price past a bend of some row: there are fewer
 _FIRST_CORE: Final = 32  # sizes with a loss in the first core; measured: enough for most problems
-_GROWTH: Final = 4
+_GROWTH: Final = 16
 _FEW_ALIKE: Final = 3
 _MOST_FREE: Final = 64
-_FEW_SIZES: Final = 3
-_LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the processor's cache
+_MOST_CANDIDATES: Final = 64  # sizes with a loss of which all sums are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +43,50 @@ class NodePrice:
     most: Integers
 
 
-def priced(grid: ValueGrid, wanted: Integers, pool: int) -> NodePrice:
+@dataclass(slots=True)
+class LastPrice:
+    """The price found last, ``rise / run`` on a grid of ``unit`` and ``weight``: the one to try first.
+
+    From one decision to the next few tasks change, so mostly it is right again. The best sizes are the same for any
+    price that is right, so an answer does not depend on what was asked before.
+    """
+
+    rise: int = 0
+    run: int = 0
+    unit: float = 0.0
+    weight: int = 0
+
+    def fits(self, grid: ValueGrid) -> bool:
+        """Say whether it is a price on ``grid`` at which no number gets too large."""
+        width = grid.entries.shape[1]
+        alike = self.unit == grid.unit and self.weight == grid.weight
+        return alike and 0 < self.run < width and self.rise * width <= LARGEST_PRODUCT
+
+    def keep(self, found: NodePrice, grid: ValueGrid) -> None:
+        """Remember a price."""
+        self.rise, self.run, self.unit, self.weight = found.rise, found.run, grid.unit, grid.weight
+
+
+def priced(grid: ValueGrid, wanted: Integers, pool: int, last: LastPrice | None = None) -> NodePrice:
     """Find the price and the losses at it. ``wanted`` are the sizes wanted for nothing; their sum is above ``pool``."""
     fewest = np.zeros(len(wanted), dtype=np.int64) if grid.allowed is None else grid.allowed.argmax(axis=1)
-    low, high = _bracket(grid.entries, wanted, fewest, pool)
+    low, high = wanted, fewest
+    if last is not None and last.fits(grid):
+        tried = _losses_at(grid, grid.whole, last.rise, last.run)
+        if int(tried.least.sum()) > pool:
+            low = tried.least
+        elif int(tried.most.sum()) < pool:
+            high = tried.most
+        else:
+            return tried
+    low, high = _bracket(grid.entries, low, high, pool)
     found = _exact(grid, low, high, pool, _QUICK_TRIES)
     if found is None:  # the bracket came out of rounded numbers: start again from one that is certain
         found = _exact(grid, wanted, fewest, pool, _MOST_TRIES)
     if found is None:
         raise Fault("no price was found at which the tasks want what there is", where="solver 'exact'")
+    if last is not None:
+        last.keep(found, grid)
     return found
 
 
@@ -90,7 +119,7 @@ def _bracket(entries: Floats, low: Integers, high: Integers, pool: int) -> tuple
 
 def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, tries: int) -> NodePrice | None:
     """Close in on the price in whole numbers; each try takes the slope of one row between its two sizes."""
-    whole, sizes = grid.whole, np.arange(grid.entries.shape[1])
+    whole = grid.whole
     for _ in range(tries):
         rows = np.flatnonzero(low > high)
         if rows.size == 0:
@@ -101,26 +130,32 @@ def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, tries: int
         overall = float(rises.sum(dtype=np.float64)) / float(runs.sum())
         nearest = int(np.abs(rises / runs - overall).argmin())
         rise, run = int(rises[nearest]), int(runs[nearest])
-        paid = whole * run
-        paid -= rise * sizes
-        if grid.allowed is not None:
-            np.copyto(paid, -NEVER, where=~grid.allowed)
-        losses: Integers = np.subtract(paid.max(axis=1, keepdims=True), paid, out=paid)
-        least = losses.argmin(axis=1)
-        if int(least.sum()) > pool:
-            low = least
-            continue
-        most = sizes[-1] - losses[:, ::-1].argmin(axis=1)
-        if int(most.sum()) < pool:
-            high = most
-            continue
-        return NodePrice(rise, run, losses, least, most)
+        found = _losses_at(grid, whole, rise, run)
+        if int(found.least.sum()) > pool:
+            low = found.least
+        elif int(found.most.sum()) < pool:
+            high = found.most
+        else:
+            return found
     return None
+
+
+def _losses_at(grid: ValueGrid, whole: Integers, rise: int, run: int) -> NodePrice:
+    last = grid.entries.shape[1] - 1
+    paid = whole * run
+    paid -= rise * np.arange(last + 1)
+    if grid.allowed is not None:
+        np.copyto(paid, -NEVER, where=~grid.allowed)
+    losses: Integers = np.subtract(paid.max(axis=1, keepdims=True), paid, out=paid)
+    lossless = losses == 0
+    least = lossless.argmax(axis=1)  # the first; of yes and no this is faster than the smallest number
+    most = last - lossless[:, ::-1].argmax(axis=1)
+    return NodePrice(rise, run, losses, least, most)
 
 
 def core_of(losses: Integers, cutoff: int) -> tuple[Integers, Integers, list[Stage]]:
     """Keep the sizes that lose at most ``cutoff``: the least of each row, and the stages of rows that have more."""
-    row, size = (losses <= cutoff).nonzero()
+    row, size = np.divmod(np.flatnonzero(losses <= cutoff), losses.shape[1])
     left = np.bincount(row, minlength=len(losses))
     ends = left.cumsum()
     begins = ends - left
@@ -179,148 +214,6 @@ def _bundles(a: int, b: int, count: int) -> list[Stage]:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchBounds:
-    """What is to be divided: ``nodes`` above the minimum of every task, each unused one losing ``idle_loss``.
-
-    No division with a loss above ``cutoff`` is of interest; ``stop_at`` is a time of ``perf_counter``.
-    """
-
-    nodes: int
-    idle_loss: int
-    cutoff: int
-    stop_at: float
-
-
-# ``losses, low`` by stage: ``losses[i]`` is the smallest loss of it and all later ones if they take ``low + i`` nodes
-LossTables = list[tuple[Integers, int]]
-
-
-def least_loss(stages: Sequence[Stage], room: SearchBounds) -> int:
-    """Smallest loss of any division, at most the cutoff."""
-    tables = _tables(stages, room)
-    return room.cutoff if tables is None else min(room.cutoff, int(_with_idle(tables, room).min()))
-
-
-def best_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, list[int]] | None:
-    """Smallest loss, and of the divisions that have it the one with fewest nodes whose earlier stages get more.
-
-    ``None``: no division loses as little as the cutoff.
-    """
-    if room.cutoff == 0 and all(nodes[-1] == len(nodes) - 1 for nodes, _ in stages):
-        # If no number of nodes loses anything, to fill the stages up one after the other is as good as any division
-        free, taken = room.nodes, []
-        for nodes, _ in stages:
-            taken.append(min(free, nodes[-1]))
-            free -= taken[-1]
-        return 0, taken
-    # Of tasks alike the earlier has at least as many nodes, for to swap two sizes costs nothing: leave out sizes that
-    # are too large if the tasks alike before it are to have as many
-    seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
-    falling = []
-    for nodes, losses in stages:
-        key = (tuple(nodes), tuple(losses))
-        seen[key] += 1
-        kept = bisect_right(nodes, room.nodes // seen[key])
-        falling.append((nodes[:kept], losses[:kept]))
-    tables = _tables(falling, room, all_alike=len(seen) == 1)
-    if tables is None:
-        return None
-    total = _with_idle(tables, room)
-    place = int(total.argmin())
-    if total[place] > room.cutoff:
-        return None
-    return int(total[place]), _retraced(falling, tables, tables[0][1] + place)
-
-
-def _with_idle(tables: LossTables, room: SearchBounds) -> Integers:
-    first, low = tables[0]
-    idle = np.arange(room.nodes - low, room.nodes - low - first.size, -1)
-    return first + room.idle_loss * idle
-
-
-def _tables(stages: Sequence[Stage], room: SearchBounds, *, all_alike: bool = False) -> LossTables | None:
-    """Work from the last stage to the first, so that afterwards the first can be served first.
-
-    A table covers only what the stages from it on can take and what those before it can leave; if all tasks are
-    alike and none has more than one before it, the last ``n`` of them have no more than ``n`` equal parts.
-    ``None``: so many nodes must be used that the stages cannot take them.
-    """
-    before = [0]  # most nodes that the stages before this one can take
-    for nodes, _ in stages:
-        before.append(before[-1] + nodes[-1])
-    used = room.nodes - min(room.nodes, room.cutoff // room.idle_loss)
-    lows = [max(0, used - taken) for taken in before]
-    highs = [min(room.nodes, before[-1] - taken) for taken in before]
-    if lows[-1] > highs[-1]:
-        return None
-    count = len(stages)
-    if all_alike:
-        highs = [min(high, room.nodes * (count - stage) // count) for stage, high in enumerate(highs)]
-    losses = [np.zeros(1, dtype=np.int64)] * (count + 1)
-    for stage in range(count - 1, -1, -1):
-        if perf_counter() > room.stop_at:
-            raise DeadlinePassed
-        losses[stage] = _one_more(
-            stages[stage], losses[stage + 1], lows[stage + 1], lows[stage], highs[stage] - lows[stage] + 1
-        )
-    return list(zip(losses, lows, strict=True))
-
-
-def _one_more(stage: Stage, later: Integers, later_low: int, low: int, width: int) -> Integers:
-    """Table of a stage for ``low`` nodes and the following ones, from the table of the stage after it."""
-    nodes, losses = stage
-    span = nodes[-1] - nodes[0] + 1
-    if _FEW_SIZES < len(nodes) >= span // 2 and span * width <= _LARGEST_SHEET:
-        return _by_sheet(stage, later, low - later_low, width)
-    found = np.empty(width, dtype=np.int64)
-    found.fill(NEVER)
-    reach = later.size
-    for more, loss in zip(nodes, losses, strict=True):
-        shift = later_low + more - low  # the first entry of ``later`` with this size goes there
-        start = max(0, shift)
-        end = min(width, reach + shift)
-        if start < end:
-            part, moved = found[start:end], later[start - shift : end - shift]
-            np.minimum(part, moved + loss if loss else moved, out=part)
-    return found
-
-
-def _by_sheet(stage: Stage, later: Integers, offset: int, width: int) -> Integers:
-    """Do the same at one go: row ``i`` of the sheet is ``later`` moved on by ``nodes[0] + i``."""
-    nodes, losses = stage
-    first, last = nodes[0], nodes[-1]
-    rows = last - first + 1
-    loss = np.full((rows, 1), NEVER)
-    loss[[node - first for node in nodes], 0] = losses
-    # Entry c of row i is later[offset + c - first - i]; pad so that every such place exists
-    left = max(0, last - offset)
-    right = max(0, offset + width - first - later.size)
-    padded = np.empty(left + later.size + right, dtype=np.int64)
-    padded.fill(NEVER)
-    padded[left : left + later.size] = later
-    start = (left + offset - first) * padded.itemsize
-    moved = np.ndarray((rows, width), np.int64, padded, start, (-padded.itemsize, padded.itemsize))
-    found: Integers = (moved + loss).min(axis=0, initial=NEVER)
-    return found
-
-
-def _retraced(stages: Sequence[Stage], tables: LossTables, nodes: int) -> list[int]:
-    """Give every stage, from the first on, the most that still leads to the smallest loss."""
-    chosen = []
-    for stage, (sizes, losses) in enumerate(stages):
-        table, first = tables[stage]
-        goal = int(table[nodes - first])
-        later, low = tables[stage + 1]
-        for size, loss in zip(reversed(sizes), reversed(losses), strict=True):
-            place = nodes - size - low
-            if 0 <= place < later.size and int(later[place]) + loss == goal:
-                chosen.append(size)
-                nodes -= size
-                break
-    return chosen
-
-
-@dataclass(frozen=True, slots=True)
 class KnapsackResult:
     """Sizes in the order of the rows. ``bound`` is ``None`` if they are proven best, else no plan has more."""
 
@@ -328,26 +221,34 @@ class KnapsackResult:
     bound: float | None
 
 
-def best_sizes(values: Floats, present: Integers, pool: int, stop_at: float) -> KnapsackResult:
+def best_sizes(
+    values: Floats, present: Integers, pool: int, stop_at: float, last: LastPrice | None = None
+) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
-    larger size in the first row in which they differ. After ``stop_at`` what is known is returned.
+    larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``last``
+    is the price of the call before, and becomes that of this one.
     """
     grid = grid_of(values, present, [pool], stop_at=stop_at)
     wanted = grid.entries.argmax(axis=1)
     if int(wanted.sum()) <= pool:
         return KnapsackResult(wanted.tolist(), None)
-    at_price = priced(grid, wanted, pool)
+    at_price = priced(grid, wanted, pool, last)
     # Sizes without a loss, the larger ones for the first rows; what remains idle is less than one such step
     sizes, steps = at_price.least.copy(), at_price.most - at_price.least
     upto = int(np.searchsorted(steps.cumsum(), pool - int(sizes.sum()), side="right"))  # so many whole steps fit
     sizes[:upto] = at_price.most[:upto]
-    # Smallest loss of these, which lose nothing but idle nodes, and of what changing one of them leads to
     idle = pool - int(sizes.sum())
+    if idle == 0 or at_price.losses[upto, sizes[upto] + idle] == 0:
+        # Without any loss the first rows have all they can, the next one all that is left: no best plan comes before
+        sizes[upto : upto + 1] += idle
+        return KnapsackResult(sizes.tolist(), None)
+    # Smallest loss of these, which lose nothing but idle nodes, and of what changing one of them leads to
+    known = at_price.rise * idle
     idle_then = idle + sizes[:, None] - np.arange(values.shape[1])
     total = at_price.losses + at_price.rise * idle_then
-    known = int(total.min(where=idle_then >= 0, initial=at_price.rise * idle))
+    known = int(total[idle_then >= 0].min(initial=known))
     try:
         return KnapsackResult(_best(at_price, pool, known, stop_at), None)
     except DeadlinePassed:
@@ -360,11 +261,16 @@ def best_sizes(values: Floats, present: Integers, pool: int, stop_at: float) -> 
 def _best(at_price: NodePrice, pool: int, known: int, stop_at: float) -> list[int]:
     """Find the plan that the rules for ties prefer, out of all that lose least; ``known`` is the loss of some plan.
 
-    A core with all sizes that lose at most as much as some plan does has all the best plans in it. So grow the
-    core until it yields a plan that good.
+    A core with all sizes that lose at most as much as some plan does has all the best plans in it. Mostly it is so
+    small that it is divided at once. Where it is not, grow a smaller one until it yields a plan that good.
     """
     losses = at_price.losses
-    candidates = losses[(losses > 0) & (losses <= known)]
+    candidates = losses[(losses > 0) & (losses <= known)] if known else losses[:0]
+    if candidates.size <= _MOST_CANDIDATES:
+        least, rows, stages = core_of(losses, known)
+        room = SearchBounds(pool - int(least.sum()), at_price.rise, known, stop_at)
+        if (quick := quick_division(stages, room)) is not None:
+            return _with_division(least, rows, quick[1])
     size = _FIRST_CORE
     while True:
         cutoff = known
@@ -380,12 +286,18 @@ def _best(at_price: NodePrice, pool: int, known: int, stop_at: float) -> list[in
                 room = SearchBounds(pool - int(least.sum()), at_price.rise, known, stop_at)
                 fewer = None
         if fewer is None:
-            division = best_division(stages, room)
+            division = quick_division(stages, room) or best_division(stages, room)
             if division is None and cutoff >= known:
                 raise Fault("a core that holds a plan yielded none", where="solver 'exact'")
             known = known if division is None else division[0]
             if division is not None and known <= cutoff:
-                least[rows] += np.array(division[1], dtype=np.int64)
-                return [int(each) for each in least]
+                return _with_division(least, rows, division[1])
         candidates = candidates[candidates <= known]
         size = _GROWTH * int((candidates <= cutoff).sum())
+
+
+def _with_division(least: Integers, rows: Integers, more: list[int]) -> list[int]:
+    """Give the sizes of all rows, if ``rows`` get so many ``more`` than their least."""
+    least[rows] += np.array(more, dtype=np.int64)
+    plan: list[int] = least.tolist()
+    return plan

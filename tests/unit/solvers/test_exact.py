@@ -10,7 +10,7 @@ import pytest
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import knapsack
-from bftrain_solvers.exact import solver
+from bftrain_solvers.exact import ExactSolver, solver
 from tests.helpers.tables import best_sizes_by_plain_programme, best_sizes_by_trying_all, table_of
 
 
@@ -176,3 +176,17 @@ def test_a_price_is_found_from_any_start(monkeypatch: pytest.MonkeyPatch) -> Non
     # As if floating point had led nowhere: the search starts again from ends that are certain
     monkeypatch.setattr(knapsack, "_bracket", lambda entries, low, high, pool: (high, high))  # noqa: ARG005
     assert [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)] == expected
+
+
+def test_an_answer_does_not_depend_on_what_was_asked_before() -> None:
+    rng, used = np.random.default_rng(3), ExactSolver()
+    same_price_may_hold = 0
+    for _ in range(60):  # problems that differ by one row or by the pool, and now and then in all
+        if not same_price_may_hold:
+            rows, same_price_may_hold = rng.integers(0, 40, (8, int(rng.integers(3, 30)))).astype(float), 10
+            rows.sort(axis=1)
+            rows[:, 0] = 0.0
+        rows[int(rng.integers(8)), 1:] += float(rng.integers(0, 3))
+        table = table_of(rows.tolist(), pool=int(rng.integers(1, 30)), present=[0] * 8)
+        assert used.solve(table, Limits()).sizes == ExactSolver().solve(table, Limits()).sizes
+        same_price_may_hold -= 1
