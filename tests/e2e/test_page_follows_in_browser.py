@@ -225,6 +225,7 @@ def test_a_raster_with_more_changes_than_pixels_is_a_density(browser: Chromium, 
         colours=["@busy", "@idle", "@used"],
         thing="node",
         tasks_are="labels",
+        groups=[("k80", 0), ("v100", 2)],
     )
     moments = TimeAxis(1.6e9, changes)
     spec = over_time.rows(moments, "nodes", {"the batch queue": "@busy"})
@@ -246,6 +247,10 @@ def test_a_raster_with_more_changes_than_pixels_is_a_density(browser: Chromium, 
     assert width < 250  # cells of several pixels
     assert found < 30  # shades of one colour, not three thousand changes
     assert opened.evaluate("document.querySelectorAll('#holders > .key a').length") == 0
+    lines = opened.evaluate(
+        "[...document.querySelectorAll('#holders .groups div')].map(one => [one.textContent, one.style.top])"
+    )
+    assert lines == [["k80", "0%"], ["v100", "50%"]]
     for _ in range(5):
         opened.evaluate("document.querySelector('[data-look=in]').click()")
         opened.frames()

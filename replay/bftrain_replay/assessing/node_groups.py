@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.measures import fragments, groups_by_name
 from bftrain_replay.accounting.allocations import AllocationTable
 from bftrain_replay.assessing.batch_jobs import BatchJobs
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
@@ -21,8 +20,6 @@ from bftrain_replay.tables import SECONDS_AN_HOUR
 KINDS: Final = "kind"
 PARTITION: Final = "partition"
 NAMES: Final = "name"
-_MOST: Final = 24  # groups by name; more of them are no answer that one reads
-_ALL_OTHERS: Final = "*"
 _NO_PARTITION: Final = "no partition known"
 
 
@@ -48,13 +45,8 @@ class NodeGroups:
             names = (*jobs.queues, _NO_PARTITION)
             if used.size > 1:
                 return cls(tuple(names[place] for place in used.tolist()), of_node.astype(np.int32), PARTITION)
-        for depth in (1, 2):
-            found = [_stem(name, depth) for name in log.node_names]
-            names = tuple(dict.fromkeys(found))
-            if 1 < len(names) <= _MOST and len(names) < len(log.node_names):
-                places = {name: place for place, name in enumerate(names)}
-                return cls(tuple(f"{name}{_ALL_OTHERS}" for name in names), np.array([places[n] for n in found]), NAMES)
-        return None
+        named = groups_by_name(log.node_names)
+        return None if named is None else cls(*named, NAMES)
 
     def idle_by_block(self, sample: ReplayedSample) -> NDArray[np.float64]:
         """Return the idle node-hours of each group, a row each, in every block."""
@@ -109,14 +101,3 @@ def harvest_of_groups(
         )
         for place, name in enumerate(groups.names)
     ]
-
-
-def _stem(name: str, depth: int) -> str:
-    """Return a node's name without its last numbers, and what stands between them.
-
-    >>> _stem("r1i2n07", 1), _stem("r1i2n07", 2)
-    ('r1i2n', 'r1i')
-    """
-    for _ in range(depth):
-        name = re.sub(r"\d+\D*$", "", name)
-    return name

@@ -70,7 +70,7 @@ class StateRaster:
 
     ``tasks_are`` says where the names of tasks stand, for readers who follow one: in ``rows``, or in ``labels``, from
     the last colour on; empty: in neither. In ``labels``, those that are seen most have hues of their own, unless the
-    raster is ``dense``.
+    raster is ``dense``. ``groups`` names rows that stand together, each from its first row on.
     """
 
     changes: StateChanges
@@ -80,6 +80,7 @@ class StateRaster:
     thing: str = ""
     follows: bool = False
     tasks_are: str = ""
+    groups: Sequence[tuple[str, int]] = ()
 
     def palette(self, theme: Mapping[str, str]) -> list[str]:
         """Give the colour of each label."""
@@ -131,6 +132,7 @@ class StateRaster:
             "thing": self.thing,
             "follows": self.follows,
             "tasks_are": self.tasks_are,
+            "groups": list(self.groups),
             "rows": list(self.rows),
             "labels": list(self.labels),
             "colours": list(self.colours),

@@ -212,7 +212,11 @@ def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str
         wide = f' style="max-width:{part.width}px"' if part.width else ""
         name, kind = escape(part.name), ' class="chooser"' if part.chooses_time else ""
         closer = f'<button type="button" class="zoom" aria-pressed="false">{_CLOSER}</button>' if part.closer else ""
-        over = '<canvas aria-hidden="true"></canvas>' if part.raster is not None else ""
+        over = (
+            '<canvas aria-hidden="true"></canvas><div class="groups" aria-hidden="true"></div>'
+            if part.raster is not None
+            else ""
+        )
         if part.moments is not None:
             over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
         raster = " of-raster" if part.raster is not None else ""

@@ -73,6 +73,7 @@ const paletteOf = (item) => { // the ground, and how each state differs from it
   }
   return [ground, palette];
 };
+const groupOf = (raster, row) => raster.groups.findLast(([, begin]) => begin <= row)?.[0];
 const cornerOf = ({ view }) => [view.origin()[0] + view.padding().left, view.origin()[1] + view.padding().top]; // of the plot
 const paint = (item) => {
   const { raster, moments } = item.figure, [left, top] = cornerOf(item), svg = item.box.querySelector("svg");
@@ -86,7 +87,15 @@ const paint = (item) => {
   [canvas.width, canvas.height] = [width, height];
   const places = { left: left / svg.width.baseVal.value, width: wide / svg.width.baseVal.value,
     top: top / svg.height.baseVal.value, height: high / svg.height.baseVal.value };
-  for (const [side, share] of Object.entries(places)) canvas.style[side] = `${100 * share}%`;
+  const groups = item.box.parentElement.querySelector(".groups");
+  for (const [side, share] of Object.entries(places)) for (const over of [canvas, groups]) over.style[side] = `${100 * share}%`;
+  groups.replaceChildren(...raster.groups.flatMap(([name, begin], i) => { // the name stands at the first row that is shown
+    const end = raster.groups[i + 1]?.[1] ?? raster.rows.length, at = Math.max(begin, low), share = (at - low) / many;
+    if (end <= low || begin >= above || ((Math.min(end, above) - at) / many) * high < 13) return []; // no room
+    const line = Object.assign(document.createElement("div"), { style: `top:${100 * share}%` });
+    line.append(Object.assign(document.createElement("span"), { textContent: name }));
+    return [line];
+  }));
   const image = context.createImageData(width, height), pixels = image.data, scale = width / (to - from);
   const change = new Float64Array(CHANNELS * (width + 2)); // how much each channel changes to the next pixel
   const known = Math.min((moments.to - from) * scale, width); // nothing is known from there on

@@ -157,7 +157,8 @@ const seenAt = (item, at, time) => { // of the rows that share this point the on
 };
 const inRows = (item, at, time) => {
   const { raster, moments } = item.figure, { row, i, end } = seenAt(item, at, time), task = raster.tasks_are === "labels" && taskOf(raster, row, raster.states[i]);
-  return [`${raster.thing} ${raster.rows[row]}`, task ? `task ${task}` : raster.labels[raster.states[i]], spanOf(moments, raster.since[i], end)];
+  const group = groupOf(raster, row);
+  return [`${raster.thing} ${raster.rows[row]}${group ? `, ${group}` : ""}`, task ? `task ${task}` : raster.labels[raster.states[i]], spanOf(moments, raster.since[i], end)];
 };
 const taskAt = (item, at, time) => {
   const { raster } = item.figure, { row, i } = seenAt(item, at, time);

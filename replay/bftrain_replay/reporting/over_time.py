@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import SIMULATED
-from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.measures import fragments, groups_by_name
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order, quantity
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.drawing.theme import SHADES
@@ -159,7 +161,11 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
         raster=drawn,
         spec=rows(
             material.moments,
-            "nodes, in the log's order",
+            "nodes, by kind"
+            if material.log.kind_names
+            else "nodes, by name"
+            if drawn.groups
+            else "nodes, in the log's order",
             {_owner(material): "@busy", "idle, unused": "@idle", "tasks": "@used"},
         ),
         narrow=NARROW,
@@ -181,6 +187,23 @@ def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
     raise AssertionError("the coarsest is always taken")
 
 
+def _node_rows(log: EventLog) -> tuple[NDArray[np.int64], list[tuple[str, int]]]:
+    """Return the nodes in the order of their rows, and groups of them: kinds, or nodes with names alike."""
+    found = (log.kind_names, log.node_kinds) if log.kind_names else groups_by_name(log.node_names)
+    if found is None or len(found[0]) == 1:
+        return np.arange(len(log.node_names)), []
+    names, of_node = found
+    numbers = [
+        [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", name)]
+        for name in log.node_names
+    ]
+    groups = sorted(range(len(names)), key=lambda group: names[group])
+    place = np.argsort(groups)[of_node]
+    order = sorted(range(len(log.node_names)), key=lambda node: (place[node], numbers[node]))
+    starts = np.searchsorted(place[order], np.arange(len(names)))
+    return np.array(order), [(names[group], int(start)) for group, start in zip(groups, starts, strict=True)]
+
+
 def _holders_raster(material: ReportData, step_s: float, most: int | None) -> StateRaster | None:
     """Draw it with times rounded to ``step_s``; nothing if there were more than ``most`` changes."""
     log, held = material.log, material.holdings
@@ -190,11 +213,13 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     node, from_s, to_s, task = _rounded(held.node, held.from_s, held.to_s, step_s, held.task)
     if most is not None and idle[0].size + node.size > most:
         return None
+    order, groups = _node_rows(log)
+    row_of = np.argsort(order)
     # Of what happens to a node at one moment the last counts: a task leaves it idle, it leaves, joins, a task takes it
     left, joined = np.full(idle[0].size, _BUSY), np.full(idle[0].size, _IDLE)
     ended, taken = np.full(node.size, _IDLE), task.astype(np.int64) + _FIRST_TASK
     changes = in_order(
-        np.concatenate((node, idle[0], idle[0], node)),
+        row_of[np.concatenate((node, idle[0], idle[0], node))],
         np.concatenate((to_s, idle[2], idle[1], from_s)),
         np.concatenate((ended, left, joined, taken)),
         rows=len(log.node_names),
@@ -202,11 +227,12 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     )
     return StateRaster(
         changes=changes,
-        rows=log.node_names,
+        rows=[log.node_names[node] for node in order.tolist()],
         labels=(f"{_owner(material)}'s", "idle, unused", *held.tasks),
         colours=("@busy", "@idle", "@used"),
         thing="node",
         tasks_are="labels",
+        groups=groups,
     )
 
 

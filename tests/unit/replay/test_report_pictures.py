@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from bftrain_replay.drawing import theme, vega
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
+from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.vega import png, svg
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import over_time, report
@@ -156,6 +158,25 @@ def test_of_several_changes_at_once_the_last_counts() -> None:
 def state_of(drawn: StateRaster, row: int, time_s: float) -> str:
     (place,) = [state for begin, end, of, state in stretches(drawn.changes) if of == row and begin <= time_s < end]
     return drawn.labels[place]
+
+
+@pytest.mark.parametrize("kinds", [True, False], ids=["by kind", "by name"])
+def test_rows_of_nodes_stand_in_groups(kinds: bool) -> None:  # noqa: FBT001 - a case
+    log = log_of((0.0, ("b2", "a10", "a9", "b1"), ()), (500.0, (), ("a10", "b1")), end_s=1000.0)
+    if kinds:
+        log = replace(log, kind_names=("v100", "k80"), node_kinds=np.array([0, 0, 1, 0], dtype=np.int32))
+        assert log.node_names == ("a10", "a9", "b1", "b2")
+    done = study(log, [task("x", max_nodes=2)], Settings())
+    figure = over_time.holders(of_study(done, InputSource()))
+    drawn = figure.raster
+    assert drawn is not None
+    assert drawn.rows == (["b1", "a9", "a10", "b2"] if kinds else ["a9", "a10", "b1", "b2"])
+    assert drawn.groups == ([("k80", 0), ("v100", 1)] if kinds else [("a*", 0), ("b*", 2)])
+    for row, name in enumerate(drawn.rows):
+        gone = state_of(drawn, row, 900.0) == "the batch queue's"
+        assert gone is (name in {"a10", "b1"})
+    for name, _ in drawn.groups:
+        assert f">{name}</text>" in static_picture(figure)
 
 
 def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
