@@ -26,6 +26,7 @@ _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink"
 _HUES: Final = ("@used", "@rescaling", "@good", "@start", "@preempted", "@unnoticed", "#7b61a8")
 _DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # for those who share a hue
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
+_WORTH_SAYING: Final = 0.001  # of the idle node-time
 _USEFUL: Final = "Work that counts"
 
 
@@ -277,7 +278,7 @@ def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]
     useful = summary.used_node_h - sum(each.node_h for each in summary.lost.values())
     parts = {_USEFUL: max(useful, 0.0)}
     for cause in CAUSES:
-        hours = summary.lost[cause.key].node_h if cause.lost else summary.unused_node_h.get(cause.key, 0.0)
+        hours = _hours(summary, cause)
         if hours > 0.0:
             parts[cause.name] = hours
     for part, hours in parts.items():
@@ -285,6 +286,17 @@ def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]
         short = f"{text_formats.count(hours)} h, {share}"
         tooltip = f"{side.label}, {part}: {short} of the idle node-time"
         yield {"replay": side.label, "part": part, "hours": hours, "words": short, "tooltip": tooltip}
+
+
+def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
+    return float(summary.lost[cause.key].node_h if cause.lost else summary.unused_node_h.get(cause.key, 0.0))
+
+
+def main_difference(best: SummaryFigures, other: SummaryFigures) -> tuple[str, float, float] | None:
+    """Return the cause that took most more of the other, with the node-hours that it took of each; none if none did."""
+    found = [(cause.name, _hours(best, cause), _hours(other, cause)) for cause in CAUSES]
+    most = max(found, key=lambda each: each[2] - each[1])
+    return most if most[2] - most[1] > _WORTH_SAYING * other.idle_node_h else None
 
 
 def _strength(cause: IdleCause) -> float:

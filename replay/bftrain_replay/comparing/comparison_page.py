@@ -135,7 +135,22 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
     if isinstance(best.summary, SummaryFigures) and best.summary.ceiling_samples:
         possible = text_formats.percent(best.summary.harvested / best.summary.ceiling_samples)
         text += f", and {possible} of what could be had without any costs"
-    return HtmlText(f"{text}.")
+    return HtmlText(f"{text}.{_why(best, least)}")
+
+
+def _why(best: ComparedRun, least: ComparedRun) -> str:
+    """Say what took most more of the idle node-time of the one that harvested least."""
+    if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
+        return ""
+    found = comparison_charts.main_difference(best.summary, least.summary)
+    if found is None:
+        return ""
+    name, *hours = found
+    of_best, of_least = map(text_formats.count, hours)
+    return (
+        f" The largest part of the difference is <em>{escape(name.lower())}</em>: "
+        f"{of_least} node-hours with {escape(least.label)}, {of_best} with {escape(best.label)}."
+    )
 
 
 def _soonest(comparison: ComparedReplays) -> HtmlText:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from bftrain import text_formats
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.comparison import compare
 from bftrain_replay.comparing.comparison_page import page
@@ -50,6 +51,23 @@ def test_bars_add_up_to_the_idle_node_hours(make: Callable[..., Path]) -> None:
         hours = [row["hours"] for row in rows if row["replay"] == side.label]
         assert sum(hours) == pytest.approx(side.summary.idle_node_h)
         assert len(hours) > 2
+
+
+def test_the_page_begins_with_who_harvested_most_and_the_cause(make: Callable[..., Path]) -> None:
+    found = compare(make("exact"), make("few", max_tasks=1))
+    best, few = (side.summary for side in found.sides)
+    assert best.harvested > few.harvested
+    rows = comparison_charts.node_time(found.sides)[1].spec["data"]["values"]
+    hours = {(row["replay"], row["part"]): row["hours"] for row in rows}
+    lost = {part: hours["few", part] - hours.get(("exact", part), 0.0) for name, part in hours if name == "few"}
+    del lost["Work that counts"]
+    cause = max(lost, key=lambda part: lost[part])
+    lead = str(page(found).lead)
+    assert lead.startswith("<strong>exact</strong> harvested most")
+    assert (
+        f"difference is <em>{cause.lower()}</em>: {text_formats.count(hours['few', cause])} node-hours with few" in lead
+    )
+    assert "difference is" not in str(page(compare(make("one"), make("two"))).lead)
 
 
 def test_who_finished_when_is_a_share_of_all_tasks(make: Callable[..., Path]) -> None:
