@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,9 @@ def of_parts(*ports: Port, words: Sequence[str] = (), own: bool = False, listed:
         known = [name for port in ports for name, part in parts(port).items() if not part.problem]
         before, comma, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
         found = _beginning((*known, *words), last)
-        if own and not found:
+        if own and f"{_PYTHON}:" in last:
+            found = _names_in(last)
+        elif own and not found:
             found = _files((_PYTHON,), last)
         return [CompletionItem(f"{before}{comma}{item.value}", type=item.type) for item in found]
 
@@ -49,6 +52,18 @@ def of_files(*suffixes: str) -> Completer:
 
 def _beginning(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in dict.fromkeys(words) if fold(word).startswith(fold(incomplete))]
+
+
+def _names_in(incomplete: str) -> list[CompletionItem]:
+    """Offer ``FILE.py:NAME`` for what a file defines; it is read and not run."""
+    file, _, name = incomplete.rpartition(":")
+    try:
+        body = ast.parse(Path(file).expanduser().read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    named = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+    public = [each for each in named if name or not each.startswith("_")]
+    return [CompletionItem(f"{file}:{each}") for each in public if each.startswith(name)]
 
 
 def _files(suffixes: Sequence[str], incomplete: str) -> list[CompletionItem]:

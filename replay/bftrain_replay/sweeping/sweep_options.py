@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from bftrain import toml_io
+from bftrain.durations import parse_duration
 from bftrain.errors import BadConfig, suggestion
 from bftrain.files import whole_text
 from bftrain_replay.rounds.round_settings import RoundSettings
@@ -129,10 +130,18 @@ def check_option(document: TomlDocument, option: str, *keys: Key) -> None:
 
 
 def check_value(document: TomlDocument, value: object, *keys: Key) -> Value:
-    """Refuse what is neither text nor a number."""
+    """Refuse what is neither text nor a number; a length of time such as ``2min`` is its seconds."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise document.wrong(f"must be text or a number, not {value!r}", *keys)
-    return value
+    return _seconds(value) if str(keys[-1]).endswith("_s") else value
+
+
+def _seconds(value: str | float) -> Value:
+    """Return the seconds of a length of time; other words, such as ``auto``, stay for the settings to check."""
+    try:
+        return parse_duration(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def values_of(document: TomlDocument, given: object, option: str, *keys: Key) -> tuple[Value, ...]:
@@ -174,6 +183,8 @@ def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys:
 
 def _number(document: TomlDocument, given: Mapping[str, Any], key: str, *keys: Key) -> float:
     value = given.get(key)
+    if str(keys[-1]).endswith("_s") and isinstance(value, str):
+        value = _seconds(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
         what = f"{key}: must be a number, not {value!r}" if key in given else f"has no {key}"
         raise document.wrong(what, *keys, fix="write { from = 1, to = 10, steps = 4 }")

@@ -73,6 +73,15 @@ def test_files_are_those_that_the_option_can_read() -> None:
     assert values("replay", "--objective", "mi") == {"mine.py"}
 
 
+def test_names_in_a_file_of_ones_own_are_offered_without_running_it(folder: Path) -> None:
+    (folder / "mine.py").write_text("raise SystemExit\ndef thrifty(): ...\nclass Tidy: ...\ndef _own(): ...\n")
+    assert values("replay", "--objective", "mine.py:") == {"mine.py:thrifty", "mine.py:Tidy"}
+    assert values("replay", "--metrics", "campaigns,mine.py:th") == {"campaigns,mine.py:thrifty"}
+    (folder / "mine.py").write_text("def (")
+    assert values("replay", "--objective", "mine.py:") == set()
+    assert values("replay", "--objective", "none.py:x") == set()
+
+
 @pytest.mark.usefixtures("folder")
 def test_folders_are_left_to_the_shell_and_stand_first() -> None:
     assert offered("replay", "logs")[0] == ("dir", "logs")

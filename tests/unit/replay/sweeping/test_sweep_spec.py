@@ -101,6 +101,8 @@ def test_what_is_excluded_has_one_of_the_values_of_every_option_there(tmp_path: 
         ("{ from = 1, to = 100, steps = 7, scale = 'log' }", "max_tasks", [1, 2, 5, 10, 22, 46, 100]),
         ("{ from = 1, to = 3, steps = 9 }", "max_tasks", [1, 2, 3]),
         ("[0, 'measured']", "decision_latency_s", [0.0, "measured"]),
+        ("['30s', '2min', 300, 'auto']", "horizon_s", [30.0, 120.0, 300.0, "auto"]),
+        ("{ from = '1min', to = '5min', step = '2min' }", "horizon_s", [60.0, 180.0, 300.0]),
     ],
 )
 def test_values_are_listed_or_a_range(tmp_path: Path, text: str, option: str, found: list[object]) -> None:
@@ -140,6 +142,7 @@ def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
         ("[grid]\nmax_tasks = []\n", "sweep.toml:10: grid.max_tasks: has no value"),
         ("[grid]\nmax_tasks = [5, 2.5]\n", "sweep.toml:10: grid.max_tasks: must be a whole number, not 2.5"),
         ("[grid]\nmax_tasks = [true]\n", "sweep.toml:10: grid.max_tasks: must be text or a number, not True"),
+        ("[fixed]\nhorizon_s = '2 fortnights'\n", "sweep.toml:10: fixed.horizon_s: "),
         ("[fixed]\nhorizon_s = -1\n", "sweep.toml:10: fixed.horizon_s: must be above 0, not -1"),
         (
             "[fixed]\nsemantics = 'publshed'\n",
