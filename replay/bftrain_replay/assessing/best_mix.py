@@ -45,7 +45,7 @@ def best_mixes(
 ) -> tuple[MixRow, ...]:
     """Replay each model alone, then the best of them together; return the rows, the most work first."""
     models = {name: _of_one_node(each) for name, each in known.items()}
-    part = sample.part(_EVENTS)
+    part = sample.part(_EVENTS, least=1)
 
     def rows(mixes: Sequence[tuple[str, ...]]) -> list[MixRow] | None:
         passes = [_passes([models[name] for name in mix], part, settings, files) for mix in mixes]

@@ -65,9 +65,9 @@ class ReplayedSample:
             places = _within(log, blocks, events, np.arange(len(blocks)))
         return cls(log, blocks, places)
 
-    def part(self, events: int = WHAT_IF_EVENTS) -> ReplayedSample:
+    def part(self, events: int = WHAT_IF_EVENTS, least: int = _BLOCKS_OF_PART) -> ReplayedSample:
         """Choose some of its blocks, with fewer changes of the log, for replays of which there are many."""
-        places = _within(self.log, self.blocks, events, self.places, least=_BLOCKS_OF_PART)
+        places = _within(self.log, self.blocks, events, self.places, least=least)
         return ReplayedSample(self.log, self.blocks, places)
 
     @property
