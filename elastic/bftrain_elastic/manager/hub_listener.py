@@ -1,4 +1,4 @@
-"""What the hub knows of a launcher: whom it lets know of events, and for whom a worker runs."""
+"""What the hub knows of a launcher: the events it wants to know of, and which launcher and task a worker belongs to."""
 
 from __future__ import annotations
 
