@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.program import children_core_s
 
-pytestmark = pytest.mark.apart
+pytestmark = pytest.mark.soak  # each installs everything anew; CI runs on a fresh clone, and begins with the demo
 
 ROOT = Path(__file__).parents[2]
 SECOND_RUN_S = 30.0  # of a core: the demo, and nothing is installed
@@ -53,10 +53,10 @@ def test_a_fresh_clone_shows_the_demo_again_at_once(tmp_path: Path) -> None:
     assert status.stdout == "", "what make writes, git ignores"
 
 
-@pytest.mark.soak  # it installs everything twice; test_make.py tries each kind of damage without a network
 def test_a_broken_environment_is_made_again(tmp_path: Path) -> None:
     clone = fresh_clone(tmp_path)
     make_demo(clone)
+    # test_make.py tries each kind of damage without a network
     (installed,) = (clone / ".venv" / "lib").glob("python3*/site-packages")
     shutil.rmtree(installed / "msgspec")
     _, third = make_demo(clone)
