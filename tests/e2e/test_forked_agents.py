@@ -140,7 +140,7 @@ def test_agents_are_started_by_themselves_if_the_fork_server_dies_while_it_impor
     unstarted: OneNode, slow: Path
 ) -> None:
     unstarted.agents.start("n1", "n2")
-    until(slow.exists, "it imports")
+    until(lambda: slow.exists() and slow.read_text(), "it imports")
     os.kill(int(slow.read_text()), signal.SIGKILL)
     (unstarted.folder / "wait").unlink()
     unstarted.agents.replace_lost(wait=True)
@@ -150,7 +150,7 @@ def test_agents_are_started_by_themselves_if_the_fork_server_dies_while_it_impor
 
 def test_an_agent_that_is_ended_before_it_begins_never_begins(unstarted: OneNode, slow: Path) -> None:
     unstarted.agents.start("n1", "n2")
-    until(slow.exists, "it imports")
+    until(lambda: slow.exists() and slow.read_text(), "it imports")
     unstarted.agents.terminate("n1")
     (unstarted.folder / "wait").unlink()
     unstarted.watched.until("warm")
@@ -179,7 +179,7 @@ def test_what_a_killed_program_had_started_ends(unstarted: OneNode, slow: Path, 
     words = [str(unstarted.port), str(unstarted.folder / "secret"), str(folder)]
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, *words])
     try:
-        until(slow.exists, "it imports")
+        until(lambda: slow.exists() and slow.read_text(), "it imports")
         if imported:
             unstarted.watched.until("warm")
         pids = list(descendants(program.pid))
