@@ -113,6 +113,7 @@ def test_a_task_is_searched_with_keys_and_highlighted(page: Page, material: Repo
     assert rows == sorted(set(held.node[mine].tolist()))
     held_s = float((held.to_s - held.from_s)[mine].sum())
     assert share == pytest.approx(held_s / SPAN_S / len(material.log.node_names), rel=0.1)
+    assert page.evaluate("document.querySelector('#holders > .key').textContent") == f"task {name}"
     assert len(coloured(page, "sizes", len(held.tasks))[1]) == 1
     marked = page.evaluate("[...document.querySelectorAll('#tasks tr.followed th')].map(one => one.textContent)")
     assert marked == [name]

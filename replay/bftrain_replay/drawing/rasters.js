@@ -58,9 +58,14 @@ const hueTasks = (item) => { // hues for the tasks that are seen longest; who ha
 };
 const writeKey = (item) => {
   const key = item.box.closest("figure").querySelector(":scope > .key"), { raster } = item.figure;
-  key?.replaceChildren(...[...item.hues].map(([state, hue]) => {
+  const swatch = (colour) => Object.assign(document.createElement("i"), { style: `background:${colour}` });
+  if (followed && key) {
+    const span = document.createElement("span");
+    span.append(swatch("var(--followed)"), wordsFor(followed));
+    key.replaceChildren(span);
+  } else key?.replaceChildren(...[...item.hues].map(([state, hue]) => {
     const link = Object.assign(document.createElement("a"), { href: `#follow=task:${encodeURIComponent(raster.labels[state])}` });
-    link.append(Object.assign(document.createElement("i"), { style: `background:${hue}` }), raster.labels[state]);
+    link.append(swatch(hue), raster.labels[state]);
     return link;
   }));
 };
@@ -81,7 +86,7 @@ const paint = (item) => {
   const [from, to] = shown ?? wholeOf(item.figure), [low, above] = item.rows, many = above - low;
   const dense = isDense(item, wide * Math.min(high, many)), cell = dense && !followed ? CELL * sharp : 1;
   const width = Math.max(Math.round((wide * sharp) / cell), 1), height = Math.max(Math.min(Math.round((high * sharp) / cell), many), 1);
-  item.hues = dense || raster.tasks_are !== "labels" ? new Map() : hueTasks(item);
+  item.hues = dense || followed || raster.tasks_are !== "labels" ? new Map() : hueTasks(item);
   const canvas = item.canvas, context = canvas.getContext("2d"), [ground, palette] = paletteOf(item);
   writeKey(item);
   [canvas.width, canvas.height] = [width, height];
