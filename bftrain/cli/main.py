@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, NoReturn, TextIO
 import click
 from click.shell_completion import CompletionItem
 
+from bftrain.cli import bash_completion  # noqa: F401 - it registers itself
 from bftrain.errors import (
     BadInput,
     BftrainError,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 from bftrain import registry
 from bftrain.cli.main import main
@@ -80,6 +81,24 @@ def test_names_in_a_file_of_ones_own_are_offered_without_running_it(folder: Path
     (folder / "mine.py").write_text("def (")
     assert values("replay", "--objective", "mine.py:") == set()
     assert values("replay", "--objective", "none.py:x") == set()
+
+
+@pytest.mark.parametrize(
+    ("typed", "lines"),
+    [
+        (("mine.py", ":"), ["plain,thrifty", "plain,Tidy"]),
+        (("mine.py", ":", "th"), ["plain,thrifty"]),
+        (("mi",), ["dir,mi", "plain,mine.py"]),
+    ],
+)
+def test_bash_cuts_words_at_colons_and_gets_what_comes_after(
+    folder: Path, typed: tuple[str, ...], lines: list[str]
+) -> None:
+    (folder / "mine.py").write_text("def thrifty(): ...\nclass Tidy: ...\n")
+    words = ("bftrain", "replay", "--objective", *typed)
+    asked = {"_BFTRAIN_COMPLETE": "bash_complete", "COMP_WORDS": "\n".join(words), "COMP_CWORD": f"{len(words) - 1}"}
+    ended = CliRunner().invoke(main, [], prog_name="bftrain", env=asked)
+    assert ended.output.splitlines() == lines
 
 
 @pytest.mark.usefixtures("folder")
