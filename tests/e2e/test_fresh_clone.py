@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.program import children_core_s
 
-pytestmark = pytest.mark.soak  # each installs everything anew; CI runs on a fresh clone, and begins with the demo
+pytestmark = pytest.mark.soak  # each installs everything again; CI runs on a fresh clone, and begins with the demo
 
 ROOT = Path(__file__).parents[2]
 SECOND_RUN_S = 30.0  # of a core: the demo, and nothing is installed
