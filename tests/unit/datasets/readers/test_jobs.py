@@ -148,6 +148,7 @@ def test_idle_time_of_public_rows_is_that_of_plain_loops(tmp_path: Path, table: 
 
 def test_every_public_set_that_is_said_to_be_tried_on_rows_is() -> None:
     assert {each.name for each in PUBLIC_SETS if each.tried == REAL} <= {table.name for table in TABLES}
+    assert sum(bool(table.name) for table in TABLES) >= 10  # tables of the public sets
 
 
 def test_machine_of_a_public_set_is_as_large_as_it_was(tmp_path: Path) -> None:
