@@ -432,7 +432,7 @@ NO_ROW = r"jobs: no row becomes a task: 1 no_work; first at jobs:1: steps: 0"
         ("a,b\n1,2\n", {"format": "philly"}, "jobs:1: no column for submit: arrival_s or .*docs/workloads.md"),
         (BLOX, {"begin_s": 1.6e9}, "its times count from zero, and not from 1970 .*leave --log out"),
         (PHILLY[:-9], {}, "jobs: not JSON: .*fetch the file again"),
-        (PHILLY[:-1] + "," + "[" * 5000 + "]" * 5001, {}, "jobs: not JSON: .*recursion"),
+        (PHILLY[:-1] + "," + "[" * 100_000 + "]" * 100_001, {}, "jobs: not JSON: .*recursion"),
         (BLOX, {"nodes": 0}, "WorkloadOptions.nodes: must be at least 1"),
         (BLOX, {"first": 0}, "WorkloadOptions.first: must be at least 1"),
         (BLOX, {"window": (1e6, None)}, "no row becomes a task: 2 outside_window"),
