@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from time import process_time
 
 import numpy as np
@@ -17,7 +17,9 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
+from bftrain_solvers import gurobi
 from bftrain_solvers.max_min import one_kind
+from bftrain_solvers.milp import LATE, programme_of
 from tests.helpers.tables import table_of as table_of_values
 
 PASSED = Limits(deadline_s=1e-6)
@@ -106,3 +108,15 @@ def test_building_the_table_is_part_of_solving(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(type(exact), "solve", solved)
     solve(table("throughput").problem, "exact", limits=Limits(deadline_s=10.0))
     assert seen == [3.0]
+
+
+def test_gurobi_is_handed_no_programme_for_which_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not gurobi.solver.available().ok:
+        pytest.skip(gurobi.solver.available().reason)
+    matrix = programme_of(table_of_values([[0, 1, 2], [0, 2, 3]], pool=3)).matrix
+    assert gurobi.solver.run(matrix, Limits(deadline_s=1e-6)) == LATE
+    clock = count(0)
+    monkeypatch.setattr(gurobi, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(gurobi, "_TOGETHER", 1)
+    assert gurobi.solver.run(matrix, Limits(deadline_s=1.5)) == LATE  # in the middle of its rows
+    assert next(clock) == 3
