@@ -46,6 +46,7 @@ class Cheat(ExactSolver):
     """Answers with a field of the right solution changed."""
 
     def __init__(self, **changes: object) -> None:
+        super().__init__()
         self._changes = changes
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
