@@ -189,9 +189,11 @@ class ValueTable:
 
     def value_at(self, chosen: Sequence[int]) -> float:
         """Value of one column for each task, in their order; ``-inf`` if one of them is not allowed."""
+        if self.coupling is None:  # one by one, which takes less time here than numpy's indexing with two lists
+            return fsum(map(self.values.item, range(len(chosen)), chosen))  # rounded once, so any order gives the same
         entries = self.values[np.arange(len(chosen)), chosen]
-        if self.coupling is None or not np.isfinite(entries).all():
-            return fsum(entries.tolist())  # correctly rounded, so the same for any order of the tasks
+        if not np.isfinite(entries).all():
+            return fsum(entries.tolist())
         if not self.columns.several:
             return self.coupling.total(entries, chosen, self.problem)
         columns = list(chosen)  # numpy takes a tuple for one place in many dimensions
