@@ -41,6 +41,7 @@ def _said(part: Part, words: Callable[[str], str]) -> Part:
             caption=words(part.caption),
             spec=_said_in_spec(part.spec, words),
             narrow=_said_in_spec(part.narrow, words),
+            closer=_said_in_spec(part.closer, words),
             raster=_said(part.raster, words),
         )
     elif is_dataclass(part) and not isinstance(part, type):
