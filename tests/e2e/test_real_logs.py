@@ -43,7 +43,7 @@ REFUSED = {
     "fixtures/pbs_accounting-logs.log": "--cluster",
     "swf/theta_2022.swf.gz": "--counts",
     "fixtures/slurm_unknown-job-state.log": "no row tells of a node that was held",
-    "pernode/wagap-2013.swf.machines": "no reader recognises",
+    "pernode/wagap-2013.swf.machines": "but no header",
 }
 
 

@@ -170,6 +170,8 @@ def kill_daemon(folder: Path, times: int, *, seed: int) -> dict[str, float]:
     """Kill the daemon so often, demand that everything was done exactly once, and return figures."""
     with KilledDaemon(folder, seed) as daemon:
         daemon.submit_training()
+        # Agents import PyTorch from one process of the daemon's: killed again and again meanwhile, they never begin
+        daemon.until(lambda: bool(daemon.record("training")), "the training begins")
         daemon.kill_often(times)
         limit = daemon.finish()
         figures = demand_exactly_once(daemon, limit)
