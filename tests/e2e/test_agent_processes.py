@@ -229,6 +229,30 @@ def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_ou
     assert (one_node.folder / "runs").read_text() == "x"
 
 
+# -- logs
+
+PRINTS = f"""
+print("began", flush=True)
+{SLEEPS}
+    print("goes on", flush=True)
+"""
+
+
+def test_a_log_that_becomes_too_long_is_cut_while_its_worker_writes(one_node: OneNode) -> None:
+    log = one_node.folder / "0.log"
+    log.write_bytes(b"of an earlier worker\n")
+    os.truncate(log, 65_000_000)  # more than an agent keeps if nothing is said; the disk holds little of it
+    one_node.start()
+    one_node.started(PRINTS)
+    until(lambda: log.stat().st_size < 64_000_000, "it is cut")
+    size = log.stat().st_size
+    until(lambda: log.stat().st_size > size + 100, "the worker goes on")
+    found = log.read_bytes()
+    assert found.startswith(b"of an earlier worker\n")
+    assert found.count(b"lines are left out here") == found.count(b"began") == 1
+    assert found.endswith(b"goes on\n")
+
+
 # -- workers that cannot be started
 
 

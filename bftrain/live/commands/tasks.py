@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -27,7 +28,8 @@ R = TypeVar("R")
 _REMARKS: Final = 5
 _LOG_EVERY_S: Final = 0.5
 _OVER: Final = frozenset({"done", "failed", "cancelled"})
-_LAST_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
+_LINES_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
+_LAST_BYTES: Final = 1024 * 1024  # of a log, that are shown if nothing else is said
 
 
 def talks(function: Callable[P, R]) -> Callable[P, R]:
@@ -254,12 +256,13 @@ def status_table(status: StatusView) -> RenderableType:
 @click.command(cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20")
 @click.argument("task", metavar="TASK")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is printed until the task is over.")
-@click.option("-n", "--lines", default=0, metavar="N", help="Begin with the last N lines of each worker [all].")
+@click.option("-n", "--lines", default=0, metavar="N", help="Begin with the last N lines of each worker [of 1 MB].")
+@click.option("--all", "whole", is_flag=True, help="Print all that is kept of each worker, however much it is.")
 @talks
-def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool) -> None:
+def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool, whole: bool) -> None:
     """Print what the workers of TASK printed; each line begins with the node and slot it comes from."""
     name = f"#{client.task(task).number}"
-    reader = _LogReader(client, name, lines, out)
+    reader = _LogReader(client, name, lines, out, whole=whole)
     try:
         while True:
             over = client.task(name).state in _OVER  # asked first: what is printed before it is over is read then
@@ -275,10 +278,11 @@ def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool) ->
 
 
 class _LogReader:
-    def __init__(self, client: Client, task: str, last_lines: int, out: Output) -> None:
+    def __init__(self, client: Client, task: str, last_lines: int, out: Output, *, whole: bool) -> None:
         self._client = client
         self._task = task
         self._last = last_lines
+        self._most_bytes = _LINES_BYTES if last_lines else math.inf if whole else _LAST_BYTES
         self._out = out
         self._offsets: dict[str, int] = {}
         self.begun: dict[str, bytes] = {}  # lines without an end so far
@@ -286,13 +290,20 @@ class _LogReader:
     def turn(self) -> None:
         for file in self._client.logs(self._task):
             fresh = file.name not in self._offsets
-            offset = self._offsets.setdefault(file.name, max(0, file.size - _LAST_BYTES) if self._last else 0)
+            offset = self._offsets.get(file.name, int(max(0, file.size - self._most_bytes)))
+            if file.size < offset:  # its middle was cut out, and what was not read yet is somewhere before the end
+                self._out.warn(f"{file.name}: cut at its limit; lines before this moment may be missing")
+                offset, self.begun[file.name] = file.size, b""
+            cut = fresh and offset > 0  # it begins within a line, which is not shown
+            if cut and not self._last:
+                self._out.warn(f"{file.name}: the last of {file.size / 1e6:,.1f} MB; --all prints all of it")
             lines: list[bytes] = []
             while offset < file.size and (piece := self._client.log(self._task, file.name, offset)):
                 offset += len(piece)
                 *whole, rest = (self.begun.get(file.name, b"") + piece).split(b"\n")
                 self.begun[file.name] = rest
-                lines += whole
+                lines += whole[1:] if cut else whole
+                cut &= not whole
                 if not (fresh and self._last):
                     self.print(file.name, lines)
                     lines = []
@@ -303,11 +314,18 @@ class _LogReader:
         from bftrain.values import wire
 
         where = name.removesuffix(".log")
-        for line in lines:
-            text = line.decode(errors="replace")
-            if self._out.json:
-                click.echo(wire.encode({"worker": where, "line": text}))
-                continue
-            # What would command the terminal is left out
-            shown = (one if one.isprintable() or one == "\t" else "\ufffd" for one in text.rstrip("\r"))
-            click.echo(f"{where}: {''.join(shown)}")
+        texts = [line.decode(errors="replace") for line in lines]
+        if self._out.json:
+            found = [wire.encode({"worker": where, "line": text}).decode() for text in texts]
+        else:
+            found = [f"{where}: {_shown(text)}" for text in texts]
+        if found:
+            click.echo("\n".join(found))
+
+
+def _shown(text: str) -> str:
+    """Leave out what would command the terminal."""
+    text = text.rstrip("\r")
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in text)

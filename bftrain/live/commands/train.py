@@ -327,11 +327,12 @@ class TrialLogs:
     def new_lines(self) -> Iterator[str]:
         """Give the lines that have come since, each with its worker's place."""
         for path in sorted(self._folder.glob("*.log")):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
+            with path.open("rb") as file:  # if its middle was cut out, it goes on at its end
+                file.seek(min(self._read.get(path, 0), path.stat().st_size))
+                self._read[path] = file.tell()
                 data = file.read(_TAIL_BYTES)
             whole = data[: data.rfind(b"\n") + 1] or (data if len(data) == _TAIL_BYTES else b"")
-            self._read[path] = self._read.get(path, 0) + len(whole)
+            self._read[path] += len(whole)
             for line in whole.decode(errors="replace").splitlines():
                 yield f"{path.stem}: {line}"
 

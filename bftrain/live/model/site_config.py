@@ -113,6 +113,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     patience_s: float = 30.0  # how long agents and workers go on without us
     grace_s: float = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
     settle_s: float = 5.0  # that a preemption may take to reach all processes of a node and its agent
+    log_mb: float = 64.0  # megabytes that are kept of what a worker prints: the beginning and the end
 
     def __post_init__(self) -> None:
         for name in ("listen", "address", "python"):
@@ -125,6 +126,7 @@ class Agents(_Table, frozen=True, kw_only=True):
         checks.number(self, "patience_s", above=0.0)
         for name in ("grace_s", "settle_s"):
             checks.number(self, name, at_least=0.0)
+        checks.number(self, "log_mb", at_least=1.0)
 
 
 class Api(_Table, frozen=True, kw_only=True):

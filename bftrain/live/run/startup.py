@@ -20,7 +20,7 @@ from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
 from bftrain.journal import Journal
-from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from bftrain.live.tasks.task_store import TaskStore, last_site
 from bftrain.parts import absolute_name
@@ -187,4 +187,6 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     words += ["--patience", f"{agents.patience_s:g}"]
     if agents.grace_s:
         words += ["--grace", f"{agents.grace_s:g}"]
+    if agents.log_mb != Agents().log_mb:  # else pilots of an earlier version would be replaced for nothing
+        words += ["--log-limit", f"{agents.log_mb:g}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))

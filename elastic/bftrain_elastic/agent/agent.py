@@ -22,6 +22,7 @@ from typing import Final
 
 from bftrain_elastic.agent.agent_settings import AgentSettings, command_line, visible_gpus
 from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
+from bftrain_elastic.agent.log_limit import limit_logs
 from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import ProgramWatch, adopt_orphans, end_descendants, is_running, state_of
@@ -126,6 +127,7 @@ class NodeAgent:
             self._prefork.send(messages.Alive())
             self._worker_socket.accept_again()
             self._replace_stopped_prefork(now)
+            limit_logs(self._workers.values(), self._settings.log_limit)
         if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
             self._note(f"{self._leaving}: {self._link.trouble}")

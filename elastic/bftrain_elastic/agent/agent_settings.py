@@ -21,7 +21,8 @@ class AgentSettings(argparse.Namespace):
     """What an agent is started with.
 
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
-    workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves.
+    workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves. A worker's log is kept
+    within ``log_limit`` bytes.
     """
 
     manager: tuple[str, int]
@@ -34,6 +35,7 @@ class AgentSettings(argparse.Namespace):
     grace_s: float
     parent: int
     remove: Path | None
+    log_limit: int
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
@@ -64,6 +66,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--grace", dest="grace_s", metavar="GRACE", type=float, default=0.0, help=grace)
     add("--parent", type=int, default=0, help="end when this process, which started the agent, ends")
     add("--remove", type=Path, help="remove this folder if --parent ended before the agent")
+    log = "megabytes of what a worker printed that are kept, of the beginning and the end"
+    add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
     return parser
 
 
@@ -76,6 +80,12 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 def _secret(path: str) -> bytes:
     return read_secret(Path(path))
+
+
+def _megabytes(text: str) -> int:
+    if not (found := float(text)) >= 1.0:
+        raise ElasticError("must be at least 1", where="--log-limit")
+    return int(1e6 * found)
 
 
 def _modules(text: str) -> tuple[str, ...]:

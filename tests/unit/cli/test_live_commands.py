@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.live.client import client as client_module
+from bftrain.live.client.client import Client
 from bftrain.live.commands import live, tasks
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Harvested, StatusView, TaskView
@@ -382,6 +383,52 @@ def test_long_logs_come_in_pieces(bftrain: CommandLine, run: LiveThread) -> None
     write_logs(run, n1=text)
     assert bftrain("logs", "a").out == "".join(f"n1: {line}\n" for line in text.splitlines())
     assert bftrain("logs", "a", "-n", "2").out == "n1: line 59998\nn1: line 59999\n"
+
+
+def test_of_a_log_of_many_megabytes_only_the_end_is_read(
+    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_LAST_BYTES", 35)
+    hand_in(run, "a")
+    text = "".join(f"line {number:06}\n" for number in range(100_000))
+    write_logs(run, n1=text, n2="short\n")
+    offsets: list[int] = []
+    read = Client.log
+
+    def noted(client: Client, name: str, file: str, offset: int) -> bytes:
+        offsets.append(offset)
+        return read(client, name, file, offset)
+
+    monkeypatch.setattr(Client, "log", noted)
+    ended = bftrain("logs", "a")
+    assert ended.out == "n1: line 099998\nn1: line 099999\nn2: short\n", "in whole lines"
+    assert ended.err == "warning: n1.log: the last of 1.2 MB; --all prints all of it\n"
+    assert offsets == [len(text) - 35, 0]
+    whole = bftrain("logs", "a", "--all")
+    assert (whole.out.count("\n"), whole.err) == (100_001, "")
+
+
+def test_following_goes_on_when_the_middle_of_a_log_was_cut_out(
+    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_in(run, "a")
+    folder = write_logs(run, n1="one\ntwo\nthree\nfo")
+    turns: list[int] = []
+
+    def between(_: float) -> None:
+        turns.append(1)
+        if len(turns) == 1:
+            (folder / "n1.log").write_text("one\nfour\n")
+        elif len(turns) == 2:
+            with (folder / "n1.log").open("a") as log:
+                log.write("five\n")
+        else:
+            run.do(lambda inside: inside.world.tell("a", "done", step=9))
+
+    monkeypatch.setattr(tasks.time, "sleep", between)
+    ended = bftrain("logs", "-f", "a")
+    assert ended.out == "n1: one\nn1: two\nn1: three\nn1: five\n"
+    assert ended.err == "warning: n1.log: cut at its limit; lines before this moment may be missing\n"
 
 
 def test_following_goes_on_until_the_task_is_over(

@@ -308,6 +308,10 @@ def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.M
     found = [line for _ in range(6) for line in logs.new_lines()]
     assert found[:2] == ["w: a", "w: b"]
     assert "".join(line.removeprefix("w: ") for line in found[2:]) == "longer than a piece"
+    (tmp_path / "logs" / "w.log").write_text("a\n")  # the agent cut it at its limit
+    assert not list(logs.new_lines())
+    (tmp_path / "logs" / "w.log").write_text("a\nnext\n")
+    assert list(logs.new_lines()) == ["w: next"]
 
 
 def test_more_modules_are_imported_before_workers_start(

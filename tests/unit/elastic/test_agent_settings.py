@@ -21,6 +21,14 @@ def test_a_command_line_is_read(tmp_path: Path) -> None:
     assert (found.manager, found.node, found.preload, found.grace_s) == (("10.0.0.1", 7070), "n1", ("a", "b"), 0.0)
 
 
+def test_how_much_is_kept_of_logs_is_said_in_megabytes(tmp_path: Path) -> None:
+    given = words(tmp_path, "10.0.0.1:7070")
+    assert AgentSettings.read(command_line(""), given).log_limit == 64_000_000
+    assert AgentSettings.read(command_line(""), [*given, "--log-limit", "1.5"]).log_limit == 1_500_000
+    with pytest.raises(ElasticError, match="--log-limit: must be at least 1"):
+        AgentSettings.read(command_line(""), [*given, "--log-limit", "0"])
+
+
 @pytest.mark.parametrize("manager", ["10.0.0.1", "10.0.0.1:", ":7070", "10.0.0.1:http"])
 def test_a_manager_without_address_or_port_is_named(tmp_path: Path, manager: str) -> None:
     given = words(tmp_path, manager)
