@@ -20,8 +20,8 @@ from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
-from bftrain.live.model.callers import Caller, insist_on_operator, ourselves
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, is_name
+from bftrain.live.model.callers import Caller, insist_on_operator, insist_on_weight, ourselves
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks.task_progress import TaskProgressTrack
@@ -274,9 +274,10 @@ class LiveService:
         own = sum(record.uid == caller.uid for record in self._task_store.unfinished)
         if own >= _MOST_OF_ONE and not caller.operator:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
-        number = self._task_store.next_number
+        insist_on_weight(caller, given.weight, site.api.max_weight)
+        number, ending = self._task_store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # after the script
-        name = given.name or self._task_store.free_name(stem if is_name(stem) else "task")
+        name = f"{given.name}{ending}" if given.name else self._task_store.free_name(stem or "task", ending)
         if self._task_store.get(name) is not None:
             raise schemas.NotNow(
                 f"an unfinished task is called '{name}' already", where="name", fix="choose another name"
@@ -321,8 +322,9 @@ class LiveService:
             raise NotAvailable(f"nothing can be changed now: {stalled}", fix="free space, and try again")
 
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
-        record = self._task_store.find(name)
-        if record is None or not caller.may_touch(record):  # its existence is private
+        found = filter(None, map(self._task_store.find, (name, name + caller.name_ending)))
+        record = next(filter(caller.may_touch, found), None)
+        if record is None:  # or another's: its existence is private
             raise schemas.NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
         return record
 

@@ -17,7 +17,7 @@ import msgspec
 
 from bftrain.errors import BadConfig
 from bftrain.live.model.schemas import NotAllowed
-from bftrain.live.model.task_record import LiveTaskRecord
+from bftrain.live.model.task_record import LiveTaskRecord, is_name
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
 _TOKEN_BYTES: Final = 32
@@ -34,6 +34,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def may_touch(self, record: LiveTaskRecord) -> bool:
         """Say whether a task is theirs."""
         return self.operator or record.uid == self.uid
+
+    @property
+    def name_ending(self) -> str:
+        """Return what the names of their tasks end with where a site has names by user."""
+        return "" if self.operator else f"@{self.user if is_name(self.user) else self.uid}"
 
 
 def user_of(uid: int) -> str:
@@ -53,6 +58,13 @@ def insist_on_operator(caller: Caller) -> None:
     """Refuse callers that are no operators."""
     if not caller.operator:
         raise NotAllowed(f"'{caller.user}' is no operator", fix="ask the user who runs it, or see docs/security.md")
+
+
+def insist_on_weight(caller: Caller, weight: float, most: float) -> None:
+    """Refuse a weight above what callers that are no operators may give."""
+    if weight > most and not caller.operator:
+        fix = f"give at most {most:g}, or ask an operator: [api] max_weight in the settings of the live run"
+        raise NotAllowed(f"{weight:g} is more than '{caller.user}' may give", where="weight", fix=fix)
 
 
 def at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:

@@ -140,6 +140,8 @@ class Api(_Table, frozen=True, kw_only=True):
     open_metrics: bool = False  # /metrics over TCP needs no token: it names no user and no task
     token: str = ""  # the file of the token; "": token in the folder `state`
     operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
+    max_weight: float = 1.0  # that others may give a task
+    names_by_user: bool = False  # their tasks are called NAME@USER, so that no name tells of the task of another
 
     def __post_init__(self) -> None:
         if self.mode not in {"600", "660", "666"}:
@@ -151,6 +153,7 @@ class Api(_Table, frozen=True, kw_only=True):
             if host not in {"127.0.0.1", "localhost", "[::1]"} and not self.beyond_loopback:
                 checks.reject(self, "tcp", f"{host} can be reached by others", "say beyond_loopback = true as well")
         checks.texts(self, "operators")
+        checks.number(self, "max_weight", at_least=0.0)
 
 
 class Times(_Table, frozen=True, kw_only=True):

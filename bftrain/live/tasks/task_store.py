@@ -80,9 +80,9 @@ class TaskStore:
             return among or next(iter(self._select("WHERE number = ?", number)), None)
         return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
 
-    def free_name(self, stem: str) -> str:
-        """Give a name that begins with ``stem`` and that no unfinished task has."""
-        names = itertools.chain((stem,), (f"{stem}-{number}" for number in itertools.count(2)))
+    def free_name(self, stem: str, ending: str) -> str:
+        """Give a name that begins with ``stem``, ends with ``ending`` and that no unfinished task has."""
+        names = (f"{stem}{number}{ending}" for number in itertools.chain(("",), itertools.count(-2, -1)))
         return next(name for name in names if name not in self._tasks)
 
     def add(self, record: LiveTaskRecord) -> None:

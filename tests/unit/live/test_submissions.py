@@ -8,7 +8,9 @@ import pytest
 
 from bftrain.errors import BadInput, BftrainError, UnknownName
 from bftrain.live.api import service as office_module
-from bftrain.live.model.schemas import NotNow, Submission
+from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Submission
+from bftrain.live.model.site_config import Api
 from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
@@ -32,15 +34,51 @@ async def test_a_task_without_a_name_is_called_after_its_script(tmp_path: Path) 
 
 
 @in_a_loop
+async def test_only_operators_give_a_task_more_weight_than_the_site_allows(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (_, service, _, _):
+        with pytest.raises(NotAllowed, match="weight: 1e\\+06 is more than 'ann' may give") as refused:
+            await service.submit(ANN, submission("a", weight=1e6))
+        assert "give at most 1, or ask an operator: [api] max_weight" in str(refused.value.fix)
+        assert service.tasks(CHIEF, over=True) == ()
+        assert (await service.submit(ANN, submission("a", weight=1.0))).weight == 1.0
+        assert (await service.submit(CHIEF, submission("b", weight=1e6))).weight == 1e6
+    (tmp_path / "other").mkdir()
+    async with live_inside(tmp_path / "other", api=Api(max_weight=4.0)) as (_, service, _, _):
+        assert (await service.submit(ANN, submission("a", weight=4.0))).weight == 4.0
+        with pytest.raises(NotAllowed, match="give at most 4"):
+            await service.submit(ANN, submission("b", weight=4.5))
+
+
+@in_a_loop
+async def test_names_by_user_tell_nothing_of_the_tasks_of_others(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, api=Api(names_by_user=True)) as (_, service, _, _):
+        script = Run(argv=("/x/cnn.py",))
+        names = [
+            (await service.submit(caller, submission(name, run=script))).name
+            for caller, name in ((ANN, "cnn"), (BOB, "cnn"), (BOB, ""), (CHIEF, "cnn"), (CHIEF, ""))
+        ]
+        assert names == ["cnn@ann", "cnn@bob", "cnn-2@bob", "cnn", "cnn-2"]
+        assert [service.task(caller, "cnn").number for caller in (ANN, BOB, CHIEF)] == [1, 2, 4]
+        assert service.task(CHIEF, "cnn@bob").number == 2
+        with pytest.raises(NotNow, match="called 'cnn@ann' already"):
+            await service.submit(ANN, submission("cnn"))
+        with pytest.raises(NotFound, match="no task is called 'cnn@bob'"):
+            service.task(ANN, "cnn@bob")
+        assert (await service.cancel(BOB, "cnn")).name == "cnn@bob"
+        odd = Caller(uid=70009, user="CORP\\ann@x", operator=False)
+        assert (await service.submit(odd, submission("cnn"))).name == "cnn@70009"
+
+
+@in_a_loop
 async def test_a_task_is_kept_as_it_was_handed_in(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (_, service, _, world):
         curve = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
         given = submission(
-            "a", 2, curve=curve, work_samples=50.0, weight=2.0, deadline_s=9e9, campaign="c", start_cost_s=1.5
+            "a", 2, curve=curve, work_samples=50.0, weight=0.5, deadline_s=9e9, campaign="c", start_cost_s=1.5
         )
         view = await service.submit(ANN, given)
         assert (view.number, view.user, view.state, view.size, view.launcher) == (1, "ann", "waiting", 0, "inside")
-        assert (view.work_samples, view.weight, view.deadline_s, view.campaign) == (50.0, 2.0, 9e9, "c")
+        assert (view.work_samples, view.weight, view.deadline_s, view.campaign) == (50.0, 0.5, 9e9, "c")
         assert view.folder == str(tmp_path / "live" / "tasks" / "000001-a")
         assert world.asked("add") == ["a"]
         assert world.jobs["a"]["argv"] == ("/home/ann/train.py",)

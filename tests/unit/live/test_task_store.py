@@ -49,7 +49,7 @@ def test_tasks_nodes_and_facts_survive_and_names_are_free_again(tmp_path: Path) 
         assert (again.next_number, again.drained, again.fact("port"), again.fact("x")) == (3, {"n1"}, "80", "")
         found = [again.find(name) for name in ("a", "#1", "#9", "b")]
         assert [one and one.number for one in found] == [2, 1, None, None]
-        assert again.free_name("a") == "a-2"
+        assert (again.free_name("a", ""), again.free_name("a", "@ann")) == ("a-2", "a@ann")
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
