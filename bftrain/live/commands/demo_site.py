@@ -24,6 +24,7 @@ from bftrain.live.model.task_record import Run
 from bftrain.live.process import run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
+from bftrain.nodesets import natural_order
 from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished
@@ -153,8 +154,8 @@ def run_demo(limit_s: float, out: Output) -> None:
 class EventNarrator:
     """Tells ``say`` of nodes and tasks; keeps first and last losses, and how long nodes were idle."""
 
-    def __init__(self, say: Callable[[str], None] | None) -> None:
-        self._say = say or (lambda _: None)
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._begun = time.monotonic()
         self._daemon: LiveDaemon | None = None
         self._sizes: dict[str, int] = {}
@@ -224,6 +225,34 @@ class EventNarrator:
             if before != now:
                 self.tell(f"{task}: {before} -> {counted(now, 'node')}")
         self._sizes = sizes
+
+
+class PreemptionNarrator:
+    """Tells ``say`` in one line which nodes the scheduler took from tasks, and how many each of these has left."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    async def begin(self, daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG002 - as running.Beside
+        """Tell from now on."""
+        self._daemon, self._held = daemon, dict(daemon.harvester.held)
+        daemon.observers.append(self._observe)
+
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
+        if what == "message":
+            return
+        if what == "events" and self._daemon.state != "draining":
+            left = {node for event in value if isinstance(event, NodesLeft) for node in event.nodes}
+            self._preempted(left - self._daemon.task_store.drained)
+        self._held = dict(self._daemon.harvester.held)
+
+    def _preempted(self, left: set[str]) -> None:
+        before, after = self._held, self._daemon.harvester.held
+        losers = [task for task, nodes in before.items() if not left.isdisjoint(nodes)]
+        if losers:
+            nodes = sorted((node for task in losers for node in left.intersection(before[task])), key=natural_order)
+            sizes = (f"{one} {len(before[one])} -> {counted(len(after.get(one, ())), 'node')}" for one in losers)
+            self._say(f"preemption: {_named(nodes)} taken back; {', '.join(sizes)}")
 
 
 def _named(nodes: Sequence[str]) -> str:

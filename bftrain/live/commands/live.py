@@ -88,7 +88,7 @@ def command(
             return
         from msgspec.structs import replace
 
-        from bftrain.live.commands.demo_site import EventNarrator
+        from bftrain.live.commands.demo_site import EventNarrator, PreemptionNarrator
         from bftrain.live.model.site_config import load
         from bftrain.live.process import run
         from bftrain.live.run.live_log import LiveLog, writes_to_journald
@@ -96,7 +96,7 @@ def command(
         site = load(config)
         site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
         log = LiveLog(out.say, log_format, for_journald=writes_to_journald(_STDERR))
-        narrator = EventNarrator(log.info if out.level > 0 else None)
+        narrator = EventNarrator(log.info) if out.level > 0 else PreemptionNarrator(log.info)
         run(site, log.info, narrator.begin, warn=log.warning)
 
 

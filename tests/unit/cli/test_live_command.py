@@ -19,7 +19,7 @@ import pytest
 from bftrain.errors import NotAvailable
 from bftrain.live import process
 from bftrain.live.commands import demo_site
-from bftrain.live.commands.demo_site import EventNarrator
+from bftrain.live.commands.demo_site import EventNarrator, PreemptionNarrator
 from bftrain.live.model import site_config
 from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
@@ -315,4 +315,26 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     ]
     assert narrator.losses("a") == "2 -> 0.25"
     assert narrator.losses("b") == ""
-    EventNarrator(None).tell("no listener")
+
+
+def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
+    said: list[str] = []
+    harvester = SimpleNamespace(held={})
+    daemon: Any = SimpleNamespace(
+        harvester=harvester, observers=[], state="running", task_store=SimpleNamespace(drained=frozenset({"n7"}))
+    )
+    nothing: Any = None
+    asyncio.run(PreemptionNarrator(said.append).begin(daemon, nothing, nothing))
+    (observe,) = daemon.observers
+    observe("events", (NodesJoined(time_s=0.0, nodes=("n1", "n2", "n3", "n7", "n10")),))
+    harvester.held = {"a": ("n1", "n2", "n7", "n10"), "b": ("n3",)}
+    observe("decision", None)
+    observe("message", {"type": "report", "task": "a", "loss": 2.0})
+    harvester.held = {"a": ("n1", "n7"), "b": ()}
+    observe("events", (NodesLeft(time_s=1.0, nodes=("n10", "n2")), NodesLeft(time_s=1.0, nodes=("n3", "n8"))))
+    harvester.held = {"a": ("n1",)}
+    observe("events", (NodesLeft(time_s=2.0, nodes=("n7",)),))  # drained: an operator wanted it
+    harvester.held = {}
+    daemon.state = "draining"
+    observe("events", (NodesLeft(time_s=3.0, nodes=("n1",)),))
+    assert said == ["preemption: n2 n3 n10 taken back; a 4 -> 2 nodes, b 1 -> 0 nodes"]
