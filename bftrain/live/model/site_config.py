@@ -91,6 +91,7 @@ class NodeKinds:
 # -- settings
 
 _LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
+_FAIR: Final = "max-min"  # the objective
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
 
@@ -282,7 +283,10 @@ def default_state() -> Path:
 
 
 def load(path: Path) -> SiteSettings:
-    """Read a site's settings; relative paths in the file count from its folder."""
+    """Read a site's settings; relative paths in the file count from its folder.
+
+    Where several users may connect, the objective is fair if the file chooses neither that nor the solver.
+    """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
     for name, kind in _TABLES.items():
@@ -294,6 +298,9 @@ def load(path: Path) -> SiteSettings:
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     base = path.absolute().parent
     placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in ("folder", "state")}
+    if settings.api.mode != "600" and not {"objective", "solver"}.intersection(data.get("deciding", {})):
+        fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
+        settings = msgspec.structs.replace(settings, deciding=fair)
     return msgspec.structs.replace(settings, **placed)
 
 

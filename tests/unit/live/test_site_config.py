@@ -13,6 +13,27 @@ from bftrain.live.schedulers import port
 if TYPE_CHECKING:
     from pathlib import Path
 
+SHARED = '[api]\nmode = "666"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "objective"),
+    [
+        ("", "throughput"),
+        ('[api]\noperators = ["ann"]\n', "throughput"),
+        (SHARED, "max-min"),
+        (f"{SHARED}[deciding]\nmax_tasks = 5\n", "max-min"),
+        (f"{SHARED}[deciding]\nobjective = 'throughput'\n", "throughput"),
+        (f"{SHARED}[deciding]\nsolver = 'fifo'\n", "throughput"),
+    ],
+)
+def test_where_several_users_may_connect_the_objective_is_fair_if_the_site_does_not_choose(
+    text: str, objective: str, tmp_path: Path
+) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    assert load(tmp_path / "site.toml").deciding.objective == objective
+
+
 WHOLE = """
 name = "physics"
 folder = "shared"
