@@ -25,7 +25,7 @@ from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
 from bftrain.live.run.startup import LiveResources
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
+from bftrain.live.tasks.task_store import CLUSTER, TaskStore
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
@@ -110,6 +110,7 @@ class LiveDaemon:
     async def begin(self) -> None:
         """Go on where the journal ends: first the outside has its say, then tasks are taken up again."""
         await self.node_manager.check(self.opened.agent_order, _LOOK_PATIENCE_S)
+        self._record_cluster()
         self.task_store.begin(time.time(), self.site.digest, self.site)
         self.task_store.record_fact(_ENDED, "")
         self.launcher_pool.launcher(self.site.launcher)  # so that it is known now if it cannot be made
@@ -157,6 +158,13 @@ class LiveDaemon:
         if self.state == "reuniting":
             self.state = "running"
             self.decision_loop.decide()
+
+    def _record_cluster(self) -> None:
+        """Write the name of the cluster into the journal; where it is known to be another one, say so."""
+        cluster, before = str(getattr(self.opened.scheduler, "cluster", "")), self.task_store.fact(CLUSTER)
+        if cluster and before not in {"", cluster}:
+            self.remark(f"this is cluster '{cluster}'; the journal was written on cluster '{before}'")
+        self.task_store.record_fact(CLUSTER, cluster or before)
 
     async def drain(self) -> None:
         """End in order: tasks put themselves in order, and everything of ours at the scheduler ends."""

@@ -112,6 +112,7 @@ class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     submitted: float = LATER  # pilots that run or wait
     longest_s: float = LATER  # for which a pilot may hold a node
     nodes: frozenset[str] = frozenset()  # all that there are, as far as known
+    cluster: str = ""  # what the scheduler calls the machine, as far as known
     remarks: tuple[str, ...] = ()
 
 

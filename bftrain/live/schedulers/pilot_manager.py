@@ -94,6 +94,7 @@ class PilotJobs:
         self._plans_at = self._limits_at = -float("inf")
         self._longest_s = LATER
         self._leaving = False
+        self.cluster = ""  # what the scheduler calls the machine, as far as known
         self.hooks = HookTally(settings.spool, "end")
 
     # -- the port
@@ -317,6 +318,7 @@ class PilotJobs:
         self._stock.limit(limits)
         self._longest_s = limits.longest_s
         self._nodes = self._nodes.union(limits.nodes)
+        self.cluster = limits.cluster
         self._remark("limits", "; ".join(limits.remarks))
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:

@@ -279,6 +279,7 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float) -> PilotLi
         submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
         longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
         nodes=nodes,
+        cluster=config.get("ClusterName", "").strip(),
         remarks=tuple(remarks),
     )
 

@@ -35,6 +35,7 @@ _SCHEMA: Final = (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, step INTEGER NOT NULL, digest TEXT NOT NULL, site TEXT NOT NULL
 ) STRICT""",
 )
+CLUSTER: Final = "cluster"  # its name, as a fact
 _OVER: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC LIMIT ?"
 _SELECT: Final = "SELECT body, state, progress FROM task"
 
@@ -175,6 +176,12 @@ def last_site(journal: Journal) -> Mapping[str, object]:
         return {}
     rows = journal.rows("SELECT site FROM begun ORDER BY number DESC LIMIT 1")
     return wire.decode(rows[0][0], dict[str, object], where=f"{journal.path}: begun") if rows else {}
+
+
+def last_cluster(journal: Journal) -> str:
+    """Return what the scheduler called the cluster on which a live run wrote the journal; "" if it is not known."""
+    rows = journal.rows("SELECT value FROM fact WHERE key = ?", (CLUSTER,)) if journal.has_table("fact") else ()
+    return str(rows[0][0]) if rows else ""
 
 
 def all_kept(journal: Journal) -> tuple[LiveTaskRecord, ...]:

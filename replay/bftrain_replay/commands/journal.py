@@ -47,6 +47,7 @@ def show(
     from collections import deque
 
     from bftrain.journal import Journal
+    from bftrain.live.tasks.task_store import last_cluster
     from bftrain.nodesets import expand
     from bftrain.values import wire
     from bftrain_replay.journal_story import StepFilter, parse_moment
@@ -69,7 +70,8 @@ def show(
                 click.echo(wire.encode(step))
             return
         rows = [_row(step) for step in found]
-        count = f"{len(journal):,} steps"
+        cluster = last_cluster(journal)
+        count = f"{len(journal):,} steps" + (f" on cluster {cluster}" if cluster else "")
     title = f"{path}: {count}" if wanted == StepFilter() and last is None else f"{path}: {len(rows):,} of {count}"
     out.result(None, lambda: table(title, ("step", "time", "what", "pool", "used"), rows, left=(1, 2)))
 

@@ -11,6 +11,7 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
+from bftrain.live.tasks.task_store import CLUSTER, TaskStore
 from bftrain.values import wire
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined
@@ -75,10 +76,13 @@ def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: P
     at_s = 1_795_628_733.0
     with Journal.create(tmp_path / "live.db", Settings()) as live:
         live.append_events([joined(at_s, "n1")])
+        task_store = TaskStore(live)
+        task_store.record_fact(CLUSTER, "physics")
+        task_store.write()
     day = time.strftime("%Y-%m-%d", time.localtime(at_s))
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
     assert clock in bftrain("journal", "show", tmp_path / "live.db", "--since", day).out
-    assert "0 of 1 steps" in bftrain("journal", "show", tmp_path / "live.db", "--until", day).out
+    assert "0 of 1 steps on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", day).out
 
 
 def test_show_as_json_gives_every_step_whole(bftrain: CommandLine, journal: Path) -> None:

@@ -20,6 +20,7 @@ from bftrain.journal import Journal
 from bftrain.live.model.site_config import Agents
 from bftrain.live.run import startup
 from bftrain.live.run.startup import open_site
+from bftrain.live.tasks.task_store import last_cluster
 from bftrain.ports import Availability
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit
 
@@ -164,6 +165,19 @@ def test_a_journal_that_cannot_be_recovered_from_is_closed_again(world: World, t
         assert refused(site).what == "does not follow"
     assert closed.called
     open_site(site, lambda _: None).close()
+
+
+@in_a_loop
+async def test_the_journal_has_the_name_of_the_cluster_and_another_one_is_remarked(tmp_path: Path) -> None:
+    remarked, known = [], []
+    for cluster in ("", "physics", "", "chemistry"):
+        world = World()
+        world.cluster = cluster
+        async with live_inside(tmp_path, world) as (daemon, _, _, _):
+            remarked.append([one.text for one in daemon.remarks.latest if "cluster" in one.text])
+            known.append(last_cluster(daemon.opened.journal))
+    assert known == ["", "physics", "physics", "chemistry"]
+    assert remarked == [[], [], [], ["this is cluster 'chemistry'; the journal was written on cluster 'physics'"]]
 
 
 @in_a_loop

@@ -88,12 +88,13 @@ def test_slurm_is_asked_for_idle_nodes_and_plans() -> None:
 
 def test_slurms_limits_are_those_of_its_partition() -> None:
     said = Said(
-        scontrol_show_config="PreemptType = preempt/partition_prio\nPreemptMode = CANCEL\nMaxJobCount = 10000\n",
+        scontrol_show_config="ClusterName             = physics\n"
+        "PreemptType = preempt/partition_prio\nPreemptMode = CANCEL\nMaxJobCount = 10000\n",
         scontrol_show_partition="PartitionName=pilot Nodes=nid[1-4] MaxTime=1-00:00:00 PreemptMode=CANCEL GraceTime=0",
     )
     limits = asyncio.run(of_slurm().limits(said))
     assert (limits.longest_s, limits.submitted, limits.running) == (86_400.0, 10_000.0, LATER)
-    assert limits.nodes == {"nid1", "nid2", "nid3", "nid4"}
+    assert (limits.nodes, limits.cluster) == ({"nid1", "nid2", "nid3", "nid4"}, "physics")
     assert limits.remarks == ()
     assert "sacctmgr" not in said.programs, "there is no accounting to ask"
 
