@@ -148,12 +148,19 @@ class _Holding:
         key = np.where(left, batch.sets.astype(np.int64) * (MOST_NODES + 3) + count, np.iinfo(np.int64).min)
         _, first, kind, rows = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         sets, reasons = [HeldNodes(0)] * first.size, [""] * first.size
-        for place in np.argsort(first).tolist():
-            row = int(first[place])
-            if left[row]:
-                nodes = batch.set_texts[batch.sets[row]] if batch.sets[row] >= 0 else ""
-                units = batch.units[batch.sets[row]] if nodes and batch.units else str(max(int(count[row]), 0))
-                sets[place], reasons[place] = intake.held_by(nodes, int(count[row]), expand, int(rows[place]), units)
+        order, known_sets = np.argsort(first), intake.known_sets
+        used = first[order]
+        looked_up = (order, left[used], batch.sets[used], count[used], rows[order])
+        for place, is_left, which, said, many in zip(*(each.tolist() for each in looked_up), strict=True):
+            if is_left:
+                nodes = batch.set_texts[which] if which >= 0 else ""
+                # Millions are looked up, and most are known; digits may stand for a range of nodes
+                held = known_sets.get(nodes)
+                if held and (not said or (held.size + held.unknown == said and not nodes[0].isdigit())):
+                    sets[place] = held
+                    continue
+                units = batch.units[which] if nodes and batch.units else str(max(said, 0))
+                sets[place], reasons[place] = intake.held_by(nodes, said, expand, many, units)
         return cls(sets, reasons, kind, np.array([each.size for each in sets], dtype=np.int64)[kind])
 
 
@@ -166,7 +173,7 @@ def _use(
     numbers = np.full(len(holding.sets), -1, dtype=np.int32)
     for place in np.unique(kind).tolist():
         held = holding.sets[place]
-        numbers[place] = intake.number_of(held)
+        numbers[place] = intake.number_of(held) if held.nodes else held.number
         if held.unknown or held.repeated:
             _note_set(intake, batch, held, rows[kind == place], known_s)
     preempted = rows[batch.preempted[rows]]

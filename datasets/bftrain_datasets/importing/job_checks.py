@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Final
 
@@ -282,6 +282,11 @@ class RecordIntake(FindingsTally):
             self.note("unknown_nodes", count=held.unknown, node_s=held.unknown * known_s)
         if held.repeated:
             self.note("repeated_hosts", count=held.repeated)
+
+    @property
+    def known_sets(self) -> Mapping[str, HeldNodes]:
+        """The node sets that were read before, if a job holds all nodes of its set."""
+        return self.machine.known_sets if self.options.unit == NODE and not self.options.counts else {}
 
     def held_by(
         self,

@@ -27,9 +27,10 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     """Give all jobs, and which of them to keep so that each stay on its nodes counts once."""
     jobs = intake.stays.columns()
     keep = np.ones(jobs.start.size, dtype=np.bool_)
-    held = jobs.set_keys()
+    rows = _of_repeated_names(jobs.job)
+    held = jobs.set_keys() if rows.size else np.zeros(jobs.start.size, dtype=np.uint64)
     # Keep one of the jobs that agree in name, times and nodes; those of other files are no doubt
-    order = np.lexsort((jobs.place, held, jobs.end, jobs.start, jobs.job))
+    order = rows[np.lexsort([each[rows] for each in (jobs.place, held, jobs.end, jobs.start, jobs.job)])]
     same = np.flatnonzero(_like_before(order, jobs.job, jobs.start, jobs.end, held))
     again = order[same]
     elsewhere = files_of(jobs.place[again]) != files_of(jobs.place[order[same - 1]])
@@ -60,6 +61,13 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     if falls.size and not intake.open_jobs.any_begun:
         intake.note("unsorted", count=int(falls.size), where=intake.place_name(int(jobs.place[falls[0]])))
     return jobs, keep
+
+
+def _of_repeated_names(names: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of jobs whose name stands in more than one row: most logs have few."""
+    order = np.argsort(names)
+    same = np.flatnonzero(names[order[1:]] == names[order[:-1]])
+    return np.unique(order[np.concatenate((same, same + 1))])
 
 
 def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:

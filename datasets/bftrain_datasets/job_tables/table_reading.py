@@ -33,7 +33,6 @@ _RUNNING, _WAITING, _PREEMPTED = 1, 2, 3  # codes of states; 0 for all others
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
 _WORD: Final = re.compile(r"\w+")
 _LAST_NUMBER: Final = re.compile(r"\d+\Z")
-_LONGEST_NOTHING: Final = 20  # letters of a text that says that there are no nodes
 REASONS: Final = ("step", "other_cluster")
 
 
@@ -217,9 +216,7 @@ class JobTableReader:
             text = cell if isinstance(cell, str) else cell_values.node_text(cell)
             sets[place] = known.setdefault(text, len(known))
         texts = list(known)
-        empty = [
-            place for place, text in enumerate(texts) if len(text) < _LONGEST_NOTHING and cell_values.is_nothing(text)
-        ]
+        empty = [place for place, text in enumerate(texts) if text.strip().lower() in cell_values.NOTHING]
         sets[np.isin(sets, empty)] = -1
         return texts, sets
 
