@@ -127,6 +127,7 @@ def progress(out: Output) -> Iterator[SweepProgress]:
 @click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
 @overwrite_option
+@click.option("--pareto", metavar="A,B", help="Draw these two columns of the table against each other too.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the plots as SVG there too.")
 @click.option("--png", "png", metavar="DIR", type=_folder, help="Write the plots as PNG there too.")
 @click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
@@ -151,6 +152,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     retry_failed: bool,
     tables: str,
     overwrite: bool,
+    pareto: str | None,
     svg: Path | None,
     png: Path | None,
     dry_run: bool,
@@ -164,7 +166,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 
     replay_folder.check_tables(tables)
     executor = _executor(folder, jobs, dask, dask_options)
-    sweep = PreparedSweep.of(spec)
+    sweep = PreparedSweep.of(spec, pareto=pareto.split(",") if pareto is not None else ())
     if dry_run:
         known = known_in(folder)
         _show(sweep.swept(known), out, to_do=len(sweep.open(known, retry_failed=retry_failed)))

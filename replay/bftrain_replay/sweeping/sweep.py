@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bftrain import summaries
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, UsageError
 from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.rounds.round_settings import DRAWN
-from bftrain_replay.sweeping import sweep_runs, sweep_table
+from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
 from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
 from bftrain_replay.sweeping.run_point import AtWork, PassExecutor
+from bftrain_replay.sweeping.seed_spread import over_seeds
 from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.sweep_spec import SweepSpec, read_spec
+from bftrain_replay.sweeping.sweep_spec import PARETO, SweepSpec, read_spec
 from bftrain_replay.sweeping.sweep_table import PointState, check_plot
 from bftrain_replay.tables import ColumnType, TableColumn
 
@@ -75,11 +76,21 @@ class PreparedSweep(ShortRepr):
         }
 
     @classmethod
-    def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> PreparedSweep:
-        """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``."""
+    def of(
+        cls, given: Path | str | Mapping[str, Any], folder: Path | None = None, *, pareto: Sequence[str] = ()
+    ) -> PreparedSweep:
+        """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``.
+
+        ``pareto`` are the two columns of ``--pareto``, which count instead of those in the file.
+        """
         spec = read_spec(given, folder)
         points = points_of(spec)
         check_plot(spec, points)
+        if pareto:
+            pareto_front.check(pareto, points, "--pareto", UsageError)
+            spec = replace(spec, pareto=tuple(pareto))
+        elif spec.pareto:
+            pareto_front.check(spec.pareto, points, spec.document.where(PARETO))
         return cls(spec, points, sweep_runs.planned(spec, points))
 
     def open(
@@ -201,6 +212,8 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
             "inputs": _inputs_of(sweep),
             "versions": versions,
             "warnings": dict(self.warnings),
+            "over_seeds": over_seeds(self.rows, sweep_table.metrics_of(self.spec.plot, self.rows), self.spec),
+            **pareto_front.in_summary(self.rows, self.spec),
             "figures_sha256": self.figures_sha256,
         }
 

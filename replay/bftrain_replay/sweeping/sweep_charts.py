@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -14,6 +11,7 @@ from msgspec.structs import replace
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import SHADES
+from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, reach, spreads
 from bftrain_replay.sweeping.sweep_options import SEED, Value
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
 from bftrain_replay.sweeping.sweep_table import (
@@ -34,18 +32,6 @@ _HEAT_FROM: Final = 3  # values of each of two options, to be worth a map
 _REPLAY: Final = "replay"
 _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 
-Cells = tuple["Value", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SeedSpread:
-    """What a metric came to in the points that differ in the seed alone."""
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
 
 def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
     """Give the rows with the options of cases as one: those go together, so each by itself tells nothing.
@@ -60,7 +46,7 @@ def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
     chosen = telling[:1] or names
 
     def joined(options: Mapping[str, Value]) -> dict[str, Value]:
-        of_case = options[chosen[0]] if len(chosen) == 1 else _label(tuple(options[name] for name in chosen))
+        of_case = options[chosen[0]] if len(chosen) == 1 else label(tuple(options[name] for name in chosen))
         return {", ".join(chosen): of_case, **{name: options[name] for name in spec.axes}}
 
     return [row._replace(point=replace(row.point, options=joined(row.point.options))) for row in rows]
@@ -75,16 +61,6 @@ def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
             numbers = all(isinstance(value, (int, float)) for value in values)
             found[name] = sorted(values) if numbers else values
     return found
-
-
-def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> dict[Cells, SeedSpread]:
-    """Give the metric for each combination of these options, over all else that varies."""
-    found: dict[Cells, list[float]] = defaultdict(list)
-    for row in rows:
-        value = metric.of(row)
-        if value is not None:
-            found[tuple(row.point.options[name] for name in names)].append(value)
-    return {cells: SeedSpread(fmean(values), min(values), max(values), len(values)) for cells, values in found.items()}
 
 
 def plain(value: Value) -> str:
@@ -122,10 +98,10 @@ def _lines(
         {
             "x": plain(cells[0]) if isinstance(cells[0], str) else cells[0],
             "mean": spread.mean / metric.axis[0],
-            "low": spread.low / metric.axis[0],
-            "high": spread.high / metric.axis[0],
-            "line": _label(cells[1:]),
-            "hue": _label(tuple(cells[1 + others.index(other)] for other in hue)),
+            "low": spread.ends[0] / metric.axis[0],
+            "high": spread.ends[1] / metric.axis[0],
+            "line": label(cells[1:]),
+            "hue": label(tuple(cells[1 + others.index(other)] for other in hue)),
             "kind": _KINDS.get(kind.column, _REPLAY),
             "tooltip": _tooltip(kind, (name, *others), cells, spread),
         }
@@ -133,11 +109,11 @@ def _lines(
         for cells, spread in spreads(rows, kind, (name, *others)).items()
     ]
     return ChartFigure(
-        name=_file_name(f"{metric.column}-by-{name}"),
+        name=file_name(f"{metric.column}-by-{name}"),
         title=f"{metric.heading} by {name}",
         says=_says(rows, metric, [name]),
         alt=f"{metric.title} against {name}. {_says(rows, metric, [name])}",
-        caption=_caption(others, hue, len(combinations), over_seeds=SEED in options and name != SEED),
+        caption=_caption(others, hue, len(combinations), spreads(rows, metric, (name, *others)).values()),
         height=300,
         spec={
             "data": {"values": values},
@@ -151,7 +127,7 @@ def _field(name: str, kind: str, **more: object) -> dict[str, Any]:
     return {"field": name, "type": kind, **more}
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     """Give the name of a figure without the dot of ``tasks.count``: what follows one is the kind of a file."""
     return text.replace(".", "-")
 
@@ -201,7 +177,7 @@ def _hues(
     if not others:
         return [], []
     if len(combinations) <= MOST_LINES:
-        return list(others), [_label(cells) for cells in combinations]
+        return list(others), [label(cells) for cells in combinations]
 
     def difference(name: str) -> float:
         means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
@@ -258,7 +234,7 @@ def _map(
     # Steps, since colours that are known by their role alone cannot be mixed; the darkest would hide the words
     color = {"type": "quantize", "range": [f"@shade{step}" for step in range(SHADES // 2)], "zero": False}
     return ChartFigure(
-        name=_file_name(f"{metric.column}-by-{x}-and-{y}"),
+        name=file_name(f"{metric.column}-by-{x}-and-{y}"),
         title=f"{metric.heading} by {x} and {y}",
         says=says,
         alt=f"{metric.title} for each combination of {x} and {y}. {says}",
@@ -277,15 +253,13 @@ def _map(
     )
 
 
-def _label(cells: Cells) -> str:
+def label(cells: Cells) -> str:
+    """Give values of options as people write them, without the names of the options."""
     return ", ".join(map(plain, cells))
 
 
 def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
-    text = f"{with_names(names, cells)}: {metric.title} {metric.format(spread.mean)}"
-    if spread.count > 1:
-        text += f" on average of {spread.count}, {metric.format(spread.low)} to {metric.format(spread.high)}"
-    return text
+    return f"{with_names(names, cells)}: {metric.title} {spread.text(metric)}"
 
 
 def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
@@ -305,12 +279,12 @@ def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) 
     return f"Highest{average}: {most}; lowest: {least}."
 
 
-def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, *, over_seeds: bool) -> str:
+def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, found: Collection[SeedSpread]) -> str:
     said = []
     if combinations > MOST_LINES:
         bold = f"; the bold ones are means for each {hue[0]}" if hue else "; the bold one is their mean"
         said.append(f"One thin line for each of {combinations:,} combinations of {', '.join(others)}{bold}.")
-    elif over_seeds:
-        said.append("What is shaded or ruled reaches from the least to the most over the seeds.")
+    elif over := reach(found):
+        said.append(f"Shaded or ruled: {over}.")
     said.append("The axis need not begin at 0.")
     return " ".join(said)

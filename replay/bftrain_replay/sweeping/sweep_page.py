@@ -14,7 +14,9 @@ from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, Htm
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
-from bftrain_replay.sweeping.sweep_charts import Cells, as_drawn, figures, plain, spreads, varied, with_names
+from bftrain_replay.sweeping.pareto_chart import pareto_figures
+from bftrain_replay.sweeping.seed_spread import Cells, spreads
+from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, plain, varied, with_names
 from bftrain_replay.sweeping.sweep_options import SEED
 
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all
@@ -67,7 +69,9 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
 def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:
     spec = swept.spec
     done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(sweep_table.HARVEST.column) is not None]
-    return list(figures(done, sweep_table.metrics_of(spec.plot, done))) if varied(done) else []
+    if not varied(done):
+        return []
+    return [*pareto_figures(done, spec.pareto), *figures(done, sweep_table.metrics_of(spec.plot, done))]
 
 
 def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlText | str:
@@ -141,8 +145,8 @@ def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None
     yield FigureCard(name=f"{main.title}, lowest", figure=main.format(min(found)), note=f"of {len(found):,} points")
     others = [name for name in varied(done) if name != SEED]
     if SEED in varied(done):
-        widest = max((one.high - one.low for one in spreads(done, main, others).values()), default=0.0)
-        yield FigureCard(name="widest spread over seeds", figure=main.format(widest), note="from the least to the most")
+        width, kind = max((one.ends[1] - one.ends[0], one.kind) for one in spreads(done, main, others).values())
+        yield FigureCard(name="widest spread over seeds", figure=main.format(width), note=kind)
 
 
 def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> PageSection:

@@ -43,7 +43,8 @@ LOGS: Final = "logs"
 TASK_SETS: Final = "task_sets"
 YARDSTICKS: Final = "yardsticks"
 PLOT: Final = "plot"
-KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT)
+PARETO: Final = "pareto"
+KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT, PARETO)
 
 _RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
@@ -70,6 +71,7 @@ class SweepSpec:
     task_sets: Mapping[str, sweep_inputs.TaskSource]
     yardsticks: bool  # whether a ceiling and a dedicated pool are replayed too
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
+    pareto: tuple[str, ...]  # two columns whose plane the page draws, each with its direction if that is asked
 
     @property
     def swept(self) -> tuple[str, ...]:
@@ -151,6 +153,7 @@ def _spec(document: TomlDocument, called: str) -> SweepSpec:
         task_sets={name: _tasks(document, given, TASK_SETS, name) for name, given in task_sets.items()},
         yardsticks=_of_kind(document, YARDSTICKS, bool, "true or false", default=True),
         plot=tuple(_of_kind(document, PLOT, list, "a list of columns", default=[])),
+        pareto=tuple(_of_kind(document, PARETO, list, "a list of two columns", default=[])),
     )
     _check_together(spec)
     return spec

@@ -324,9 +324,14 @@ def text_of(metric: MetricColumn, row: PointRow) -> str:
     return f"{text} ({RAN_OUT})" if tasks_ran_out(metric, row) else text
 
 
+def number_columns(points: Sequence[SweepPoint]) -> list[str]:
+    """Give the names of the columns that hold numbers."""
+    return [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
+
+
 def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     """Refuse to draw what the table will not have, or what is no number."""
-    known = [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
+    known = number_columns(points)
     for name in spec.plot:
         if name not in known:
             raise spec.document.wrong(f"there is no column of numbers '{name}'", PLOT, fix=suggestion(str(name), known))

@@ -12,6 +12,7 @@ import pytest
 from bftrain.cli.output import Output
 from bftrain_replay.commands import sweep as sweep_command
 from bftrain_replay.commands.sweep import progress
+from bftrain_replay.drawing import vega
 from bftrain_replay.sweeping.executors.slurm_jobs import option
 from bftrain_replay.sweeping.run_point import AtWork
 from bftrain_replay.sweeping.sweep import SweepStatus
@@ -59,6 +60,20 @@ def test_a_sweep_prints_its_figures_and_writes_its_files(bftrain: CommandLine, s
     assert ended.err == f"result: {tmp_path / 'out'}\n"
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"table.csv", "sweep.json", "points.jsonl"} <= names
+
+
+def test_two_columns_can_be_drawn_against_each_other(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
+    out, svg = tmp_path / "out", tmp_path / "svg"
+    wrong = bftrain("sweep", spec, "-o", out, "--pareto", "harvested,preemption")
+    assert (wrong.code, "did you mean 'preemptions'?" in wrong.err, out.exists()) == (2, True, False)
+    drawing = ("--svg", svg) if vega.available() else ()
+    ended = bftrain("sweep", spec, "-o", out, "--jobs", 1, "--pareto", "harvested,preemptions", *drawing)
+    assert (ended.code, ended.out.splitlines()[0]) == (0, "mine: 4 points")
+    front = json.loads((out / "sweep.json").read_text())["pareto"]["front"]
+    assert {frozenset(one["options"]) for one in front} == {frozenset({"max_tasks", "cost_factor"})}
+    if drawing:
+        assert 'id="pareto-harvested-preemptions"' in (out / "report.html").read_text()
+        assert (svg / "pareto-harvested-preemptions.svg").read_text().startswith("<svg")
 
 
 def test_on_a_narrow_terminal_no_word_is_broken(

@@ -215,6 +215,7 @@ def _texts(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
     anchor = {"left": "start", "right": "end"}.get(layer.mark.get("align", ""), "middle")
     for row in layer.rows:
         y = float(layer.mark["y"]) + FONT_SIZE if "y" in layer.mark else plot.down(layer.value(row, "y")) + 4
+        y += float(layer.mark.get("dy", 0))
         fill = css_colour(colour_of(layer, row) if "color" in layer.channels else "@ink")
         shift = f' dx="{layer.mark["dx"]}"' if "dx" in layer.mark else ""
         size = f' font-size="{layer.mark["fontSize"]}"' if "fontSize" in layer.mark else ""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.run_point import AtWork, work
+from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache
+from bftrain_replay.sweeping.sweep_table import PointRow, PointState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from bftrain_replay.sweeping.run_point import Stopping, Tell
     from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
@@ -20,6 +23,19 @@ TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
 def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
     """Give a sweep of one point, and ``more``."""
     return {"log": "small", "tasks": "mix", "logs": LOGS, "task_sets": TASK_SETS, **more}
+
+
+def done_rows(*options: dict[str, Any], **columns: Callable[[dict[str, Any]], float | None]) -> list[PointRow]:
+    """Make rows of points that are done, with these options and with figures that are computed from them."""
+    return [
+        PointRow(
+            SweepPoint(options=one, log="l", tasks="t", baseline="", settings=ReplaySettings()),
+            PointState.DONE,
+            "",
+            {**one, "harvested": 1.0, **{column: value(one) for column, value in columns.items()}},
+        )
+        for one in options
+    ]
 
 
 class Here:

@@ -1,0 +1,119 @@
+"""Spread over seeds: the mean of a metric over points that differ in the seed alone, and how sure that mean is.
+
+Seeds are drawn with replacement, as many as there are, and the mean is computed from each such draw: 90 % of these
+means lie in the interval. It is the same for the same values, in any order. Two seeds have no such interval.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain import text_formats
+from bftrain_replay.results.harvest_by_block import PERCENTILES, RESAMPLES
+from bftrain_replay.results.harvest_by_block import SEED as OF_DRAWS
+from bftrain_replay.sweeping.sweep_options import SEED, Value
+from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.sweeping.sweep_table import MetricColumn, PointRow
+
+INTERVAL: Final = "90 % interval of the mean"
+LEAST_TO_MOST: Final = "least to most"
+_LEAST_SEEDS: Final = 3  # of an interval
+_FEW_SEEDS: Final = 10  # with fewer the interval is too narrow: docs/sweeps.md tells how much
+_DRAWN_AT_ONCE: Final = 1_000_000  # values
+
+Cells = tuple["Value", ...]
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """What a metric came to in the points that differ in the seed alone."""
+
+    values: tuple[float, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.values)
+
+    @cached_property
+    def mean(self) -> float:
+        """Their mean."""
+        return fmean(self.values)
+
+    @property
+    def kind(self) -> str:
+        """What ``low`` and ``high`` are."""
+        return LEAST_TO_MOST if self.count < _LEAST_SEEDS else INTERVAL
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The bootstrap interval of the mean; the least and the most of fewer than three."""
+        if self.kind == LEAST_TO_MOST:
+            return min(self.values), max(self.values)
+        means = _resampled_means(np.array(sorted(self.values)))
+        low, high = np.percentile(means, (PERCENTILES[0], PERCENTILES[-1])).tolist()
+        return low, high
+
+    def text(self, metric: MetricColumn) -> str:
+        """Return it in words: the mean, and what it is the mean of."""
+        text = metric.format(self.mean)
+        if self.count == 1:
+            return text
+        low, high = map(metric.format, self.ends)
+        return f"{text} on average of {self.count}, {low} to {high} ({self.kind})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``sweep.json`` holds of it."""
+        low, high = self.ends
+        return {"seeds": self.count, "mean": self.mean, "low": low, "high": high, "interval": self.kind}
+
+
+def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of each resample; not all are drawn at once, for there may be many seeds."""
+    random, at_once = np.random.default_rng(OF_DRAWS), max(_DRAWN_AT_ONCE // values.size, 1)
+    sizes = [(min(at_once, RESAMPLES - done), values.size) for done in range(0, RESAMPLES, at_once)]
+    return np.concatenate([values[random.integers(0, values.size, size)].mean(axis=1) for size in sizes])
+
+
+def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> dict[Cells, SeedSpread]:
+    """Give the metric for each combination of these options, over all else that varies."""
+    found: dict[Cells, list[float]] = defaultdict(list)
+    for row in rows:
+        value = metric.of(row)
+        if value is not None:
+            found[tuple(row.point.options[name] for name in names)].append(value)
+    return {cells: SeedSpread(tuple(values)) for cells, values in found.items()}
+
+
+def reach(found: Collection[SeedSpread]) -> str:
+    """Say what is drawn from ``low`` to ``high``, and how far to trust it; nothing where each has one seed."""
+    counts = sorted({spread.count for spread in found if spread.count > 1})
+    if not counts:
+        return ""
+    if counts[-1] < _LEAST_SEEDS:
+        return f"from the least to the most over {text_formats.counted(counts[-1], 'seed')}"
+    many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    text = f"the {INTERVAL} over {many} seeds, by bootstrap"
+    if counts[0] < _LEAST_SEEDS:
+        text += f" (the least and the most where there are fewer than {_LEAST_SEEDS})"
+    return f"{text}; with so few seeds it is too narrow" if counts[0] < _FEW_SEEDS else text
+
+
+def over_seeds(rows: Sequence[PointRow], metrics: Sequence[MetricColumn], spec: SweepSpec) -> list[dict[str, Any]]:
+    """Return each metric of each combination over its seeds, as ``sweep.json`` holds it; nothing without seeds."""
+    if SEED not in spec.swept:
+        return []
+    names = [name for name in spec.swept if name != SEED]
+    return [
+        {"options": dict(zip(names, cells, strict=True)), "metric": metric.column, **spread.to_dict()}
+        for metric in metrics
+        for cells, spread in spreads(rows, metric, names).items()
+    ]
