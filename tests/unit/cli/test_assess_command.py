@@ -48,10 +48,10 @@ def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(
     bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, shown = tmp_path / "log.npz", []
-    save_log(sample_log().select(nodes=slice(0, 24)), log)  # decisions over three kinds of more nodes take long
+    save_log(sample_log().select(nodes=slice(0, 12)), log)  # decisions over three kinds of more nodes take long
     monkeypatch.setattr(assess_run, "in_words", lambda found: shown.append(found) or in_words(found))
     kinds = tmp_path / "kinds.csv"
-    kinds.write_text("nodes,kind\n0:8,first\n8:16,second\n16:24,third\n")
+    kinds.write_text("nodes,kind\n0:4,first\n4:8,second\n8:12,third\n")
     ended = bftrain("assess", log, "-o", tmp_path / "out", "--kinds", kinds, "--handback-delay", 30, *WORTH)
     assert ended.code == 0, ended.err
     data = json.loads((tmp_path / "out" / "assess.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_each_is_a_field_of_a_summary_or_computed_from_it(figure: SummaryFigure)
     assert figure.value is not None or figure.name.partition(".")[0] in fields | OF_TABLES
 
 
+@functools.cache  # the files are looked through for each figure
 def _texts(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
