@@ -18,6 +18,7 @@ from bftrain.values.actions import Shrink as Shrink
 from bftrain.values.actions import Start as Start
 from bftrain.values.actions import Stop as Stop
 from bftrain.values.actions import apply_actions as apply_actions
+from bftrain.values.batch_scaling import BatchScaling as BatchScaling
 from bftrain.values.curve import SpeedCurve as SpeedCurve
 from bftrain.values.decision import Decision as Decision
 from bftrain.values.events import Event as Event

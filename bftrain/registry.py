@@ -54,6 +54,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "throughput": "bftrain.deciding.objectives:throughput",
         "speedup": "bftrain.deciding.objectives:speedup",
         "weighted": "bftrain.deciding.objectives:weighted",
+        "goodput": "bftrain.deciding.goodput:goodput",
         "deadline": "bftrain.deciding.objectives:deadline",
         "max-min": "bftrain.deciding.fair_objectives:max_min",
         "max-min-plain": "bftrain.deciding.fair_objectives:max_min_plain",

@@ -19,7 +19,7 @@ from bftrain.errors import NotAvailable, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bftrain.values.problem import AllocationProblem
+    from bftrain.values.problem import AllocationProblem, CompetingTask
     from bftrain.values.solution import Solution
 
 _SOLVER = "exact"
@@ -104,13 +104,14 @@ def command(  # noqa: PLR0913 - one parameter an option
     for note in (*notes_on(problem), note_on_name("objective", objective or problem.objective)):
         if note:
             out.warn(note)
+    batches = (objective or problem.objective) == "goodput"
     limits = Limits(deadline_s=deadline_s, relative_gap=relative_gap, threads=threads)
     if solver == "all":
         solutions = list(solve_with_all(problem, objective=objective, limits=limits))
-        out.result(solutions, lambda: _compared(problem, solutions))
+        out.result(solutions, lambda: _compared(problem, solutions, batches=batches))
     else:
         solutions = [solve(problem, solver, objective=objective, limits=limits)]
-        out.result(solutions[0], lambda: _compared(problem, solutions))
+        out.result(solutions[0], lambda: _compared(problem, solutions, batches=batches))
     if all(solution.quality is Quality.NONE for solution in solutions):
         raise NotAvailable("there is no answer", where=where, fix="ask for more seconds, or another solver")
 
@@ -151,7 +152,7 @@ def _share(data: bytes, where: str, policy: str | None, said: Mapping[str, objec
     out.result(shares, shown)
 
 
-def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> RenderableType:
+def _compared(problem: AllocationProblem, solutions: Sequence[Solution], *, batches: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -163,12 +164,15 @@ def _compared(problem: AllocationProblem, solutions: Sequence[Solution]) -> Rend
     title = f"{nodes or f'{problem.pool} nodes'}, {problem.horizon_s:g} s ahead"
     reasons = [Text(f"{found.solver}: {found.solver_words}") for found in solutions if found.quality is Quality.NONE]
     tables = _side_by_side if len(solutions) <= _SIDE_BY_SIDE else _by_plan
-    return Group(*tables(title, problem, solutions), *reasons)
+    sizes = [[_size(solution, task, batches=batches) for solution in solutions] for task in problem.tasks]
+    return Group(*tables(title, problem, solutions, sizes), *reasons)
 
 
-def _side_by_side(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
+def _side_by_side(
+    title: str, problem: AllocationProblem, solutions: Sequence[Solution], sizes: Sequence[Sequence[str]]
+) -> Iterator[RenderableType]:
     columns = ["", *(solution.solver for solution in solutions)]
-    rows = [[task.name, *(_size(solution, task.name) for solution in solutions)] for task in problem.tasks]
+    rows = [[task.name, *cells] for task, cells in zip(problem.tasks, sizes, strict=True)]
     figures: dict[str, Sequence[str]] = {
         "nodes": [str(sum(solution.sizes.values())) if solution.sizes else "-" for solution in solutions],
         "value": [_figure(solution.value) for solution in solutions],
@@ -179,24 +183,33 @@ def _side_by_side(title: str, problem: AllocationProblem, solutions: Sequence[So
     yield NarrowTable(title, columns, [*rows, *([name, *cells] for name, cells in figures.items())])
 
 
-def _by_plan(title: str, problem: AllocationProblem, solutions: Sequence[Solution]) -> Iterator[RenderableType]:
+def _by_plan(
+    title: str, problem: AllocationProblem, solutions: Sequence[Solution], sizes: Sequence[Sequence[str]]
+) -> Iterator[RenderableType]:
     """Give a row for each solver, the best first, and a column for each different plan: so that many fit."""
-    ordered = sorted(solutions, key=lambda found: -inf if found.value is None else found.value, reverse=True)
+    of_solver = zip(solutions, zip(*sizes, strict=True), strict=True)
+    ordered = sorted(of_solver, key=lambda pair: -inf if pair[0].value is None else pair[0].value, reverse=True)
     plans: dict[tuple[str, ...], str] = {}
     rows = []
-    for found in ordered:
-        sizes = tuple(_size(found, task.name) for task in problem.tasks)
-        plan = plans.setdefault(sizes, str(len(plans) + 1)) if found.sizes else "-"
+    for found, column in ordered:
+        plan = plans.setdefault(column, str(len(plans) + 1)) if found.sizes else "-"
         figures = (_figure(found.value), _figure(found.bound), found.termination, f"{found.wall_s * 1e3:.2f}")
         rows.append([found.solver, plan, *figures])
     yield NarrowTable(title, ["", "plan", "value", "bound", "termination", "ms"], rows)
-    of_tasks = [[task.name, *(sizes[place] for sizes in plans)] for place, task in enumerate(problem.tasks)]
+    of_tasks = [[task.name, *(column[place] for column in plans)] for place, task in enumerate(problem.tasks)]
     yield NarrowTable("", ["plan", *plans.values()], of_tasks)
 
 
-def _size(solution: Solution, task: str) -> str:
-    size = solution.sizes.get(task)
-    return "-" if size is None else f"{size} {solution.kinds.get(task, '')}".strip()
+def _size(solution: Solution, task: CompetingTask, *, batches: bool) -> str:
+    """Show nodes and their kind, and with ``batches`` the batch with which the task makes most progress on them."""
+    from bftrain.deciding.goodput import best_batch
+
+    size, kind = solution.sizes.get(task.name), solution.kinds.get(task.name, "")
+    if size is None:
+        return "-"
+    seen = task.on(kind) if batches and size else None
+    batch = None if seen is None else best_batch(seen, size)
+    return f"{size} {kind}".strip() + ("" if batch is None else f", batch {batch:,}")
 
 
 def _figure(value: float | None) -> str:

@@ -136,6 +136,7 @@ class TaskEntry:
                 curves=spec.curves,
                 user=spec.user,
                 weight=spec.weight,
+                batch=spec.batch,
                 work_left_samples=self.work_left_samples,
                 **changing,  # type: ignore[arg-type]  # each is of its field's type
             )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KIND: Final = "task file"
 MADE_BY: Final = "made by bftrain"  # in the comment at the top of what commands write
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
+BATCH_CELL: Final = "write key=number with spaces between, such as initial=128 noise_scale=2000 largest=4096"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
 _PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
 
@@ -132,7 +133,19 @@ def _cell(key: str, cell: str, where: str) -> object:
         wanted = "a whole number" if key in COUNTS else "a number"
         problem = f"{key}: {cell!r} is no {'list of points' if key == 'curve' else wanted.partition(' ')[2]}"
         raise BadInput(problem, where=where, fix=POINTS_REMEDY if key == "curve" else f"give {wanted}") from None
+    if key == "batch":
+        return _batch(cell, where)
     return _curves(cell, where) if key == "curves" else cell
+
+
+def _batch(cell: str, where: str) -> Record:
+    parts = [part.partition("=") for part in cell.split()]
+    try:
+        return {
+            key: float(number) if key in {"noise_scale", "fixed_share"} else int(number) for key, _, number in parts
+        }
+    except ValueError:
+        raise BadInput(f"batch: {cell!r} cannot be read", where=where, fix=BATCH_CELL) from None
 
 
 def _points(cell: str) -> dict[str, list[Any]]:
@@ -168,6 +181,8 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
 def _csv(value: object) -> str:
     if not isinstance(value, dict):
         return value if isinstance(value, str) else _number(value)
+    if isinstance(value.get("initial"), int):  # the batch; among curves a kind of nodes may be called so
+        return " ".join(f"{key}={number!r}" for key, number in value.items())
     if not all(isinstance(part, dict) for part in value.values()):
         return " ".join(f"{size}:{rate!r}" for size, rate in zip(value["nodes"], value["rate"], strict=True))
     for kind in value:

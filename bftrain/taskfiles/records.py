@@ -7,9 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.values import wire
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 
@@ -95,10 +97,13 @@ OF_THE_RUN: Final = (
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
+_OF_A_BATCH: Final[Mapping[str, object]] = {field.name: field.default for field in fields(BatchScaling)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
 CURVES_REMEDY: Final = (
     "write curves = { v100 = { nodes = [1, 2], rate = [9.0, 17.0] }, k80 = { nodes = [1], rate = [2.0] } }"
 )
+
+BATCH_REMEDY: Final = "write batch = { initial = 128, largest = 4096, noise_scale = 2000 }"
 
 
 def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
@@ -127,7 +132,16 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     curve, costs = _speed(record, curves, where)
     fields = costs | {key: record[key] for key in _AFTER_THE_CURVE if key in record} | sizes_of(record, where)
     fields.setdefault("max_nodes", _last_measured(curve, curves))
+    if "batch" in record:
+        fields["batch"] = batch_of(record["batch"], where)
     return _made(TaskSpec, {"name": name, "curve": curve, "curves": curves, **fields}, where)
+
+
+def batch_of(given: object, where: str) -> BatchScaling:
+    """Make what a record says of its batches."""
+    if not isinstance(given, dict):
+        raise BadInput("batch: must be a table", where=where, fix=BATCH_REMEDY)
+    return wire.convert(given, BatchScaling, where=f"{where}: batch")
 
 
 def check_keys(record: Mapping[str, Any], where: str) -> None:
@@ -207,6 +221,8 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
     if task.curves:
         record["curves"] = {kind: _points(curve) for kind, curve in task.curves.items()}
     fields = {key: getattr(task, key) for key in _AFTER_THE_CURVE}
+    if task.batch is not None:
+        fields["batch"] = {key: value for key, value in asdict(task.batch).items() if value != _OF_A_BATCH[key]}
     return record | {key: value for key, value in fields.items() if value != defaults[key]}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec.structs import force_setattr, replace
 
 from bftrain.values import checks
+from bftrain.values.batch_scaling import BatchScaling, check_batch
 from bftrain.values.curve import ANY_KIND, SpeedCurve, curve_on
 from bftrain.values.sharing import Entity
 from bftrain.values.wire import NOTHING, Mapped
@@ -20,7 +21,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     of nodes); then staying is not a choice. ``deadline_in_s`` counts from now and may be negative.
 
     ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``). If only
-    ``curves`` are given, ``curve`` is the first of them.
+    ``curves`` are given, ``curve`` is the first of them. ``batch`` says with which batches it may train.
     What it had so far: ``age_s`` since it was submitted, ``held_node_s`` node-seconds and ``done_samples``. A Harvester
     tells these three only to objectives and solvers with the capability ``uses_history``; to others all of them are 0.
     """
@@ -42,6 +43,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     age_s: float = 0.0
     held_node_s: float = 0.0
     done_samples: float = 0.0
+    batch: BatchScaling | None = None
 
     def __post_init__(self) -> None:
         checks.text(self, "name")
@@ -58,6 +60,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
         checks.optional_number(self, "work_left_samples", "deadline_in_s")
         checks.optional_text(self, "kind", "user")
         checks.number(self, "age_s", "held_node_s", "done_samples", at_least=0.0)
+        check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:
         return hash((self.name, self.size, self.kind, self.curve))  # what tells most apart: tables are kept by task

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bftrain.values import checks
+from bftrain.values.batch_scaling import BatchScaling, check_batch
 from bftrain.values.curve import SpeedCurve, curve_on
 from bftrain.values.wire import NOTHING, Mapped
 
@@ -19,6 +20,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
 
     ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the kinds that these name,
     at the speeds they give, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
+    ``batch`` says with which batches it may train, for the objective ``goodput``.
     """
 
     name: str
@@ -35,6 +37,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     deadline_s: float | None = None
     user: str = ""
     campaign: str = ""
+    batch: BatchScaling | None = None
 
     def __post_init__(self) -> None:
         checks.text(self, "name")
@@ -46,6 +49,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
         checks.number(self, "grow_cost_s", "shrink_cost_s", "start_cost_s", "weight", at_least=0.0)
         checks.optional_number(self, "deadline_s")
         checks.optional_text(self, "user", "campaign")
+        check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:
         return hash((self.name, self.curve))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bftrain.config import Settings
 from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -63,6 +64,10 @@ costs = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(("grow_cost_s", "shrink_cost_s", "start_cost_s", "weight"), amounts)
 )
 
+batches = st.builds(
+    BatchScaling, initial=st.integers(1, LARGEST), noise_scale=amounts, per_node=st.none() | st.integers(1, LARGEST)
+)
+
 
 @st.composite
 def task_specs(draw: DrawFn) -> TaskSpec:
@@ -74,6 +79,7 @@ def task_specs(draw: DrawFn) -> TaskSpec:
             "deadline_s": st.none() | times,
             "user": st.just("") | names,
             "campaign": st.just("") | names,
+            "batch": st.none() | batches,
             "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
         },
     )
@@ -89,6 +95,7 @@ def competing_tasks(draw: DrawFn, size: int | None = None) -> CompetingTask:
             "deadline_in_s": st.none() | times,
             "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
             "user": st.just("") | names,
+            "batch": st.none() | batches,
             **dict.fromkeys(("age_s", "held_node_s", "done_samples"), amounts),
         },
     )

@@ -11,15 +11,25 @@ from hypothesis import strategies as st
 
 from bftrain.assembly import table_of
 from bftrain.errors import BadObjective
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from tests.property.strategies import curves as any_curves
 
-EXACT = ("throughput", "speedup", "weighted", "deadline", "max-min-now", "max-min-plain", "makespan")
+EXACT = ("throughput", "goodput", "speedup", "weighted", "deadline", "max-min-now", "max-min-plain", "makespan")
 BY_SHARE = ("max-min", "water-filling", "hierarchical", "finish-time", "completion", "cost", "proportional")
 KINDS = ("", "a", "b", "c")
 rates = st.sampled_from([0.0, 0.0, 1.0, 1.1, 3.0, 7e-9, 1e9]) | st.floats(0.0, 1e6)
 seconds = st.sampled_from([0.0, 0.0, 9.0, 1e7])
+
+batches = st.builds(
+    BatchScaling,
+    initial=st.integers(1, 40),
+    noise_scale=st.sampled_from([0.0, 1e300]) | st.floats(0.0, 1e6),
+    largest=st.none() | st.integers(40, 10**6),
+    per_node=st.none() | st.integers(1, 10**6),
+    fixed_share=st.sampled_from([0.0, 0.3, 0.99]),
+)
 
 
 @st.composite
@@ -50,6 +60,7 @@ def problems(draw: st.DrawFn) -> AllocationProblem:
             deadline_in_s=draw(st.none() | st.floats(-10.0, 1e5)),
             weight=draw(st.sampled_from([0.0, 1.0, 3.0])),
             user=draw(st.sampled_from(["", "u", "v"])),
+            batch=draw(st.none() | batches),
             **{f"{change}_cost_s": draw(seconds) for change in ("grow", "shrink", "start")},  # type: ignore[arg-type]
         )
         tasks.append(task)

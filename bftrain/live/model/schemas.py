@@ -11,6 +11,7 @@ from msgspec.structs import fields
 from bftrain.errors import BadInput
 from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, Run, is_name, said
 from bftrain.values import checks
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 
@@ -47,6 +48,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     weight: Annotated[float, said("What it counts under some objectives.", minimum=0)] = 1.0
     deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970.")] = None
     campaign: Annotated[str, said("What it belongs to.")] = ""
+    batch: Annotated[BatchScaling | None, said("Its batches and noise scale, for the objective goodput.")] = None
 
     def __post_init__(self) -> None:
         """Check what a TaskSpec made of it would not."""

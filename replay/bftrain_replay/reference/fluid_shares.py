@@ -119,6 +119,7 @@ class FluidShares:
             curve=spec.curve,
             curves=spec.curves,
             weight=spec.weight,
+            batch=spec.batch,
             user=spec.user,
             work_left_samples=max(left, 0.0) if self._looks_at_work else spec.work_samples,
             deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - now_s,

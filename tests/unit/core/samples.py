@@ -8,6 +8,7 @@ import numpy as np
 
 from bftrain.config import Settings
 from bftrain.values.actions import Grow, Plan, Release, Shrink, Start, Stop
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -34,6 +35,7 @@ SPEC = TaskSpec(name="a", curve=CURVE, max_nodes=4)
 
 GOOD: dict[type, dict[str, Any]] = {
     SpeedCurve: {"nodes": (1, 2, 4), "rate": (10.0, 18.0, 30.0)},
+    BatchScaling: {"initial": 8, "noise_scale": 50.0, "largest": 64},
     TaskSpec: {"name": "a", "curve": CURVE, "max_nodes": 4},
     CompetingTask: {"name": "a", "curve": CURVE, "max_nodes": 4},
     AllocationProblem: {"pool": 4, "horizon_s": 60.0, "tasks": ()},

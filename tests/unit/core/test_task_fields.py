@@ -28,6 +28,7 @@ work_samples = 500.0
 grow_cost_s = 20.0
 weight = 3.0
 campaign = "search"
+batch = { initial = 64, noise_scale = 500, largest = 1024 }
 user = "ada"
 submit_s = 60.0
 deadline_s = 3660.0
@@ -36,13 +37,13 @@ deadline_s = 3660.0
 
 def test_every_field_is_a_key_of_task_files() -> None:
     assert set(records.COLUMNS) - {"profile"} == ALL
-    assert set(records.COUNTS) | set(records.NUMBERS) | {"name", "user", "campaign", "curve", "curves"} == ALL
+    assert set(records.COUNTS) | set(records.NUMBERS) | {"name", "user", "campaign", "curve", "curves", "batch"} == ALL
 
 
 def test_fields_of_a_submission_reach_the_spec_and_its_view_and_have_an_option() -> None:
     assert ALL - set(Submission.__struct_fields__) == {"submit_s", "user"}  # the live run knows these itself
     options = {parameter.name for parameter in submit.params}
-    instead = {"min_nodes", "max_nodes", "deadline_s", "curve", "curves"}  # --nodes, --deadline, a task file
+    instead = {"min_nodes", "max_nodes", "deadline_s", "curve", "curves", "batch"}  # --nodes, --deadline, a task file
     assert ALL - options == {"submit_s", "user", *instead}
     assert {"deadline", "nodes"} <= options
     sent = msgspec.convert({"run": {"argv": ["a"]}, "max_nodes": 2}, Submission)

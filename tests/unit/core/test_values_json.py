@@ -11,6 +11,7 @@ from bftrain.errors import BadInput
 from bftrain.journal import JournalStep
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -52,19 +53,20 @@ FULL_SPEC = TaskSpec(
     deadline_s=3600.0,
     user="eva",
     campaign="hpo-1",
+    batch=BatchScaling(initial=64, noise_scale=500.0, largest=1024),
 )
 FULL_SPEC_JSON = (
     f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON}}},"min_nodes":2,'
     '"max_nodes":4,"work_samples":130000000.0,'
     '"submit_s":5.0,"grow_cost_s":18.0,"shrink_cost_s":12.0,"start_cost_s":40.0,"weight":2.0,"deadline_s":3600.0,'
-    '"user":"eva","campaign":"hpo-1"}'
+    '"user":"eva","campaign":"hpo-1","batch":{"initial":64,"noise_scale":500.0,"largest":1024,"per_node":null,"fixed_share":0.0}}'
 )
 
 COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
 COMPETING_JSON = (
     f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{}},"kind":"",'
     '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"work_left_samples":7.0,'
-    '"deadline_in_s":-3.5,"user":"","age_s":0.0,"held_node_s":0.0,"done_samples":0.0}'
+    '"deadline_in_s":-3.5,"user":"","age_s":0.0,"held_node_s":0.0,"done_samples":0.0,"batch":null}'
 )
 HELD = CompetingTask(
     name="a",
@@ -81,7 +83,7 @@ HELD = CompetingTask(
 HELD_JSON = (
     f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON},'
     f'"":{CURVE_JSON}}},"kind":"v100","grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,'
-    '"work_left_samples":null,"deadline_in_s":null,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0}'
+    '"work_left_samples":null,"deadline_in_s":null,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0,"batch":null}'
 )
 
 DECISION = Decision(
@@ -114,6 +116,11 @@ DECISION_JSON = (
 )
 
 GOLDEN: list[tuple[Any, type | UnionType, str]] = [
+    (
+        BatchScaling(initial=8, noise_scale=50.0, per_node=4, fixed_share=0.25),
+        BatchScaling,
+        '{"initial":8,"noise_scale":50.0,"largest":null,"per_node":4,"fixed_share":0.25}',
+    ),
     (CURVE, SpeedCurve, CURVE_JSON),
     (FULL_SPEC, TaskSpec, FULL_SPEC_JSON),
     (
@@ -123,7 +130,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
             f'{{"name":"a","curve":{CURVE_JSON},"curves":{{}},"min_nodes":1,"max_nodes":4,"work_samples":null,'
             '"submit_s":0.0,'
             '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"deadline_s":null,"user":"",'
-            '"campaign":""}'
+            '"campaign":"","batch":null}'
         ),
     ),
     (COMPETING, CompetingTask, COMPETING_JSON),

@@ -15,6 +15,7 @@ from bftrain.config import Settings
 from bftrain.errors import BadInput, BadValue
 from bftrain.values import wire
 from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -60,6 +61,18 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
         for kind in (TaskSpec, CompetingTask)
         for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "weight")
     ),
+    *(
+        (kind, "batch", (3, {"initial": 1, "noise_scale": 1.0}, BatchScaling(initial=1, noise_scale=1.0, largest=3)))
+        for kind in (TaskSpec, CompetingTask)
+    ),
+    (BatchScaling, "initial", (*NOT_WHOLE, 0, -1)),
+    *(
+        (BatchScaling, field, (*(bad for bad in NOT_WHOLE if bad is not None), 0, -1))
+        for field in ("largest", "per_node")
+    ),
+    (BatchScaling, "largest", (7,)),
+    (BatchScaling, "noise_scale", (*NOT_A_NUMBER, -0.5)),
+    (BatchScaling, "fixed_share", (*NOT_A_NUMBER, -0.5, 1.0)),
     *((kind, "curves", NOT_CURVES) for kind in (TaskSpec, CompetingTask, TaskMeasured)),
     *((kind, field, NOT_A_NAME[1:]) for kind, field in ((CompetingTask, "kind"), (CompetingTask, "user"))),
     *((CompetingTask, field, (*NOT_A_NUMBER, -0.5)) for field in ("age_s", "held_node_s", "done_samples")),

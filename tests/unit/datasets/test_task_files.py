@@ -9,6 +9,7 @@ import pytest
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.taskfiles.records import PROFILE_NAMES, profile, profiles
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import sample_log
@@ -35,6 +36,7 @@ FULL = TaskSpec(
     deadline_s=1e9 + 1 / 3,
     user="ada",
     campaign="#7",
+    batch=BatchScaling(initial=3, noise_scale=1e22 / 3, per_node=2, fixed_share=0.1),
 )
 TASKS = (
     FULL,
@@ -47,7 +49,8 @@ BY_KIND = (
     TaskSpec(name="another stands in", curve=SLOW, curves={"A100 80GB": CURVE, "nodes": SLOW}, max_nodes=8),
     TaskSpec(name="a profile stands in", curve=profile("vgg16").curve, curves={"k80": SLOW}, max_nodes=3),
     TaskSpec(name="of one kind", curve=profile("vgg16").curve, curves={"v": profile("vgg16").curve}, max_nodes=64),
-    TaskSpec(name="of any kind", curve=CURVE, max_nodes=4),
+    TaskSpec(name="of any kind", curve=CURVE, max_nodes=4, batch=BatchScaling(initial=3, noise_scale=0.0, largest=9)),
+    TaskSpec(name="initial", curve=CURVE, curves={"initial": CURVE}, max_nodes=4),
 )
 
 
@@ -161,6 +164,8 @@ def test_a_bad_toml_is_refused_with_file_entry_and_key(tmp_path: Path, text: str
         ("name,curves\nt,v=1\n", "tasks.csv:2: curves: 'v=1' are no points of a kind"),
         ("name,curves\nt,v=1:2;=1:3\n", "tasks.csv:2: curves: '=1:3' are no points of a kind"),
         ("name,curves\nt,v=1:2;v=1:3\n", "tasks.csv:2: curves: 'v' comes twice"),
+        ("name,profile,batch\nt,vgg16,initial=x\n", "tasks.csv:2: batch: 'initial=x' cannot be read .write key=number"),
+        ("name,profile,batch\nt,vgg16,initial=8\n", "tasks.csv:2 't': batch: .* required field `noise_scale`"),
         ("name,profile,weight\nt,vgg16,-1\n", "tasks.csv:2 't': weight: must be at least 0"),
         ("# note\nname,profile\nt,vgg16\nt,vgg16\n", "tasks.csv:4: name: the task at .*tasks.csv:3"),
     ],

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from bftrain import config, summaries
 from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.values import wire
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256
@@ -133,6 +137,10 @@ def test_equal_tasks_have_equal_sums_wherever_they_come_from(tmp_path: Path) -> 
     save_tasks(TASKS, tmp_path / "tasks.toml")
     assert tasks_sha256(load_tasks(tmp_path / "tasks.toml")) == tasks_sha256(TASKS)
     assert tasks_sha256(TASKS[:1]) != tasks_sha256(TASKS)
+    scaling = [replace(task, batch=BatchScaling(initial=8, noise_scale=1.0)) for task in TASKS]
+    assert tasks_sha256(scaling) != tasks_sha256(TASKS)
+    before = [{name: value for name, value in asdict(task).items() if name != "batch"} for task in TASKS]
+    assert tasks_sha256(TASKS) == hashlib.sha256(wire.encode(before)).hexdigest()  # as when tasks had no batches
 
 
 def test_a_partial_result_says_so(tmp_path: Path) -> None:

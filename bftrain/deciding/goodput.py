@@ -1,0 +1,89 @@
+"""Objective ``goodput``: progress instead of samples, by the rule of Pollux (Qiao and others, OSDI 2021).
+
+Progress at size ``n`` with a batch of ``M`` samples is the speed there times the statistical efficiency
+``(phi + M0) / (phi + M)``, ``phi`` being the noise scale and ``M0`` the initial batch. A step takes ``M / (n * rate)``
+seconds to compute, and then a time that does not depend on ``M``, such as for the exchange of gradients. ``rate`` is
+samples/s of a node at the size where a node does most, over the part of a step there that is not fixed. The curve,
+measured with ``B = n * per_node``, tells the fixed time: as long as computing ``x = B * (n * rate / thr(n) - 1)``
+samples. So the speed is ``n * rate * M / (M + x)``, which is ``thr(n)`` for ``M = B``. Its product with the efficiency
+rises in ``M`` up to ``sqrt(phi * x)`` and falls from there on: the best whole ``M`` is next to that, or at an end of
+the range.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bftrain.deciding.objectives import SpeedObjective, speed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from bftrain.deciding.objectives import Entries, ForEach
+    from bftrain.values.batch_scaling import BatchScaling
+    from bftrain.values.curve import SpeedCurve
+    from bftrain.values.problem import CompetingTask
+
+_LARGEST: Final = 2.0**53  # up to here floats are whole numbers
+_NEVER: Final = 1e300  # samples: beside so long a fixed time computing takes none
+
+
+def progress(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> Entries:
+    """Samples per second of the initial batch that are worth as much; samples per second where no batch is given."""
+    given = each(lambda task, _: task.batch is not None)
+    if not np.any(given):
+        return speeds
+    return np.where(given, _best(speeds, sizes, each)[1], speeds)
+
+
+def best_batch(task: CompetingTask, size: int) -> int | None:
+    """Return the batch with which a task makes most progress on ``size`` nodes of the kind that its curve is for.
+
+    ``None`` if it does not say which batches it may have, or does not run at this size.
+    """
+    sizes = np.arange(size + 1)
+    speeds = speed(task, sizes)
+    if task.batch is None or not speeds[size] > 0.0:
+        return None
+    return int(_best(speeds, sizes, lambda number: number(task, task.curve))[0][size])
+
+
+def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> tuple[Entries, Entries]:
+    """Give the best batches and the progress made with them."""
+
+    def of_batch(number: Callable[[BatchScaling], float]) -> float | Entries:
+        return each(lambda task, _: 0.0 if task.batch is None else number(task.batch))
+
+    initial, noise = of_batch(lambda batch: batch.initial), of_batch(lambda batch: batch.noise_scale)
+    measured = np.multiply(of_batch(lambda batch: batch.measured), sizes)
+    largest = of_batch(lambda batch: batch.largest or 0.0)  # 0: the batch is what was measured
+    computing = np.multiply(each(_rate), sizes)
+    runs = speeds > 0.0
+    with np.errstate(over="ignore"):
+        slower = np.minimum(computing / np.where(runs, speeds, 1.0), _NEVER)
+        fixed = np.minimum(measured * np.maximum(slower - 1.0, 0.0), _NEVER)
+    lowest = np.maximum(initial, np.where(np.equal(largest, 0.0), measured, sizes))
+    highest = np.minimum(np.where(np.equal(largest, 0.0), lowest, largest), _LARGEST)
+    middle = np.clip(np.sqrt(noise) * np.sqrt(fixed), lowest, highest)
+
+    def made(batches: Entries) -> Entries:
+        parts = batches / np.where(runs, batches + fixed, 1.0)
+        efficiency = np.add(noise, initial) / np.where(runs, np.add(noise, batches), 1.0)
+        return np.where(runs, computing * parts * efficiency, 0.0)
+
+    below, above = np.floor(middle), np.ceil(middle)
+    less, more = made(below), made(above)
+    return np.where(more > less, above, below), np.maximum(more, less)
+
+
+def _rate(task: CompetingTask, curve: SpeedCurve) -> float:
+    """Samples per second of a node while it computes."""
+    most = max(rate / nodes for nodes, rate in zip(curve.nodes, curve.rate, strict=True))
+    return most if task.batch is None else most / (1.0 - task.batch.fixed_share)
+
+
+goodput = SpeedObjective("goodput", progress)

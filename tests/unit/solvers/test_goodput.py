@@ -1,0 +1,163 @@
+"""Goodput: the progress of a task at its best batch, by hand and against all batches tried one by one."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+
+from bftrain.assembly import build_harvester, solve
+from bftrain.config import Settings
+from bftrain.deciding.goodput import best_batch, goodput
+from bftrain.values.batch_scaling import BatchScaling
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.events import NodesJoined, TaskSubmitted
+from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.task import TaskSpec
+
+# A node computes 100 samples/s: a step of 50 samples on each of two takes 0.5 s, and 0.125 s for the exchange
+CURVE = SpeedCurve(nodes=(1, 2), rate=(100.0, 160.0))
+
+
+def task(name: str = "a", curve: SpeedCurve = CURVE, **batch: float) -> CompetingTask:
+    """Give a task; without ``batch`` one that does not say its batches."""
+    scaling = BatchScaling(**batch) if batch else None  # type: ignore[arg-type]  # counts are whole numbers
+    return CompetingTask(name=name, max_nodes=curve.last_measured, curve=curve, batch=scaling)
+
+
+def progress(given: CompetingTask) -> list[float]:
+    return goodput.values(given, np.arange(given.max_nodes + 1)).tolist()
+
+
+def test_the_best_batch_weighs_exchange_against_noise() -> None:
+    given = task(initial=50, noise_scale=400.0, largest=1000)
+    # On one node there is no exchange, and the initial batch is best. On two, the exchange takes as long as computing
+    # 25 samples: of sqrt(400 * 25) = 100 samples a step takes 100 / 200 + 0.125 s, and 450 / 500 of each counts
+    assert [best_batch(given, size) for size in (1, 2)] == [50, 100]
+    assert progress(given) == pytest.approx([0.0, 100.0, 160.0 * 450.0 / 500.0], rel=1e-15)
+
+
+def test_a_part_of_a_step_may_be_fixed_on_one_node_too() -> None:
+    given = task(initial=50, noise_scale=400.0, largest=1000, fixed_share=0.2)
+    # A step of 50 samples takes 0.5 s on one node: 0.1 s for any batch, and a node computes 125 samples/s. In 0.1 s
+    # that is 12.5 samples, and in the 0.225 s that are fixed on two nodes 56.25: sqrt(400 * 12.5) = 70.7, and 150
+    assert [best_batch(given, size) for size in (1, 2)] == [71, 150]
+    step_s = 71.0 / 125.0 + 0.1, 150.0 / 250.0 + 0.225
+    assert progress(given)[1:] == pytest.approx([71.0 / step_s[0] * 450.0 / 471.0, 150.0 / step_s[1] * 450.0 / 550.0])
+
+
+def test_the_batch_stays_in_its_range() -> None:
+    small, large = (task(initial=50, noise_scale=noise, largest=70) for noise in (0.0, 1e9))
+    assert [best_batch(given, 2) for given in (small, large)] == [50, 70]
+    assert progress(small)[2] == pytest.approx(50.0 / (50.0 / 200.0 + 0.125), rel=1e-15)
+    assert progress(large)[2] == pytest.approx(70.0 / (70.0 / 200.0 + 0.125), rel=1e-6)
+
+
+def test_a_batch_has_a_sample_for_each_node() -> None:
+    given = task(curve=SpeedCurve(nodes=(1, 8), rate=(100.0, 800.0)), initial=2, noise_scale=10.0, largest=64)
+    assert [best_batch(given, size) for size in (1, 2, 3, 8)] == [2, 2, 3, 8]
+
+
+def test_without_a_largest_batch_nodes_do_what_they_did_when_the_curve_was_measured() -> None:
+    given = task(initial=50, noise_scale=400.0)
+    assert [best_batch(given, size) for size in (1, 2)] == [50, 100]
+    assert progress(given) == pytest.approx([0.0, 100.0, 160.0 * 450.0 / 500.0], rel=1e-15)
+    half = task(initial=50, noise_scale=400.0, per_node=25)  # the same speeds, with half as long an exchange
+    assert best_batch(half, 2) == 50
+    assert progress(half) == pytest.approx([0.0, 100.0, 160.0], rel=1e-15)
+
+
+def test_sizes_at_which_it_does_not_run_are_worth_nothing() -> None:
+    given = task(curve=SpeedCurve(nodes=(1, 2, 4), rate=(0.0, 90.0, 160.0)), initial=8, noise_scale=5.0, largest=99)
+    assert (progress(given)[1], best_batch(given, 1), best_batch(given, 0)) == (0.0, None, None)
+    assert best_batch(task(), 2) is None
+
+
+def curve_of(dice: random.Random) -> SpeedCurve:
+    sizes = sorted(dice.sample(range(1, 13), dice.randint(1, 4)))
+    return SpeedCurve(nodes=tuple(sizes), rate=tuple(dice.uniform(10.0, 900.0) for _ in sizes))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_without_batches_or_with_endless_noise_it_is_throughput(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311 - cases to try, not secrets
+    curve = curve_of(dice)
+    speeds = curve.speeds(curve.last_measured).tolist()
+    assert progress(task(curve=curve)) == speeds
+    assert progress(task(curve=curve, initial=dice.randint(1, 99), noise_scale=1e18)) == pytest.approx(
+        speeds, rel=1e-12
+    )
+
+
+def of_batch(given: CompetingTask, size: int, batch: int) -> float:
+    """Compute the goodput from the seconds that a step takes."""
+    scaling, curve = given.batch, given.curve
+    assert scaling is not None
+    if not size or not curve.speed(size):
+        return 0.0
+    sample_s = min(nodes / rate for nodes, rate in zip(curve.nodes, curve.rate, strict=True)) * (
+        1.0 - scaling.fixed_share
+    )
+    per_node = scaling.per_node or scaling.initial
+    fixed_s = size * per_node / curve.speed(size) - per_node * sample_s
+    speed = batch / (batch / size * sample_s + fixed_s)
+    return speed * (scaling.noise_scale + scaling.initial) / (scaling.noise_scale + batch)
+
+
+def batches(given: CompetingTask, size: int) -> range:
+    assert given.batch is not None
+    assert given.batch.largest is not None
+    return range(max(given.batch.initial, size), given.batch.largest + 1)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_no_sizes_and_batches_are_better(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311 - cases to try, not secrets
+    tasks = []
+    for number in range(3):
+        initial = dice.randint(1, 40)
+        noise = dice.choice([0.0, 10.0 ** dice.uniform(-1.0, 5.0)])
+        more = {} if dice.random() < 0.5 else {"per_node": dice.randint(1, 60), "fixed_share": dice.uniform(0.0, 0.9)}
+        largest = max(12, initial) + dice.randint(0, 80)
+        tasks.append(task(f"t{number}", curve_of(dice), initial=initial, noise_scale=noise, largest=largest, **more))
+    pool = dice.randint(1, 12)
+    best = [
+        [max(of_batch(given, size, batch) for batch in batches(given, size)) for size in range(given.max_nodes + 1)]
+        for given in tasks
+    ]
+    for given, wanted in zip(tasks, best, strict=True):
+        assert progress(given) == pytest.approx(wanted, rel=1e-12)
+        for size in range(1, given.max_nodes + 1):
+            chosen = best_batch(given, size)
+            assert chosen in batches(given, size)
+            assert of_batch(given, size, chosen) == pytest.approx(wanted[size], rel=1e-12)
+    value = max(
+        sum(row[size] for row, size in zip(best, sizes, strict=True))
+        for sizes in product(*(range(len(row)) for row in best))
+        if sum(sizes) <= pool
+    )
+    problem = AllocationProblem(pool=pool, horizon_s=10.0, objective="goodput", tasks=tuple(tasks))
+    found = solve(problem, ("exact", "highs")[seed % 2])
+    assert (found.quality, found.value) == ("proven", pytest.approx(10.0 * value, rel=1e-9))
+
+
+def test_every_solver_takes_it_and_it_prefers_the_task_with_more_noise() -> None:
+    curve = SpeedCurve(nodes=(1, 4, 16), rate=(500.0, 1700.0, 4000.0))
+    calm, noisy = (task(name, curve, initial=128, noise_scale=noise) for name, noise in (("c", 300.0), ("n", 2e4)))
+    problem = AllocationProblem(pool=16, horizon_s=60.0, objective="goodput", tasks=(calm, noisy))
+    for solver in ("exact", "highs", "greedy"):
+        sizes = solve(problem, solver).sizes
+        assert sizes["n"] > sizes["c"]
+
+
+def test_a_harvester_divides_nodes_by_it() -> None:
+    curve = SpeedCurve(nodes=(1, 4, 16), rate=(500.0, 1700.0, 4000.0))
+    harvester = build_harvester(Settings(objective="goodput"))
+    harvester.handle(NodesJoined(time_s=0.0, nodes=tuple(f"n{number}" for number in range(16))))
+    for name, noise in (("c", 300.0), ("n", 2e4)):
+        batch = BatchScaling(initial=128, noise_scale=noise, largest=8192)
+        spec = TaskSpec(name=name, curve=curve, max_nodes=16, batch=batch)
+        harvester.handle(TaskSubmitted(time_s=0.0, spec=spec))
+    assert {name: len(held) for name, held in harvester.held.items()} == {"c": 3, "n": 13}
