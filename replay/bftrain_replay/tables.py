@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import fields
 
+from bftrain_datasets.log.parquet_log import require
 from bftrain_replay.accounting.allocations import AllocationTable
 
 if TYPE_CHECKING:
@@ -164,3 +166,14 @@ def allocations_frame(held: AllocationTable) -> DataFrame:
     named = {"task": (held.task, held.tasks), "node": (held.node, held.nodes)}
     cells = {name: pd.Categorical.from_codes(codes, pd.Index(names)) for name, (codes, names) in named.items()}
     return pd.DataFrame({**cells, "from_s": held.from_s, "to_s": held.to_s})
+
+
+def allocations_arrow(held: AllocationTable) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Return the same as a table of Arrow that shares our memory; Polars and DuckDB take it without a copy too."""
+    require("tables")
+    pa = import_module("pyarrow")
+    named = {
+        name: pa.DictionaryArray.from_arrays(pa.array(places), pa.array(names, pa.string()))
+        for name, places, names in (("task", held.task, held.tasks), ("node", held.node, held.nodes))
+    }
+    return pa.table({**named, "from_s": pa.array(held.from_s), "to_s": pa.array(held.to_s)})

@@ -18,7 +18,7 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
 from bftrain_replay import tables
-from bftrain_replay.accounting.allocations import AllocationRecorder
+from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
 from bftrain_replay.accounting.decision_log import DecisionColumns, HistogramBin, TimeSpread, bins_ms, spread_ms
 from bftrain_replay.accounting.node_time_ledger import HarvestOverTime, UnusedReason
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
@@ -225,10 +225,17 @@ class ReplayResult(TaskCourse, ShortRepr):
 
     def allocations_frame(self) -> DataFrame:
         """Return one row for each node that a task held without a break; names are categories, for there are many."""
+        return tables.allocations_frame(self._held())
+
+    def allocations_arrow(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Return the same rows as a ``pyarrow.Table``, of which DuckDB and Polars make theirs without a copy."""
+        return tables.allocations_arrow(self._held())
+
+    def _held(self) -> AllocationTable:
         if self.allocations is None:
             fix = "ask the replay itself, not its reference runs"
             raise BadInput("allocations were not recorded", where="replay", fix=fix)
-        return tables.allocations_frame(self.allocations.table())
+        return self.allocations.table()
 
     def _frame(self, name: str) -> DataFrame:
         return tables.frame(tables.TABLES[name], self.table_rows()[name])

@@ -86,6 +86,21 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
                     np.testing.assert_allclose(given, numbers, rtol=1e-15)  # before 3.0 it reads the last digit roughly
 
 
+def test_tables_of_arrow_share_our_memory() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    result = bftrain.replay(LOG, TASKS).result
+    assert result.allocations_arrow().to_pandas().equals(result.allocations_frame())
+    assert result.allocations is not None
+    held = result.allocations.table()
+    table = tables.allocations_arrow(held)
+    assert isinstance(table, pyarrow.Table)
+    (nodes,) = table["node"].chunks
+    addresses = [table[name].chunk(0).buffers()[1].address for name in ("from_s", "to_s")]
+    assert [*addresses, nodes.indices.buffers()[1].address] == [
+        column.ctypes.data for column in (held.from_s, held.to_s, held.node)
+    ]
+
+
 def test_yardsticks_have_frames_but_no_allocations() -> None:
     done = bftrain.replay(LOG, TASKS, baseline="equal-share")
     assert done.baseline is not None
