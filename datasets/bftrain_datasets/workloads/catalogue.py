@@ -68,7 +68,7 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
     Of several placements of as many GPUs that on the fewest nodes counts. The batch size is the largest that was
     measured at every size, unless another is asked for.
     """
-    step_s = _steps(path)
+    step_s = step_times(path)
     per_node = options.gpus_per_node
     taken = {}  # size -> placement
     for nodes, gpus in sorted(step_s, reverse=True):
@@ -99,7 +99,7 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
     return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source)
 
 
-def _steps(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
+def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
     """Return seconds a step by nodes and GPUs, and by batch size; the mean where one was measured several times."""
     rows = CsvFile(path)
     header = [cell.strip() for cell in rows.header]

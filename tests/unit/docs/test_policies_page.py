@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 import runpy
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.registry import BUILT_IN
 from tests.helpers.pages import ROOT
+from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "scripts" / "policy_costs.py"))
+BATCH_MODEL = runpy.run_path(str(ROOT / "docs" / "scripts" / "batch_model.py"))
 
 
 def rows(section: str) -> dict[str, tuple[str, ...]]:
@@ -61,6 +67,24 @@ def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
     assert SCRIPT["row"]("equal-share", SCRIPT["replayed"]("equal-share"), most) == table["equal-share"]
 
 
-@pytest.mark.parametrize("name", ["late", "users"])
+def test_the_model_of_batches_is_exact_where_steps_follow_it(tmp_path: Path) -> None:
+    path = tmp_path / "adaptdl_toy_scalability.csv"
+    cells = [
+        f"{gpus},{gpus},{batch},{0.2 + 0.05 * gpus + 0.01 * batch},0.1" for gpus in (6, 8, 16) for batch in (8, 16, 40)
+    ]
+    path.write_text("\n".join(["num_nodes,num_replicas,local_bsz,step_time,sync_time", *cells]))
+    with_share, without = BATCH_MODEL["errors"](path)
+    assert len(with_share) == len(without) == 6
+    assert max(with_share) < 1e-12
+    assert min(without) > 0.1
+
+
+@pytest.mark.parametrize("name", ["bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"])
+def test_the_errors_of_the_model_of_batches_are_those_on_the_page(name: str) -> None:
+    row = BATCH_MODEL["row"](site_data("profiles") / f"adaptdl_{name}_scalability.csv")
+    assert "| " + " | ".join(row) + " |\n" in PAGE
+
+
+@pytest.mark.parametrize("name", ["batches", "late", "users"])
 def test_the_examples_are_named(name: str) -> None:
     assert f"examples/problems/{name}.json" in PAGE
