@@ -81,7 +81,7 @@ class Harvester:
         self._clock = clock or (lambda: 0.0)
         asked = objective_capabilities(objective)
         able = [solver_capabilities(part) for part in (solver, fallback) if part is not None]
-        self._history = asked.uses_history or any(part.uses_history for part in able)
+        self.uses_history = asked.uses_history or any(part.uses_history for part in able)
         # Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it
         self.uses_work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
@@ -227,7 +227,7 @@ class Harvester:
         problem = None
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
-            tasks = [self._tasks[name].competing(time_s, history=self._history, fit=fit) for name in admitted]
+            tasks = [self._tasks[name].competing(time_s, history=self.uses_history, fit=fit) for name in admitted]
             problem = AllocationProblem(
                 pool=len(self._pool),
                 pools=counts or NOTHING,

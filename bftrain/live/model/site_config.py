@@ -166,10 +166,12 @@ class Times(_Table, frozen=True, kw_only=True):
     drain_s: float = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
     look_s: float = 60.0  # between looks at what the scheduler says, besides the news it sends
     idle_s: float = 60.0  # without any task before nodes are given back
+    # In which nothing happens, before nodes are shared again by objectives that look at what tasks had; 0: never
+    share_s: float = 300.0
     stall_s: float = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
 
     def __post_init__(self) -> None:
-        for name in ("settle_s", "reunion_s", "drain_s", "idle_s", "stall_s"):
+        for name in ("settle_s", "reunion_s", "drain_s", "idle_s", "share_s", "stall_s"):
             checks.number(self, name, at_least=0.0)
         checks.number(self, "look_s", above=0.0)
 

@@ -95,6 +95,7 @@ class LiveDaemon:
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
+        self._decided_at = time.monotonic()
         self.observers: list[Observer] = []
         self._loop = asyncio.get_running_loop()
         self.ready = asyncio.Event()  # from then on tasks can be changed
@@ -204,6 +205,7 @@ class LiveDaemon:
                 written = time.monotonic()
                 self.task_manager.progress()
                 self.write(sync=False)
+            self._share_again()
             self.node_manager.rest(self.harvester.pool)
             self.node_manager.sweep()
             if self._trying is not None and not self._trying.done():
@@ -211,6 +213,15 @@ class LiveDaemon:
             elif self.task_manager.held_up and time.monotonic() - tried >= _TRY_AGAIN_S:
                 tried = time.monotonic()
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
+
+    def _share_again(self) -> None:
+        """Decide again after a while in which nothing happened, if it matters what tasks had: others may be behind."""
+        share_s, now = self.site.times.share_s, time.monotonic()
+        if self.state != "running" or not self.harvester.uses_history or not share_s:
+            return
+        if now - self._decided_at >= share_s and 0 < self.harvester.pool_size < self._usable():
+            self._decided_at = now
+            self.decision_loop.decide()
 
     async def _try_again(self) -> None:
         """Let tasks that were held up compete as soon as they can be run."""
@@ -324,6 +335,7 @@ class LiveDaemon:
         """Know who holds what now."""
         self.task_manager.hold(decided=True)
         self.task_manager.narrow()
+        self._decided_at = time.monotonic()
         shown = {name: getattr(decision, name) for name in LastDecision.__struct_fields__}
         self.last_decision = LastDecision(**shown)
         for note in filter(None, (*decision.notes, decision.fallback)):
@@ -353,9 +365,13 @@ class LiveDaemon:
 
     def want(self) -> None:
         """Tell the scheduler how many nodes could be used, and which must not be."""
+        self.node_manager.want(self._usable(), self.task_store.drained)
+
+    def _usable(self) -> int:
+        """Return how many nodes the tasks that may compete could use."""
         paused = self.harvester.paused
         willing = [task for task in self.harvester.unfinished if task not in paused][: self.site.deciding.max_tasks]
-        self.node_manager.want(sum(self.harvester.spec(task).max_nodes for task in willing), self.task_store.drained)
+        return sum(self.harvester.spec(task).max_nodes for task in willing)
 
 
 def _run_before(task_store: TaskStore) -> str:

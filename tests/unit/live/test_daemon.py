@@ -16,6 +16,7 @@ from bftrain.journal import Journal
 from bftrain.live import decision_loop as stepper_module
 from bftrain.live.decision_loop import HANGS
 from bftrain.live.model.callers import ourselves
+from bftrain.live.model.site_config import Times
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
 from bftrain.live.tasks.task_store import TaskStore
@@ -37,6 +38,56 @@ CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
 
 def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
     return [one.text for one in daemon.remarks.latest]
+
+
+# -- sharing
+
+
+def max_min(share_s: float, objective: str = "max-min") -> dict[str, Any]:
+    return {"times": Times(reunion_s=5.0, share_s=share_s), "deciding": Settings(objective=objective)}
+
+
+@in_a_loop
+async def test_a_task_that_waits_has_its_turn_though_nothing_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
+    async with live_inside(tmp_path, **max_min(0.05)) as (_, service, _, world):
+        await submit(service, "a", 1, 1, curve=CURVE)
+        await submit(service, "b", 1, 1, curve=CURVE)
+        world.lend("n1")
+        await until(lambda: world.held.get("a") == {"n1"}, "the first one has the node")
+        await until(lambda: world.held.get("b") == {"n1"}, "the other one has it after a while")
+        await until(lambda: world.held.get("a") == {"n1"}, "they take turns")
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks", "asked"),
+    [
+        (max_min(600.0), 2, True),
+        (max_min(600.0), 1, False),  # it has all that it can use
+        (max_min(0.0), 2, False),
+        (max_min(600.0, "throughput"), 2, False),  # which would lead to the same again
+    ],
+)
+@in_a_loop
+async def test_nodes_are_shared_again_only_where_that_can_change_something(
+    tmp_path: Path,
+    settings: dict[str, Any],
+    tasks: int,
+    asked: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    async with live_inside(tmp_path, **settings) as (daemon, service, _, world):
+        for number in range(tasks):
+            await submit(service, f"task{number}", 1, 1, curve=CURVE)
+        world.lend("n1")
+        await decided(daemon)
+        daemon._decided_at -= 300.0  # noqa: SLF001 - for time to pass at once
+        daemon._share_again()  # noqa: SLF001 - the clock of the daemon calls it
+        assert daemon.decision_loop.idle
+        daemon._decided_at -= 300.0  # noqa: SLF001 - as above
+        daemon._share_again()  # noqa: SLF001 - as above
+        assert daemon.decision_loop.idle != asked
 
 
 # -- going on
