@@ -18,7 +18,7 @@ from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.process_groups import GroupRank
-from bftrain_elastic.worker.progress_report import through
+from bftrain_elastic.worker.progress_report import GroupReport
 from bftrain_elastic.worker.state import State
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_a_report_costs(tmp_path: Path, figures: Figures) -> None:
     agent, _ = door.accept()
     reading = threading.Thread(target=lambda: [None for _ in iter(lambda: agent.recv(65536), b"")], daemon=True)
     reading.start()
-    say = through(channel, State(position=0), GroupRank())
+    say = GroupReport(channel, State(position=0), GroupRank())
     took = []
     for _ in range(REPORTS):
         begun = time.perf_counter()

@@ -36,7 +36,9 @@ def require(where: str) -> None:
     try:
         import pyarrow as pa  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
-        raise NotAvailable("Parquet files and tables of Arrow need pyarrow, which is not installed", where=where, fix=INSTALL) from error
+        raise NotAvailable(
+            "Parquet files and tables of Arrow need pyarrow, which is not installed", where=where, fix=INSTALL
+        ) from error
 
 
 def save(log: EventLog, file: IO[bytes]) -> None:
