@@ -15,6 +15,7 @@ from bftrain.config import Settings
 from bftrain.taskfiles.files import load_tasks
 from bftrain.taskfiles.records import COLUMNS, KEYS, profiles
 from bftrain.values import wire
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import NodeState
@@ -107,7 +108,7 @@ def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
     figures = (LogSummary, FragmentSummary, LeavingSummary)
     assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]
     described = first_cells("### Tasks as `.toml`")
-    assert set(described) == set(KEYS) | set(profiles())
+    assert set(described) == set(KEYS) | set(profiles()) | set(BatchScaling.__struct_fields__)
     assert set(COLUMNS) == set(TaskSpec.__struct_fields__) | {"profile"}
     for known in profiles().values():
         assert f"| `{known.name}` | {known.curve.rate[0]:,.0f} | {known.curve.rate[-1]:,.0f} |" in TEXT
