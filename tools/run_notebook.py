@@ -2,13 +2,14 @@
 
 Typed as ``run_notebook.py FILE.ipynb``.
 
-Tests run it too, and compare. A line that begins with ``!`` is typed into a shell, as Jupyter does.
+Tests run it too, and compare. A line that begins with ``!`` is a command; unlike in Jupyter no shell reads it.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -53,11 +54,11 @@ def _evaluated(source: str, names: dict[str, Any], printed: StringIO) -> object:
     lines = source.splitlines(keepends=True)
     for line in lines:
         if line.startswith("!"):
-            done = subprocess.run(line[1:], shell=True, check=True, capture_output=True, text=True)  # noqa: S602 - our own notebook
+            done = subprocess.run(shlex.split(line[1:]), check=True, capture_output=True, text=True)
             printed.write(done.stdout)
     body = ast.parse("".join(line for line in lines if not line.startswith("!"))).body
     last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-    exec(compile(ast.Module(body, type_ignores=[]), "cell", "exec"), names)  # noqa: S102 - as above
+    exec(compile(ast.Module(body, type_ignores=[]), "cell", "exec"), names)  # noqa: S102 - our own notebook
     if not isinstance(last, ast.Expr):
         return None
     return eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307 - as above
