@@ -120,14 +120,21 @@ def resolve_objective(name: str) -> Objective:
     return as_objective(name, load_part("objective", name))
 
 
+def _instance(found: object, where: str, error: type[BftrainError]) -> object:
+    """Return an object of a class, or what is no class as it is; raise ``error`` if it needs arguments."""
+    if not inspect.isclass(found):
+        return found
+    try:
+        made: object = found()
+    except Exception as reason:
+        raise error(f"cannot be made without arguments: {described(reason)}", where=where) from reason
+    return made
+
+
 def as_objective(name: str, found: object) -> Objective:
     """Make an objective of an object with ``values``, of a class of such objects, or of a plain function."""
     where = f"objective '{name}'"
-    if inspect.isclass(found):
-        try:
-            found = found()
-        except Exception as error:
-            raise BadInput(f"cannot be made without arguments: {described(error)}", where=where) from error
+    found = _instance(found, where, BadInput)
     if isinstance(found, Objective):
         return found
     if callable(getattr(found, "values", None)):
@@ -273,11 +280,7 @@ def resolve_metric(name: str, given: object = None) -> Metric:
     where = f"metric '{name}'"
     if given is None:
         given = load_part("metric", name)
-    if inspect.isclass(given):
-        try:
-            given = given()
-        except Exception as error:
-            raise BrokenPlugin(f"cannot be made without arguments: {described(error)}", where=where) from error
+    given = _instance(given, where, BrokenPlugin)
     if isinstance(given, Metric):
         return given
     if callable(given):

@@ -183,7 +183,7 @@ def study_of(
 def _held_against_yardsticks(passes: StudyPasses, baseline: str, main: ReplayResult) -> ReplayStudy:
     """Return the study of a replay: with the baseline, and with what its harvest is held against."""
     simple = passes.replay(solver=baseline) if baseline else None
-    ceiling, dedicated = passes.against()
+    ceiling, dedicated = passes.ceiling_and_dedicated()
     warnings = _warnings(passes.part, passes.tasks, main, simple, {passes.ceiling_words: ceiling})
     yardsticks = passes.yardsticks(ceiling, dedicated)
     own, *others = (

@@ -107,7 +107,7 @@ class StudyPasses:
             raise Fault("a replay that was not begun was stopped", where="study")
         return found
 
-    def against(self) -> tuple[ReplayResult | None, ReplayResult | None]:
+    def ceiling_and_dedicated(self) -> tuple[ReplayResult | None, ReplayResult | None]:
         """Replay the ceiling and the dedicated pool; ``None`` for what was stopped before."""
         # While the ceiling is under way elsewhere, the dedicated pool can be replayed here
         order = BESIDE[::-1] if CEILING in self._beside else BESIDE

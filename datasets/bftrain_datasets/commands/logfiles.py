@@ -24,14 +24,12 @@ log_argument = click.argument(
 
 def log_output(*, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Give a command the option for the log that it writes."""
-    return click.option(
-        "-o",
-        "--output",
-        "path",
-        type=click.Path(path_type=Path, dir_okay=False),
-        required=required,
-        help="The log to write; its name ends in .npz, .csv or .parquet.",
-    )
+    return _output("The log to write; its name ends in .npz, .csv or .parquet.", required=required)
+
+
+def _output(words: str, *, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option("-o", "--output", "path", type=kind, required=required, help=words)
 
 
 kinds_option = click.option(
@@ -84,14 +82,7 @@ def _listed(text: str, where: str) -> tuple[str, ...]:
 
 FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-task_output = click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The file to write; its name ends in .toml or .csv.",
-)
+task_output = _output("The file to write; its name ends in .toml or .csv.")
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:
