@@ -158,12 +158,24 @@ def test_the_incumbent_is_kept_at_the_deadline(cbc: CbcSolver) -> None:
 
 
 def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, frozen = LibraryProcess._running, Event()  # noqa: SLF001 - it is to take long
+
+    def frozen_first(self: LibraryProcess) -> subprocess.Popen[bytes]:
+        process = running(self)
+        if not frozen.is_set():
+            frozen.set()
+            process.send_signal(signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(LibraryProcess, "_running", frozen_first)
     monkeypatch.setattr(library_process, "_GRACE_S", 0.0)
     solver = CbcSolver()
-    late = solver.solve(EASY, Limits(deadline_s=0.001))
+    late = solver.solve(EASY, Limits(deadline_s=0.5))
     assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert late.solver_words == "the worker is still starting"
     pid = solver.worker.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGCONT)
     assert solver.solve(EASY, PATIENT).value == 14.0
     assert solver.worker.pid == pid
     solver.worker.close()
