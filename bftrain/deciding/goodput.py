@@ -12,11 +12,15 @@ the range.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from bftrain.deciding.objectives import SpeedObjective, speed
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.problem import CompetingTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +29,7 @@ if TYPE_CHECKING:
 
     from bftrain.deciding.objectives import Entries, ForEach
     from bftrain.values.batch_scaling import BatchScaling
-    from bftrain.values.curve import SpeedCurve
-    from bftrain.values.problem import CompetingTask
+    from bftrain.values.task import TaskSpec
 
 _LARGEST: Final = 2.0**53  # up to here floats are whole numbers
 _NEVER: Final = 1e300  # samples: beside so long a fixed time computing takes none
@@ -52,8 +55,42 @@ def best_batch(task: CompetingTask, size: int) -> int | None:
     return int(_best(speeds, sizes, lambda number: number(task, task.curve))[0][size])
 
 
-def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> tuple[Entries, Entries]:
-    """Give the best batches and the progress made with them."""
+def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> tuple[int, ...]:
+    """Return the batch at each size from 0 on, which is 0 where the task does not run; nothing if it says no batches.
+
+    It is the best one; if none are ``chosen`` for the task, the one with which its curve was measured there.
+    """
+    curve = None if task.batch is None else task.curve_on(kind)
+    if task.batch is None or curve is None:
+        return ()
+    return _tabulated(curve, task.batch, task.max_nodes, chosen)[0]
+
+
+def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
+    """Return a task whose speeds are its progress, at the batches of :func:`batches_by_size`, and that says no batch.
+
+    So its work, which counts in samples of the initial batch, over its speed is the time that it takes.
+    """
+    if task.batch is None:
+        return task
+    batch, most = task.batch, task.max_nodes
+    curves = {kind: _tabulated(curve, batch, most, chosen)[1] for kind, curve in task.curves.items()}
+    return replace(task, curve=_tabulated(task.curve, batch, most, chosen)[1], curves=curves, batch=None)
+
+
+@lru_cache(maxsize=512)  # tasks of one model are alike
+def _tabulated(curve: SpeedCurve, batch: BatchScaling, most: int, chosen: bool) -> tuple[tuple[int, ...], SpeedCurve]:  # noqa: FBT001 - a part of the key
+    """Return the batches by size and the curve of the progress with them, at every size up to ``most``."""
+    sizes = np.arange(most + 1)
+    task = CompetingTask(name="task", max_nodes=most, curve=curve, batch=batch)
+    speeds = speed(task, sizes)
+    batches, made = _best(speeds, sizes, lambda number: number(task, curve), chosen=chosen)
+    rates = SpeedCurve(nodes=tuple(range(1, most + 1)), rate=tuple(np.broadcast_to(made, sizes.shape)[1:].tolist()))
+    return tuple(np.where(speeds > 0.0, batches, 0.0).astype(np.int64).tolist()), rates
+
+
+def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach, *, chosen: bool = True) -> tuple[Entries, Entries]:
+    """Give the best batches, or those that the curves were measured with, and the progress made with them."""
 
     def of_batch(number: Callable[[BatchScaling], float]) -> float | Entries:
         return each(lambda task, _: 0.0 if task.batch is None else number(task.batch))
@@ -68,6 +105,8 @@ def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> tuple[Ent
         fixed = np.minimum(measured * np.maximum(slower - 1.0, 0.0), _NEVER)
     lowest = np.maximum(initial, np.where(np.equal(largest, 0.0), measured, sizes))
     highest = np.minimum(np.where(np.equal(largest, 0.0), lowest, largest), _LARGEST)
+    if not chosen:
+        lowest = highest = np.clip(measured, lowest, highest)
     middle = np.clip(np.sqrt(noise) * np.sqrt(fixed), lowest, highest)
 
     def made(batches: Entries) -> Entries:

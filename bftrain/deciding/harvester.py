@@ -14,6 +14,7 @@ import msgspec
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
+from bftrain.deciding.goodput import batches_by_size, goodput
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, limits_after
@@ -84,10 +85,13 @@ class Harvester:
         self.uses_history = asked.uses_history or any(part.uses_history for part in able)
         # Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it
         self.uses_work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
+        # Where work or what was done is looked at, and under goodput, progress counts: then batches are a part of it
+        self.chooses_batches = objective.name == goodput.name or self.uses_history or self.uses_work_left
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
         self._prices = prices or NOTHING
         self._state = AllocationState(placement, max_failures)
         self._pool, self._tasks = self._state.pool, self._state.task_table
+        self._tasks.chooses_batches = self.chooses_batches
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
         self.time_s = float("-inf")  # of the last event or decision
         self._changes = 0  # how often events were taken in
@@ -305,7 +309,18 @@ class Harvester:
             actions=actions,
             notes=notes,
             kinds=kinds,
+            batches=self._batches(sizes) if self.chooses_batches else NOTHING,
         )
+
+    def _batches(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the best batch of each task that runs and says its batches."""
+        found = {}
+        for name, size in sizes.items():
+            if size and self._tasks[name].spec.batch is not None:
+                batches = batches_by_size(self._tasks[name].spec, self._tasks[name].kind)
+                if batches and batches[size]:
+                    found[name] = batches[size]
+        return found or NOTHING
 
     def follow(self, decision: Decision) -> None:
         """Repeat a recorded decision without solving, to restore a recorded run."""

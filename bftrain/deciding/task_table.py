@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.node_stay import CostFit, costs_of
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import TaskMeasured
@@ -66,10 +67,21 @@ class TaskEntry:
     failures: int = 0
     work_left_samples: float | None = None
     paused: bool = False
+    chooses_batch: bool = False  # whether decisions choose its batch: its speed is then its progress at the best one
     # By how costs are fitted, which changes to and fro; both until size, kind or what is known of it change
     _seen: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # one built from ``spec``, of which later ones are changed copies
     _speed: float | None = None
+    _by_progress: TaskSpec | None = None
+
+    @property
+    def decided(self) -> TaskSpec:
+        """What decisions see of it."""
+        if not self.chooses_batch or self.spec.batch is None:
+            return self.spec
+        if self._by_progress is None:
+            self._by_progress = by_progress(self.spec)
+        return self._by_progress
 
     @property
     def size(self) -> int:
@@ -80,7 +92,7 @@ class TaskEntry:
     def speed(self) -> float:
         """Samples/s at the nodes it holds now."""
         if self._speed is None:
-            curve = self.spec.curve_on(self.kind) if self.held else None
+            curve = self.decided.curve_on(self.kind) if self.held else None
             self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
         return self._speed
 
@@ -99,7 +111,7 @@ class TaskEntry:
             for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
             if (value := getattr(event, name)) is not None
         }
-        self._checked = None
+        self._checked = self._by_progress = None
         if known:
             self.spec = replace(self.spec, **known)
         if event.work_left_samples is not None:
@@ -128,15 +140,16 @@ class TaskEntry:
             "done_samples": had.done_samples if had else 0.0,
         }
         if self._checked is None:
+            seen_spec = self.decided
             self._checked = CompetingTask(
                 name=spec.name,
                 min_nodes=spec.min_nodes,
                 max_nodes=spec.max_nodes,
-                curve=spec.curve,
-                curves=spec.curves,
+                curve=seen_spec.curve,
+                curves=seen_spec.curves,
                 user=spec.user,
                 weight=spec.weight,
-                batch=spec.batch,
+                batch=seen_spec.batch,
                 work_left_samples=self.work_left_samples,
                 **changing,  # type: ignore[arg-type]  # each is of its field's type
             )
@@ -153,10 +166,11 @@ class TaskTable:
     ``now_s`` is the time of what happens to them, to be kept up to date from outside.
     """
 
-    __slots__ = ("_members", "_owner", "now_s")
+    __slots__ = ("_members", "_owner", "chooses_batches", "now_s")
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.chooses_batches = False
         self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
 
@@ -186,6 +200,7 @@ class TaskTable:
         """Append a task that holds nodes (node -> group) of one kind already, and has had what it says."""
         name = member.spec.name
         self._members[name] = member
+        member.chooses_batch = self.chooses_batches
         member.held.update(held)
         member.kind = kind
         self._owner.update(dict.fromkeys(held, name))
@@ -193,7 +208,9 @@ class TaskTable:
     def add(self, spec: TaskSpec) -> None:
         """Append a task that was just submitted."""
         past = TaskHistory(submitted_s=self.now_s, since_s=self.now_s)
-        self._members[spec.name] = TaskEntry(spec, past, work_left_samples=spec.work_samples)
+        self._members[spec.name] = TaskEntry(
+            spec, past, work_left_samples=spec.work_samples, chooses_batch=self.chooses_batches
+        )
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Strike a task off; gives the nodes it held."""

@@ -31,7 +31,8 @@ class Decision(Mapped, frozen=True, kw_only=True):
     ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are what the solver asked first said;
     ``quality`` is that of the ``sizes`` taken, and ``value`` theirs. ``fallback`` is empty when they are the
     solver's own; else it says what was taken instead and why.
-    ``kinds`` says of which kind the nodes of a task are, if nodes have kinds.
+    ``kinds`` says of which kind the nodes of a task are, if nodes have kinds. ``batches`` are the samples of one step
+    over all nodes of a task, for tasks that say their batches, under objectives that choose these.
     ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
     """
 
@@ -52,6 +53,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
     actions: tuple[Action, ...] = ()
     notes: tuple[str, ...] = ()
     kinds: Mapping[str, str] = NOTHING
+    batches: Mapping[str, int] = NOTHING
 
     def __post_init__(self) -> None:
         checks.number(self, "time_s")
@@ -59,6 +61,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
         checks.integer(self, "pool", "used", at_least=0)
         checks.counts(self, "sizes")
         checks.kinds(self, "kinds")
+        checks.counts(self, "batches")
         checks.number(self, "value")
         checks.optional_number(self, "bound")
         checks.text(self, "solver")

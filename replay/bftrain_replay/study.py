@@ -10,6 +10,7 @@ from msgspec.structs import replace as changed
 
 from bftrain import text_formats
 from bftrain.config import Settings
+from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.node_stay import fixed_horizon_s
 from bftrain.errors import BrokenPlugin
 from bftrain.node_units import words_of
@@ -148,10 +149,12 @@ def cluster_study(
     known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
     check_cluster(known)
     cluster.check(tasks)
+    advancing = [by_progress(task) for task in tasks]
     # With an end that was asked for, the run is shown until then
-    gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
+    gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, advancing)
     parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline, objective)
-    fluid = FluidShares(tasks, cluster.nodes, parts.objective, fixed_horizon_s(known.horizon_s)) if ideally else None
+    horizon_s = fixed_horizon_s(known.horizon_s)
+    fluid = FluidShares(advancing, cluster.nodes, parts.objective, horizon_s) if ideally else None
     passes = StudyPasses(cluster.log(), tasks, parts, watch, answers, gauges=gauges)
     main = passes.main()
     simple = passes.replay(solver=parts.baseline) if parts.baseline else None

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from bftrain.assembly import build_harvester, find_solver
+from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import Fault
 from bftrain.parts import measured_if_possible, metrics_of
@@ -125,7 +126,7 @@ class StudyPasses:
         def keep_going(simulated_s: float, chosen: int) -> bool:
             return self._go_on(IDEAL, simulated_s, chosen)
 
-        return ideal(self.tasks, nodes, fluid, keep_going) if self.going else None
+        return ideal([by_progress(task) for task in self.tasks], nodes, fluid, keep_going) if self.going else None
 
     def ceiling(self) -> ReplayResult | None:
         """Replay without costs."""

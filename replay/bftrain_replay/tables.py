@@ -34,7 +34,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
 
     ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up. Its work
-    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything.
+    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything. ``mean_batch``
+    and ``mean_goodput`` are over the time in which a task that says its batches held nodes.
     """
 
     name: str
@@ -60,6 +61,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     shortest_s: float | None = None
     alone_s: float | None = None
+    mean_batch: float | None = None
+    mean_goodput: float | None = None
 
     @property
     def node_h(self) -> float:

@@ -95,6 +95,7 @@ class RoundEngine:
         self.seen_s = np.full(count, np.nan)  # the end of the first round in which it ran
         self.starts, self.moves, self.preemptions, self.taken = (np.zeros(count, dtype=np.intp) for _ in range(4))
         self.done_samples, self.start_up_samples = np.zeros(count), np.zeros(count)
+        self.batch_s = np.zeros(count)  # sum of the batch over the time in which it held nodes
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
         self.pools: list[tuple[float, Places]] = []  # from when there were how many nodes of each kind
         self.steps = RoundSteps()
@@ -345,6 +346,7 @@ class RoundEngine:
         self.start_up_samples[run] += starting_s * speed
         held_s = has_s if self._settings.finish == BOUNDARY else ran_s
         progress.service_s[run, kind] += held_s
+        self.batch_s[run] += held_s * self.gangs.batches[run, kind]
         progress.node_s[run] += held_s * self._held_nodes(run)
         self.held_node_s += np.bincount(kind, held_s * self._held_nodes(run), self.held_node_s.size)
         self._count_pairs(run, kind, held_s)

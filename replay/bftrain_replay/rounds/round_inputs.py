@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.deciding.goodput import batches_by_size, by_progress
 from bftrain.errors import BadInput
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
@@ -27,7 +28,8 @@ class TaskGangs:
 
     ``work`` is infinite for a task that never ends by itself; ``fastest`` are the kinds by task, the fastest first.
     ``nodes``, ``speeds`` and ``fastest`` change where a policy chooses sizes, which need at ``most`` so many nodes of a
-    kind; ``best`` is the speed at the best of them.
+    kind; ``best`` is the speed at the best of them. Of tasks that say their batches, ``speeds`` are progress at the
+    best one, which is in ``batches`` as long as the task has this size; 0 for other tasks.
     """
 
     specs: tuple[TaskSpec, ...]
@@ -41,6 +43,8 @@ class TaskGangs:
     fastest: Places
     best: Floats
     most: Mapping[str, int]
+    said: tuple[TaskSpec, ...]  # before batches were chosen
+    batches: Floats
 
     def __len__(self) -> int:
         return len(self.specs)
@@ -51,6 +55,7 @@ class TaskGangs:
             if count != self.nodes[place]:
                 self.nodes[place] = count
                 self.speeds[place] = _speeds_on(self.specs[place], count, self.most)
+                self.batches[place] = _batches_on(self.said[place], count, self.most)
                 self.fastest[place] = np.argsort(-self.speeds[place], kind="stable")
 
 
@@ -62,7 +67,8 @@ def gangs_of(
     One that can never run is refused by name. ``sizes`` says that the policy chooses the size of each.
     """
     chosen = "" if sizes else settings.gang
-    specs = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
+    said = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
+    specs = tuple(by_progress(task) for task in said)
     kinds, nodes = tuple(most), [task.min_nodes for task in specs]
     speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
     speeds = speeds.reshape(len(specs), len(kinds))
@@ -78,6 +84,10 @@ def gangs_of(
         fastest=np.argsort(-speeds, axis=1, kind="stable"),
         best=np.array([_best(task, row, most) for task, row in zip(specs, speeds.tolist(), strict=True)]),
         most=most,
+        said=said,
+        batches=np.array(
+            [_batches_on(task, count, most) for task, count in zip(said, nodes, strict=True)], dtype=np.float64
+        ).reshape(len(specs), len(kinds)),
     )
 
 
@@ -122,6 +132,12 @@ def _speeds_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[floa
         else:  # as measured if it was, which is quicker
             speeds.append(curve.rate[curve.nodes.index(nodes)] if nodes in curve.nodes else curve.speed(nodes))
     return speeds
+
+
+def _batches_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[int]:
+    """Return the best batch on so many nodes of each kind; 0 where there is none."""
+    found = [batches_by_size(task, kind) if nodes <= count else () for kind, count in most.items()]
+    return [batches[nodes] if batches else 0 for batches in found]
 
 
 def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:

@@ -272,6 +272,9 @@ class RoundResult(ShortRepr):
         alone = iter(alone_s([spec for spec, here in zip(gangs.specs, come.tolist(), strict=True) if here], self.pools))
         shortest_s = gangs.work / gangs.best
         known = np.isfinite(gangs.work)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean_batch = np.where(engine.batch_s > 0.0, engine.batch_s / ran_s, np.nan)
+            mean_goodput = np.where(engine.batch_s > 0.0, engine.done_samples / ran_s, np.nan)
         return {
             "name": [spec.name for spec in gangs.specs],
             "state": [str(state) for state in states],
@@ -291,6 +294,8 @@ class RoundResult(ShortRepr):
             "deadline_s": [spec.deadline_s for spec in gangs.specs],
             "shortest_s": _cells(np.where(known, shortest_s, np.nan)),
             "alone_s": [next(alone) if here else None for here in come.tolist()],
+            "mean_batch": _cells(mean_batch),
+            "mean_goodput": _cells(mean_goodput),
             "nodes": gangs.nodes.tolist(),
             "moves": engine.moves.tolist(),
             "taken": engine.taken.tolist(),

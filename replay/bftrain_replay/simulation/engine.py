@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.deciding.goodput import batches_by_size, by_progress
 from bftrain.errors import BadInput, Fault
 from bftrain.values import checks
 from bftrain.values.actions import Action, Release, Start
@@ -39,7 +40,9 @@ KeepGoing = Callable[[float, int], bool]
 class DecisionMaker(Protocol):
     """What the engine asks of the decision core; a Harvester is one.
 
-    If its attribute ``uses_work_left`` is true, it receives the work left of each task before every decision.
+    If its attribute ``uses_work_left`` is true, it receives the work left of each task before every decision. If
+    ``chooses_batches`` is, tasks that say their batches train with the best one of their size; else with that of their
+    curve. Either way they advance by their progress.
     """
 
     def absorb(self, *events: Event) -> Sequence[Action]:
@@ -118,6 +121,7 @@ class _Engine:
         self._semantics, self._pace, self._keep_going = semantics, pace, keep_going
         self._allocations = allocations
         self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
+        self._chooses_batches = bool(getattr(decider, "chooses_batches", False))
         self._timeline = semantics.timeline(log, tasks)
         self._kinds = NodesByKind(log) if log.kind_names else None
         self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where nodes have kinds
@@ -132,6 +136,7 @@ class _Engine:
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
         self._changed: dict[str, TaskProgress] = {}
         self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
+        self._said_batches: dict[str, TaskSpec] = {}  # the tasks that arrived with them
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
     def run(self, gauge: QueueWatcher | None) -> EngineRun:
@@ -160,7 +165,7 @@ class _Engine:
             complete=ended is not EndReason.INTERRUPTED,
             ended=ended if gauge is not None else None,
             pools=self._pools(),
-            tasks=tuple(self._arrived.get(spec.name, spec) for spec in self._specs),
+            tasks=tuple(self._arrived.get(spec.name) or self._by_progress(spec) for spec in self._specs),
             ledger=self._ledger,
             decisions=self._decisions,
             harvest=self._harvest,
@@ -241,8 +246,11 @@ class _Engine:
             if self._kinds is not None:
                 self._kinds.join(kind, len(nodes))
         for spec in self._timeline.arrivals_at(now_s):
-            task = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
+            advances = self._by_progress(spec)
+            task = self._semantics.progress(advances, self._speeds_of(advances, advances.curve), now_s)
             task.losses = self._losses
+            if spec.batch is not None:
+                self._said_batches[spec.name] = spec
             self._arrived[spec.name] = task
             self._unfinished += 1
             events.append(TaskSubmitted(time_s=now_s, spec=spec))
@@ -272,6 +280,14 @@ class _Engine:
             self._speeds[key] = [0.0] * (largest + 1) if curve is None else curve.speeds(largest).tolist()
         return self._speeds[key]
 
+    def _by_progress(self, spec: TaskSpec) -> TaskSpec:
+        return by_progress(spec, chosen=self._chooses_batches)
+
+    def _batch(self, name: str, size: int) -> int:
+        """Return the batch with which a task trains on the nodes that it holds."""
+        batches = batches_by_size(self._said_batches[name], self._kind.get(name, ""), chosen=self._chooses_batches)
+        return batches[size] if batches else 0
+
     def _finish(self, task: TaskProgress, now_s: float) -> None:
         if task.size:
             self._used -= task.size
@@ -300,6 +316,8 @@ class _Engine:
                 self._kind[task.spec.name] = kind
                 task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
             carry_out(task, action, now_s)
+            if action.task in self._said_batches:
+                task.batch = self._batch(action.task, task.size)
             if self._kinds is not None:
                 self._kinds.changed(task, self._kind[action.task], before)
             if self._allocations is not None:

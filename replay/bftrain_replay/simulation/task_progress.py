@@ -96,7 +96,10 @@ class TaskProgress:
     preemptions: int = field(init=False, default=0)
     waits: int = field(init=False, default=0)  # stretches of time without a node
     waited_s: float = field(init=False, default=0.0)
+    batch: int | None = field(init=False, default=None)  # samples of a step now, of a task that says its batches
     version: int = field(init=False, default=0)  # rises with every change that moves the end of its work
+    _batch_s: float = field(init=False, default=0.0)  # sum of the batches over the time in which it had one
+    _trained_s: float = field(init=False, default=0.0)  # that time
     _settled_s: float = field(init=False)
     _changed_s: float = field(init=False)
     _waiting: bool = field(init=False, default=False)  # whether the present stretch without a node is counted
@@ -133,6 +136,16 @@ class TaskProgress:
         if self.speed <= 0.0:
             return math.inf
         return self._settled_s + (self.owed_samples + self.work_samples - self.done_samples) / self.speed
+
+    @property
+    def mean_batch(self) -> float | None:
+        """The mean of the samples of a step over the time in which it held nodes; ``None`` if it says no batches."""
+        return self._batch_s / self._trained_s if self._trained_s > 0.0 else None
+
+    @property
+    def mean_goodput(self) -> float | None:
+        """Progress a second over the time in which it held nodes; ``None`` if it says no batches."""
+        return self.done_samples / self._trained_s if self._trained_s > 0.0 else None
 
     def done_by(self, now_s: float) -> float:
         """Samples that are done at ``now_s`` if nothing changes until then; what was not noticed does not count."""
@@ -231,6 +244,9 @@ class TaskProgress:
             self.waited_s += seconds
             return 0.0
         self.node_s += self.size * seconds
+        if self.batch is not None:
+            self._batch_s += self.batch * seconds
+            self._trained_s += seconds
         return seconds
 
     def _undone(self, now_s: float, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise

@@ -104,6 +104,7 @@ DECISION = Decision(
     actions=(Start(task="b", nodes=("n1", "n2")),),
     notes=("node 'n7' left but was not in the pool",),
     kinds={"b": "v100"},
+    batches={"b": 512},
 )
 DECISION_JSON = (
     '{"time_s":12.5,"number":3,"pool":4,"used":2,"sizes":{"b":2,"a":0},"value":600.25,"bound":601.0,"solver":"highs",'
@@ -112,7 +113,7 @@ DECISION_JSON = (
     '"at_once":[{"action":"release","nodes":["n9"]},'
     '{"action":"stop","nodes":["n9"],"task":"a","cause":"preempted"}],'
     '"actions":[{"action":"start","nodes":["n1","n2"],"task":"b"}],'
-    '"notes":["node \'n7\' left but was not in the pool"],"kinds":{"b":"v100"}}'
+    '"notes":["node \'n7\' left but was not in the pool"],"kinds":{"b":"v100"},"batches":{"b":512}}'
 )
 
 GOLDEN: list[tuple[Any, type | UnionType, str]] = [
@@ -191,7 +192,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         (
             '{"time_s":1.0,"number":1,"pool":4,"used":2,"sizes":{"a":2},"value":5.0,"bound":null,"solver":"exact",'
             '"termination":"optimal","quality":"proven","solver_words":"","fallback":"","solve_s":0.0,"at_once":[],'
-            '"actions":[],"notes":[],"kinds":{}}'
+            '"actions":[],"notes":[],"kinds":{},"batches":{}}'
         ),
     ),
     (

@@ -114,6 +114,7 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     (Decision, "pool", (*NOT_WHOLE, -1)),
     (Decision, "used", (*NOT_WHOLE, -1, 5)),
     (Decision, "sizes", NOT_SIZES),
+    (Decision, "batches", NOT_SIZES),
     (Decision, "value", NOT_A_NUMBER),
     (Decision, "bound", ("1", True, math.nan)),
     (Decision, "solver", NOT_A_NAME),
