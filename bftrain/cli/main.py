@@ -86,6 +86,7 @@ _TABLE: Final = {
     "submit": (_LIVE, "Hand a task to a live run."),
     "queue": (f"{_LIVE}.tasks:queue", "List the tasks of a live run."),
     "status": (f"{_LIVE}.tasks:status", "Say how a live run stands, or one of its tasks."),
+    "usage": (_LIVE, "Say who used how many node-hours of a live run, by user, project, campaign, month or task."),
     "top": (_LIVE, "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens."),
     "page": (f"{_LIVE}.live:page", "Say where the status page of a live run is, or open it."),
     "logs": (f"{_LIVE}.tasks:logs", "Print what the workers of a task print."),

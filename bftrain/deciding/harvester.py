@@ -139,6 +139,11 @@ class Harvester:
         return frozenset(name for name in self._tasks if self._tasks[name].paused)
 
     @property
+    def competed(self) -> tuple[str, ...]:
+        """Names of the tasks that the admission let compete in the last decision."""
+        return tuple(self._competed)
+
+    @property
     def pools(self) -> Mapping[str, int]:
         """How many nodes of every kind are idle now, held by tasks or not; nothing where nodes have no kinds."""
         return self._pool.counts

@@ -78,6 +78,7 @@ CALLS: Final[dict[str, Call]] = {
     "submit": Call("--live {}/none --nodes 1:2 {}/script.py", code=4, nothing=True),
     "queue": Call("--live {}/none", code=4, nothing=True),
     "status": Call("--live {}/none", code=4, nothing=True),
+    "usage": Call("--live {}/none", code=4, nothing=True),
     "top": Call("--live {}/none", code=4, nothing=True),
     "page": Call("--live {}/none", code=4, nothing=True),
     "logs": Call("--live {}/none a", code=4, nothing=True, lines=True),

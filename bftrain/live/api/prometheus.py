@@ -32,6 +32,12 @@ KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 _CHANGES: Final = ("start", "grow", "shrink", "stop")
 _ENDS: Final = ("done", "failed", "cancelled")
 _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
+_USED: Final = {
+    "bftrain_usage_node_seconds_total": "Node-time that tasks held, of all runs on this state.",
+    "bftrain_usage_gpu_seconds_total": "GPU-time that tasks held, of all runs, by the GPUs that the site tells.",
+    "bftrain_usage_samples_total": "Samples that were done, of all runs.",
+    "bftrain_usage_joules_total": "Energy of nodes that tasks held, of all runs, by the watts that the site tells.",
+}
 # From unnoticeable times to the limit of solvers; 20 ms and 100 ms are promised
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -267,8 +273,18 @@ class LiveMetrics:
             "bftrain_task_failures_total", "Times that processes of a task died by themselves.", self._failures
         )
         yield by("code", "bftrain_api_answers_total", "counter", "What the API answered, by status.", self._answers)
+        yield from self._used()
         yield self._solving.family
         yield self._latency.family
+
+    def _used(self) -> Iterator[MetricFamily]:
+        """Give the hours of the ledger, which go on over restarts."""
+        used = self._daemon.task_manager.ledger.by_user
+        for place, (name, about) in enumerate(_USED.items()):
+            if self._daemon.site.api.metrics_by_user:
+                yield by("user", name, "counter", about, {user: sums[place] for user, sums in used.items()})
+            else:
+                yield counter(name, about, sum(sums[place] for sums in used.values()))
 
 
 def _tag(kind: type[Event | Action]) -> str:

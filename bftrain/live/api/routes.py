@@ -13,6 +13,7 @@ from bftrain.live.api.openapi import Answer, Parameter, Route, RouteRequest
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import schemas
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
+from bftrain.live.tasks.usage_ledger import GROUPINGS
 
 BYTES: Final = "application/octet-stream"
 STREAM: Final = "text/event-stream"
@@ -32,6 +33,13 @@ _LOOK_BACK: Final = Parameter(
     about="How many seconds to look back; the further, the wider the cells.",
     schema={"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S, "default": float(_SPAN)},
 )
+_BY: Final = Parameter(
+    about="What is summed up together.", schema={"type": "string", "enum": list(GROUPINGS), "default": GROUPINGS[0]}
+)
+_SINCE: Final = Parameter(
+    about="The first day that counts, as YYYY-MM-DD; all days if it is left out.",
+    schema={"type": "string", "pattern": "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"},
+)
 
 
 def _tasks(service: LiveService, asked: RouteRequest) -> tuple[schemas.TaskView, ...]:
@@ -48,6 +56,10 @@ def _log(service: LiveService, asked: RouteRequest) -> Awaitable[bytes]:
 
 def _history(service: LiveService, asked: RouteRequest) -> schemas.HistoryView:
     return service.watch.history_of(asked.caller, span_of(asked.query.get("span", _SPAN)))
+
+
+def _usage(service: LiveService, asked: RouteRequest) -> tuple[schemas.UsageRow, ...]:
+    return service.usage(asked.caller, asked.query.get("by", GROUPINGS[0]), asked.query.get("since", ""))
 
 
 def _watch(service: LiveService, asked: RouteRequest) -> Response:
@@ -94,6 +106,7 @@ _TASK: Final = "/v1/tasks/{task}"
 _OF_OPERATORS: Final[dict[str, Any]] = {"takes": schemas.Nodes, "operators": True}
 _ALL_NODES: Final = "All known nodes; of tasks on them only your own are named."
 _HISTORY: Final = "How things went: nodes, who held them, speed, and what happened last."
+_USED: Final = "Node-hours, GPU-hours, samples and energy of your tasks; operators see all."
 _STREAMED: Final = "Server-sent events: first how everything stands, then what changes; at least one each second."
 _PIECE: Final = "A piece of a log file; empty where there is no more yet."
 _HAND_IN: Final = "Hand in a task; when it is answered it is safe."
@@ -129,6 +142,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         lambda service, asked: service.drain(asked.caller, asked.body.nodes, end=True),
         **_OF_OPERATORS,
     ),
+    _get("/v1/usage", _USED, tuple[schemas.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
     _get("/v1/history", _HISTORY, schemas.HistoryView, _history, query={"span": _LOOK_BACK}),
     _get("/v1/watch", _STREAMED, schemas.Update, _watch, kind=STREAM, query={"span": _LOOK_BACK, "updates": _UPDATES}),
     _get(

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from bftrain import registry, speed_estimates
 from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live.api.prometheus import LiveMetrics
+from bftrain.live.api.why_waiting import why_waiting
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, insist_on_operator, insist_on_weight, ourselves
@@ -25,6 +26,7 @@ from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progre
 from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks.task_progress import TaskProgressTrack
+from bftrain.live.tasks.usage_ledger import usage
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
@@ -116,6 +118,12 @@ class LiveService:
         record = self._find(caller, name)
         return await run_in_daemon_thread(lambda: read_log(record, file, offset))
 
+    def usage(self, caller: Caller, by: str, since: str) -> tuple[schemas.UsageRow, ...]:
+        """Sum up hours and samples from a day on: of the caller's tasks, of all for an operator."""
+        self._daemon.task_manager.progress()
+        self._daemon.write(sync=False)
+        return usage(self._daemon.opened.journal, by, since, None if caller.operator else caller.uid)
+
     # -- nodes
 
     async def drain(self, caller: Caller, nodes: Iterable[str], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
@@ -201,7 +209,7 @@ class LiveService:
             steps=len(daemon.opened.journal),
             decision=last,
             hooks=self._hooks(),
-            harvested=daemon.task_manager.harvest.days,
+            harvested=daemon.task_manager.ledger.days,
             remarks=tuple(one for one in daemon.remarks.latest if self._may_hear(asks, one.text, one.time_s)),
             addresses=self.addresses,
         )
@@ -336,7 +344,8 @@ class LiveService:
 
     def _view(self, record: LiveTaskRecord) -> schemas.TaskView:
         track = self._daemon.task_manager.tracks.get(record.name) if record.unfinished else None
-        return view_of(record, track, self._daemon.decision_loop.now)
+        view = view_of(record, track, self._daemon.decision_loop.now)
+        return replace(view, waits=why_waiting(self._daemon, record)) if record.unfinished and not view.nodes else view
 
     def _may_hear(self, caller: Caller, text: str, time_s: float) -> bool:
         """Return whether a text names no task of another user."""

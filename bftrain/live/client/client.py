@@ -104,6 +104,11 @@ class Client:
         """A piece of a log file; empty when there is no more yet."""
         return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
+    def usage(self, by: str, since: str = "") -> tuple[schemas.UsageRow, ...]:
+        """Hours and samples, summed up by user, project and so on, from a day on."""
+        query = {"by": by} | ({"since": since} if since else {})
+        return self._ask("GET", "/v1/usage", tuple[schemas.UsageRow, ...], query=query)
+
     def nodes(self) -> tuple[schemas.NodeView, ...]:
         """All known nodes."""
         return self._ask("GET", "/v1/nodes", tuple[schemas.NodeView, ...])

@@ -220,6 +220,7 @@ def described(task: TaskView) -> RenderableType:
         ("node-hours", f"{task.node_s / 3600:.3f}"),
         ("sizes changed", f"{task.rescales} times as decided, {task.preemptions} by preemption"),
         ("failures", str(task.failures) if task.failures else ""),
+        ("waits", task.waits),
         ("reason", task.reason),
     ]
     return table(f"task {task.name}", ("", ""), [one for one in rows if one[1]], left=(0, 1))

@@ -135,6 +135,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     folder: Annotated[str, said("Where its commits and logs are.")] = ""
     argv: Annotated[tuple[str, ...], said("What is run.")] = ()
     reason: Annotated[str, said("Why it failed, or its last trouble.")] = ""
+    waits: Annotated[str, said("Why an unfinished one holds no nodes.")] = ""
 
     @property
     def size(self) -> int:
@@ -167,6 +168,16 @@ class Harvested(msgspec.Struct, frozen=True, kw_only=True):
     day: Annotated[str, said("YYYY-MM-DD.")]
     samples: float = 0.0
     node_s: Annotated[float, said("Node-seconds held by tasks.")] = 0.0
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one user, project, campaign, month, day or task used and did."""
+
+    of: Annotated[str, said("Whose it is: a user, a project, USER/CAMPAIGN, a month, a day, or #NUMBER of a task.")]
+    node_s: Annotated[float, said("Node-seconds held.")]
+    gpu_s: Annotated[float, said("GPU-seconds held, by the GPUs of a node that the site tells.")]
+    samples: Annotated[float, said("Samples done; steps that were done again count once.")]
+    energy_j: Annotated[float, said("Joules, by the watts of a node that the site tells.")]
 
 
 class LastDecision(msgspec.Struct, frozen=True, kw_only=True):

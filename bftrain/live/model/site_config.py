@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -88,10 +89,25 @@ class NodeKinds:
         return f"it needs {needed} of one kind and runs on {', '.join(curves)} only; there are {there}"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRates:
+    """What an hour of a node counts: its GPUs and watts, by kind; and the projects of users."""
+
+    gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": of all others
+    watts: Mapping[str, float] = field(default_factory=dict)
+    projects: Mapping[str, str] = field(default_factory=dict)  # by user
+    kind_of: Callable[[str], str] = lambda _: ""
+
+    def of(self, node: str) -> tuple[float, float]:
+        """Return the GPUs and the watts of a node."""
+        kind = self.kind_of(node)
+        return self.gpus.get(kind, self.gpus.get("", 0.0)), self.watts.get(kind, self.watts.get("", 0.0))
+
+
 # -- settings
 
 _LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
-_FAIR: Final = "max-min"  # the objective
+_FAIR: Final = "hierarchical"  # the objective: users have had the same service, and so have tasks of one user
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
 
@@ -140,6 +156,7 @@ class Api(_Table, frozen=True, kw_only=True):
     beyond_loopback: bool = False  # must be said for a HOST that others can reach
     open_metrics: bool = False  # /metrics over TCP needs no token: it names no user and no task
     token: str = ""  # the file of the token; "": token in the folder `state`
+    metrics_by_user: bool = False  # /metrics names users with their hours
     operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
     max_weight: float = 1.0  # that others may give a task
     names_by_user: bool = False  # their tasks are called NAME@USER, so that no name tells of the task of another
@@ -153,6 +170,10 @@ class Api(_Table, frozen=True, kw_only=True):
                 checks.reject(self, "tcp", f"must be HOST:PORT, not {self.tcp!r}", "such as 127.0.0.1:8765")
             if host not in {"127.0.0.1", "localhost", "[::1]"} and not self.beyond_loopback:
                 checks.reject(self, "tcp", f"{host} can be reached by others", "say beyond_loopback = true as well")
+        if self.metrics_by_user and self.open_metrics:
+            checks.reject(
+                self, "metrics_by_user", "would name users to all who read /metrics", "leave out open_metrics"
+            )
         checks.texts(self, "operators")
         checks.number(self, "max_weight", at_least=0.0)
 
@@ -176,6 +197,28 @@ class Times(_Table, frozen=True, kw_only=True):
         checks.number(self, "look_s", above=0.0)
 
 
+class Usage(_Table, frozen=True, kw_only=True):
+    """What an hour of a node counts, alike for all nodes or by kind, and which users a project has."""
+
+    gpus: float | Mapping[str, float] = 0.0
+    watts: float | Mapping[str, float] = 0.0
+    projects: Mapping[str, tuple[str, ...]] = {}
+
+    def __post_init__(self) -> None:
+        for name in ("gpus", "watts"):
+            for kind, number in _by_kind(getattr(self, name)).items():
+                if not 0 <= number < math.inf:
+                    checks.reject(self, name, f"must be 0 or more, not {number:g}{kind and f' for {kind}'}")
+        users = Counter(user for users in self.projects.values() for user in users)
+        for user, times in users.items():
+            if times > 1:
+                checks.reject(self, "projects", f"'{user}' is in {times} projects", "leave the user in one")
+
+
+def _by_kind(given: float | Mapping[str, float]) -> Mapping[str, float]:
+    return given if isinstance(given, Mapping) else {"": given}
+
+
 class SiteSettings(_Table, frozen=True, kw_only=True):
     """All settings of a live run.
 
@@ -194,6 +237,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     agents: Agents = Agents()
     api: Api = Api()
     times: Times = Times()
+    usage: Usage = Usage()
 
     def __post_init__(self) -> None:
         """Check every field, and fill in the folders."""
@@ -265,6 +309,13 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         return by_node(self.kinds)
 
     @property
+    def node_rates(self) -> NodeRates:
+        """What an hour of each node counts, and the projects of users."""
+        projects = {user: project for project, users in self.usage.projects.items() for user in users}
+        kinds, usage = NodeKinds(self.kind_of), self.usage
+        return NodeRates(_by_kind(usage.gpus), _by_kind(usage.watts), projects, kinds.of)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all settings."""
         return hashlib.sha256(wire.encode(self)).hexdigest()
@@ -275,6 +326,7 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "agents": Agents,
     "api": Api,
     "times": Times,
+    "usage": Usage,
 }
 
 

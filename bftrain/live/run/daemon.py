@@ -26,6 +26,7 @@ from bftrain.live.run.startup import LiveResources
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.live.tasks.task_store import CLUSTER, TaskStore
+from bftrain.live.tasks.usage_ledger import UsageLedger
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
@@ -83,7 +84,12 @@ class LiveDaemon:
         self.launcher_pool = LauncherPool(self.tell, opened.hub, stall_s=site.times.stall_s)
         self.decision_loop = DecisionLoop(opened.harvester, opened.journal, site.deciding, self, site.times.settle_s)
         self.task_manager = TaskManager(
-            opened.task_store, opened.harvester, self.launcher_pool, lambda: self.decision_loop.now, self.remark
+            opened.task_store,
+            opened.harvester,
+            self.launcher_pool,
+            UsageLedger(opened.journal, site.node_rates),
+            lambda: self.decision_loop.now,
+            self.remark,
         )
         node_tracker = NodeTracker(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
         node_tracker.drained = opened.task_store.drained
@@ -317,7 +323,8 @@ class LiveDaemon:
 
     def absorbed(self, events: Sequence[Event]) -> None:
         """Know what became of tasks and nodes."""
-        self.task_manager.hold(gone={node for event in events if isinstance(event, NodesLeft) for node in event.nodes})
+        gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
+        self.task_manager.hold(events[-1].time_s, gone=gone)
         for event in events:
             self.task_manager.on_event(event)
             if isinstance(event, NodesLeft):
@@ -333,7 +340,7 @@ class LiveDaemon:
 
     def decided(self, decision: Decision) -> None:
         """Know who holds what now."""
-        self.task_manager.hold(decided=True)
+        self.task_manager.hold(decision.time_s, decided=True)
         self.task_manager.narrow()
         self._decided_at = time.monotonic()
         shown = {name: getattr(decision, name) for name in LastDecision.__struct_fields__}

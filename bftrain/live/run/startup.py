@@ -71,6 +71,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         opened.callback(journal.close)
         _insist_on_same_site(site, journal)
         task_store = TaskStore(journal)
+        task_store.write()  # what an earlier version left otherwise
         harvester = recover(journal, deciding)
         keep_s = getattr(scheduler, "keep_workers_s", None)
         hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None

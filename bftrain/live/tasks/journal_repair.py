@@ -23,6 +23,7 @@ _TABLES: Final = {
     "task": ("number", "name", "state", "body", "progress"),
     "fact": ("key", "value"),
     "drained": ("node", "user", "since_s"),
+    "used": ("day", "task", "user", "uid", "project", "campaign", "node_s", "gpu_s", "samples", "energy_j"),
     "begun": ("number", "time_s", "step", "digest", "site"),
 }
 

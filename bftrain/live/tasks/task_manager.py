@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,14 +10,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BftrainError
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.schemas import Harvested
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.live.tasks.task_store import TaskStore
-from bftrain.values import wire
+from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
 from bftrain_elastic.errors import BadJob
 
@@ -28,17 +25,18 @@ _ALL_OF_IT: Final = 0.999  # of the work: whole batches seldom come to it exactl
 
 @dataclass(eq=False, repr=False)
 class TaskManager:
-    """Memory, tracks and harvest, changed together. ``now`` gives the time on the clock of the events."""
+    """Memory, tracks and hours, changed together. ``now`` gives the time on the clock of the events."""
 
     _task_store: TaskStore
     _harvester: Harvester
     _launcher_pool: LauncherPool
+    ledger: UsageLedger
     _now: Callable[[], float]
     _remark: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self.tracks: dict[str, TaskProgressTrack] = {}  # of all unfinished tasks
-        self.harvest = DailyHarvest(self._task_store.fact("harvest"))
+        self._counted: set[str] = set()  # tasks whose hours were counted since it was written down how far they came
         self._ended: list[str] = []  # tasks whose launchers still know them
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self._attempts: dict[str, asyncio.Future[None]] = {}  # to let launchers know of tasks; each may hang
@@ -81,7 +79,7 @@ class TaskManager:
 
     def begin(self, record: LiveTaskRecord) -> TaskProgressTrack:
         """Follow a task from now on."""
-        self.harvest.begin(record.number, record.progress)
+        self.ledger.begin(record, record.progress)
         track = self.tracks[record.name] = TaskProgressTrack(record, record.progress)
         return track
 
@@ -95,11 +93,27 @@ class TaskManager:
             case TaskFailed():
                 self._failed(event.task, event.reason)
 
-    def hold(self, *, decided: bool = False, gone: Collection[str] = ()) -> None:
-        """Know who holds what now: by a decision, or because of events, by which nodes are ``gone``."""
-        holdings, now = self._harvester.held, self._now()
+    def hold(self, time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
+        """Know who holds what since ``time_s``: by a decision, or because of events, by which nodes are ``gone``."""
+        holdings = self._harvester.held
+        self._cut_day(time_s)
         for name, track in self.tracks.items():
-            track.hold(holdings.get(name, ()), now, decided=decided, gone=gone)
+            before = track.held
+            track.hold(holdings.get(name, ()), time_s, decided=decided, gone=gone)
+            if before and track.held != before:
+                self._count(track, before)
+
+    def _cut_day(self, time_s: float) -> None:
+        """Count on the day before what was done until midnight."""
+        day, before = day_of(time_s), self.ledger.day
+        if not before:
+            self.ledger.begin_day(day)
+        elif day > before:
+            midnight = midnight_before(time_s)
+            for track in self.tracks.values():
+                track.advance_to(midnight)
+                self._count(track, track.held)
+            self.ledger.begin_day(day)
 
     def over(self, name: str, state: LiveTaskState, reason: str = "") -> None:
         """Know that a task is over, and forget what only the unfinished need."""
@@ -116,18 +130,19 @@ class TaskManager:
             attempt.add_done_callback(attempted)
         if record is None or track is None:
             return
-        now = self._now()
+        now, before = self._now(), track.held
         track.hold((), now)
-        self._count(record.number, track.progress, now)
-        self.harvest.forget(record.number)
+        self._count(track, before)
+        self.ledger.forget(record.number)
         self._task_store.change(
             replace(record, state=state, progress=track.progress, ended_s=now, reason=reason or record.reason)
         )
+        self.progress(())
 
-    def _count(self, number: int, progress: Progress, now: float) -> None:
-        """Have what a task did counted as harvest, written down together with its progress."""
-        self.harvest.count(number, progress, now)
-        self._task_store.record_fact("harvest", self.harvest.text)
+    def _count(self, track: TaskProgressTrack, held: Collection[str]) -> None:
+        """Have what a task did counted, on the nodes that it held; it is written down together with its progress."""
+        self.ledger.count(track.record, track.progress, next(iter(held), ""))
+        self._counted.add(track.record.name)
 
     def written(self) -> None:
         """Have launchers forget the tasks that are over, now that it is written down that they are."""
@@ -142,10 +157,10 @@ class TaskManager:
         self._remark(f"task '{name}' failed: {reason.partition(chr(10))[0]}")
         track.progress = replace(track.progress, failures=track.progress.failures + 1)
         if name in self._harvester.unfinished:  # it gets another try
-            now = self._now()
-            progress = track.advance_to(now)
-            self._count(record.number, progress, now)
+            progress = track.advance_to(self._now())
+            self._count(track, track.held)
             self._task_store.change(replace(record, reason=reason, progress=progress))
+            self.progress(())
         else:
             self.over(name, LiveTaskState.FAILED, reason)
 
@@ -205,56 +220,13 @@ class TaskManager:
         ]
 
     def progress(self, names: Collection[str] | None = None) -> None:
-        """See that it is written down how far tasks came: these, or all."""
+        """See that it is written down how far tasks came, these and those whose hours were counted, or all."""
         now = self._now()
-        for track in self.tracks.values() if names is None else filter(None, map(self.tracks.get, names)):
-            if track.held or track.progress != track.record.progress:
-                progress = track.advance_to(now)
-                self._task_store.progressed(track.record.name, progress)
-                self.harvest.count(track.record.number, progress, now)
-        self._task_store.record_fact("harvest", self.harvest.text)
-
-
-_DAYS: Final = 31
-
-
-class DailyHarvest:
-    """Samples and node-seconds by day, from the progress of tasks."""
-
-    def __init__(self, text: str = "") -> None:
-        self._seen: dict[int, Progress] = {}  # task -> what of it is counted already
-        try:
-            known = wire.decode(text, tuple[Harvested, ...]) if text else ()
-        except BftrainError:
-            known = ()  # it is for people to look at, nothing depends on it
-        self._days = {one.day: one for one in known}
-
-    def begin(self, number: int, progress: Progress) -> None:
-        """Know what a task had done before."""
-        self._seen[number] = progress
-
-    def count(self, number: int, progress: Progress, time_s: float) -> None:
-        """Count what a task did since it was counted last."""
-        before = self._seen.get(number, Progress())
-        self._seen[number] = progress
-        samples, node_s = progress.harvested - before.harvested, progress.node_s - before.node_s
-        if samples or node_s:
-            day = time.strftime("%Y-%m-%d", time.localtime(time_s))
-            today = self._days.get(day) or Harvested(day=day)
-            self._days[day] = replace(today, samples=today.samples + samples, node_s=today.node_s + node_s)
-            for old in sorted(self._days)[:-_DAYS]:
-                del self._days[old]
-
-    def forget(self, number: int) -> None:
-        """Forget a task that is over."""
-        self._seen.pop(number, None)
-
-    @property
-    def days(self) -> tuple[Harvested, ...]:
-        """Give the days, the last one last."""
-        return tuple(self._days[day] for day in sorted(self._days))
-
-    @property
-    def text(self) -> str:
-        """Its JSON form, to go on from."""
-        return wire.encode(self.days).decode()
+        self._cut_day(now)
+        for name in list(self.tracks) if names is None else self._counted.union(names):
+            track = self.tracks.get(name)
+            if track is not None and (track.held or track.progress != track.record.progress):
+                self._task_store.progressed(name, track.advance_to(now))
+                self._count(track, track.held)
+        self._counted.clear()
+        self._task_store.also(self.ledger.due())

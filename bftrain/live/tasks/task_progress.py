@@ -104,8 +104,8 @@ class TaskProgressTrack:
         self.held = nodes
 
     def advance_to(self, time_s: float) -> Progress:
-        """Bring the progress up to date."""
-        if self.held and time_s > self.held_since_s:
+        """Bring the progress up to date; back as well, for decisions hold from when they were asked for."""
+        if self.held:
             used = self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
             self.progress = replace(self.progress, node_s=used)
         self.held_since_s = time_s

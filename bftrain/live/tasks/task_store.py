@@ -16,6 +16,7 @@ import msgspec
 from bftrain.errors import BadInput
 from bftrain.journal import Journal, Statement, repair_of
 from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
+from bftrain.live.tasks import usage_ledger
 from bftrain.values import wire
 
 _LONGEST_NUMBER: Final = len("#") + 18  # what SQLite holds for certain
@@ -28,6 +29,7 @@ _SCHEMA: Final = (
     "CREATE UNIQUE INDEX IF NOT EXISTS task_name ON task (name) WHERE state IN ('submitted', 'paused')",
     "CREATE INDEX IF NOT EXISTS task_names ON task (name, number)",
     "CREATE TABLE IF NOT EXISTS fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    usage_ledger.SCHEMA,
     """CREATE TABLE IF NOT EXISTS drained (
     node TEXT PRIMARY KEY, user TEXT NOT NULL, since_s REAL NOT NULL
 ) STRICT""",
@@ -35,6 +37,8 @@ _SCHEMA: Final = (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, step INTEGER NOT NULL, digest TEXT NOT NULL, site TEXT NOT NULL
 ) STRICT""",
 )
+_VERSION_KEY: Final = "version of tables"
+_VERSION: Final = 2  # 1: without a table of hours
 CLUSTER: Final = "cluster"  # its name, as a fact
 _OVER: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC LIMIT ?"
 _SELECT: Final = "SELECT body, state, progress FROM task"
@@ -54,6 +58,17 @@ class TaskStore:
         self.next_number = int(journal.rows("SELECT coalesce(max(number), 0) + 1 FROM task")[0][0])
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
+        self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        """Change the tables of an earlier version into those of this one; refuse those of a later one."""
+        given = self.fact(_VERSION_KEY) or "1"
+        if not given.isdecimal() or int(given) > _VERSION:
+            what = f"has tables of version {given[:20]}, and this bftrain knows version {_VERSION}"
+            raise BadInput(what, where=str(self._journal.path), fix="use the version of bftrain that wrote it")
+        if int(given) < _VERSION:
+            self.also(usage_ledger.counted_before(all_kept(self._journal)))
+            self.record_fact(_VERSION_KEY, str(_VERSION))
 
     # -- tasks
 
@@ -155,6 +170,10 @@ class TaskStore:
         self._due.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
 
     # -- writing
+
+    def also(self, statements: Iterable[Statement]) -> None:
+        """Have others' tables written together with ours."""
+        self._due += statements
 
     def due(self) -> list[Statement]:
         """Return the changes to write; the caller writes them."""

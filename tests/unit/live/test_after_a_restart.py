@@ -154,14 +154,12 @@ async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp
         await decided(daemon)
         view = service.task(ourselves(), "a")
         assert (view.samples, view.step, view.committed_step) == (1300.0, 130, 70)
-        assert sum(day.samples for day in daemon.task_manager.harvest.days) <= 1300.0
+        assert sum(day.samples for day in daemon.task_manager.ledger.days) <= 1300.0
         world.tell("a", "done", step=130)
         await decided(daemon)
-        assert sum(day.samples for day in daemon.task_manager.harvest.days) == 1300.0
+        assert sum(day.samples for day in daemon.task_manager.ledger.days) == 1300.0
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        assert sum(day.samples for day in daemon.task_manager.harvest.days) == 1300.0, (
-            "written with the end of the task"
-        )
+        assert sum(day.samples for day in daemon.task_manager.ledger.days) == 1300.0, "written with the end of the task"
 
 
 # -- epochs

@@ -142,7 +142,7 @@ async def test_a_task_lives_from_its_submission_to_its_end(tmp_path: Path) -> No
         assert (task.rescales, task.preemptions) == (0, 0), "to be done is no loss of nodes"
         assert world.asked("drop") == ["a"]
         assert world.asked("want")[-1] == (0, frozenset())
-        assert daemon.task_manager.harvest.days[0].samples == 30.0
+        assert daemon.task_manager.ledger.days[0].samples == 30.0
 
 
 @in_a_loop

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from bftrain.config import Settings
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
@@ -291,3 +292,33 @@ async def test_a_fault_of_ours_is_said_with_its_place(tmp_path: Path) -> None:
             service.fault(error)
         assert "ZeroDivisionError: oh" in said[-1]
         assert "test_a_fault_of_ours_is_said_with_its_place:" in said[-1]
+
+
+# -- why a task waits
+
+
+@in_a_loop
+async def test_a_task_says_why_it_waits(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, deciding=Settings(max_tasks=2)) as (daemon, service, _, world):
+
+        def waits(name: str) -> str:
+            return service.task(CHIEF, name).waits
+
+        for name, smallest in (("a", 1), ("big", 4), ("late", 1)):
+            await submit(service, name, smallest, 4)
+        await decided(daemon)
+        assert waits("a") == "no node is idle now that the live run may use"
+        world.lend("n1")
+        await decided(daemon)
+        assert waits("a") == ""
+        assert waits("big") == "it needs 4 nodes, and the live run has 1 now"
+        assert waits("late").startswith("2 other tasks compete before it, by admission first-come with max_tasks = 2")
+        await service.cancel(CHIEF, "big")
+        await decided(daemon)
+        assert waits("late") == "1 node went to 1 other task by objective throughput"
+        await service.pause(CHIEF, "late")
+        assert waits("late") == "it is paused: bftrain resume late"
+        await service.submit(CHIEF, submission("k", 2))
+        world.breaks["add"] = OSError("no such file system")
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert "it cannot be run now, and is tried again" in service.task(CHIEF, "k").waits

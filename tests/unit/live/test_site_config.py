@@ -21,8 +21,8 @@ SHARED = '[api]\nmode = "666"\n'
     [
         ("", "throughput"),
         ('[api]\noperators = ["ann"]\n', "throughput"),
-        (SHARED, "max-min"),
-        (f"{SHARED}[deciding]\nmax_tasks = 5\n", "max-min"),
+        (SHARED, "hierarchical"),
+        (f"{SHARED}[deciding]\nmax_tasks = 5\n", "hierarchical"),
         (f"{SHARED}[deciding]\nobjective = 'throughput'\n", "throughput"),
         (f"{SHARED}[deciding]\nsolver = 'fifo'\n", "throughput"),
     ],

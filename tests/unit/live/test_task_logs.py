@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain.live.api import service as task_logs
 from bftrain.live.model.schemas import NotFound
-from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
+from bftrain.live.model.task_record import LiveTaskRecord, Run
 from bftrain.live.run.daemon import OperatorNotices
-from bftrain.live.tasks.task_manager import DailyHarvest
 from tests.unit.core.samples import spec
 
 if TYPE_CHECKING:
@@ -71,30 +69,3 @@ def test_the_same_remark_is_said_once_and_counted() -> None:
         remarks.add(f"remark {number}", 700.0)
     assert len(remarks.latest) == 50
     assert remarks.latest[-1].text == "remark 59"
-
-
-def test_what_is_done_is_counted_once_by_day_through_restarts() -> None:
-    noon = time.mktime((2026, 6, 1, 12, 0, 0, 0, 0, -1))
-    harvest = DailyHarvest()
-    harvest.begin(1, Progress(samples=100.0, node_s=10.0))
-    harvest.count(1, Progress(samples=150.0, node_s=30.0), noon)
-    harvest.count(1, Progress(samples=150.0, node_s=30.0), noon + DAY_S)
-    harvest.count(1, Progress(samples=160.0, node_s=30.0), noon + DAY_S)
-    again = DailyHarvest(harvest.text)
-    again.begin(1, Progress(samples=160.0, node_s=30.0))
-    again.count(1, Progress(samples=161.0, node_s=31.0), noon + DAY_S)
-    again.forget(1)
-    again.forget(2)
-    found = [(day.day, day.samples, day.node_s) for day in again.days]
-    assert found == [("2026-06-01", 50.0, 20.0), ("2026-06-02", 11.0, 1.0)]
-    assert DailyHarvest("not JSON").days == ()
-
-
-def test_of_the_days_the_last_month_is_kept() -> None:
-    noon = time.mktime((2026, 6, 1, 12, 0, 0, 0, 0, -1))
-    harvest = DailyHarvest()
-    for day in range(40):
-        harvest.count(1, Progress(samples=float(day + 1)), noon + day * DAY_S)
-    assert len(harvest.days) == 31
-    assert harvest.days[0].day == "2026-06-10"
-    assert harvest.days[-1].day == "2026-07-10"

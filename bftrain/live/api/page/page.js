@@ -2,7 +2,7 @@
 
 import { charts } from "./charts.js";
 import { grid } from "./nodes.js";
-import { follow, hasToken, keepToken, takeToken } from "./talk.js";
+import { ask, follow, hasToken, keepToken, takeToken } from "./talk.js";
 import * as words from "./words.js";
 
 const HUES = 8;
@@ -224,6 +224,15 @@ const drawDays = () => {
     return entry;
   }));
 };
+const drawUsage = (used) => {
+  hide("no-usage", used.length > 0);
+  hide("usage-box", used.length === 0);
+  $("usage").replaceChildren(...used.slice(0, ROWS).map((one) => {
+    const row = item("tr", "");
+    row.append(item("td", "words", one.of), ...[words.nodeHours(one.node_s), one.gpu_s ? words.nodeHours(one.gpu_s) : "", words.short(one.samples)].map((value) => item("td", "", value)));
+    return row;
+  }));
+};
 let remarked = "";
 const drawRemarks = () => {
   const latest = (status.remarks ?? []).slice(-20).reverse();
@@ -252,6 +261,8 @@ const draw = () => {
 
 // -- what is heard
 
+const USAGE_S = 60;
+let usedAt = 0;
 let contact = false, heard_s = 0, first = true;
 const say = (words_, kind) => {
   text("contact", words_);
@@ -276,6 +287,10 @@ const hears = {
     feed = [...feed, ...(update.history?.happened ?? [])].slice(-FED);
     nodes.update(update.nodes, first);
     picture.update(update.history, status.now_s, first);
+    if (first || update.status.now_s - usedAt > USAGE_S) {
+      usedAt = update.status.now_s;
+      ask(`v1/usage?by=user&since=${day.slice(0, 8)}01`).then(drawUsage, () => {});
+    }
     first = false;
     redraw();
   },

@@ -17,6 +17,13 @@ export const hasToken = () => sessionStorage.getItem(STORE) !== null;
 
 const headers = () => (hasToken() ? { authorization: `Bearer ${sessionStorage.getItem(STORE).replace(/[^\x21-\x7e]/g, "")}` } : {});
 
+// Asks once, and gives what was answered
+export const ask = async (path) => {
+  const response = await fetch(path, { headers: headers(), cache: "no-store" });
+  if (!response.ok) throw new Error(response.statusText);
+  return response.json();
+};
+
 // Follows the live run. `hears` has: begun() before the first update of a stream, which has all; updated(update);
 // lost(why) when there is no contact; refused() when the token is none. Gives look(span), again() and stop().
 export const follow = (span, hears) => {

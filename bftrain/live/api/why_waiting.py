@@ -1,0 +1,51 @@
+"""Why an unfinished task holds no nodes, in words for its owner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.text_formats import counted
+
+if TYPE_CHECKING:
+    from bftrain.live.run.daemon import LiveDaemon
+
+
+def why_waiting(daemon: LiveDaemon, record: LiveTaskRecord) -> str:
+    """Say what keeps a task from nodes; the reason that has to go first comes first."""
+    name, harvester = record.name, daemon.harvester
+    if record.state is LiveTaskState.PAUSED:
+        return f"it is paused: bftrain resume {name}"
+    if held_up := daemon.task_manager.held_up.get(name):
+        return f"it cannot be run now, and is tried again: {held_up}"
+    if daemon.decision_loop.stalled is not None:
+        return "the journal cannot be written, so tasks get no more nodes"
+    if daemon.state != "running":
+        return f"the live run is {daemon.state}"
+    if name not in harvester.unfinished:
+        return "it was just handed in"
+    if not harvester.pool_size:
+        return "no node is idle now that the live run may use"
+    spec = harvester.spec(name)
+    fitting = {kind: count for kind, count in harvester.pools.items() if spec.curve_on(kind) is not None}
+    most = max(fitting.values(), default=0) if harvester.pools else harvester.pool_size
+    if most < spec.min_nodes:
+        kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
+        return f"it needs {counted(spec.min_nodes, 'node')}{kinds}, and the live run has {most} now"
+    return _decided(daemon, name)
+
+
+def _decided(daemon: LiveDaemon, name: str) -> str:
+    """Say what the last decision did instead."""
+    harvester, deciding = daemon.harvester, daemon.site.deciding
+    last = daemon.last_decision
+    if last is None or last.time_s < harvester.spec(name).submit_s:
+        return "nothing was decided since it was handed in"
+    if name not in harvester.competed:
+        before = f"{counted(len(harvester.competed), 'other task')} compete before it"
+        return f"{before}, by admission {deciding.admission} with max_tasks = {deciding.max_tasks}"
+    held = harvester.held
+    used = sum(map(len, held.values()))
+    others = f"{counted(used, 'node')} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
+    free = harvester.pool_size - used
+    return f"{others}, and starting it on the {counted(free, 'node')} left gains nothing" if free else others

@@ -1,0 +1,171 @@
+"""UsageLedger: who used how many node-hours, GPU-hours and energy, and did how many samples, by day and task.
+
+It stands in a table beside the record of events and is written together with it. Node-time is counted between the times
+of the events and decisions that the journal has, so its sums are those of the journal. Days are cut at midnight of this
+machine's time zone.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final
+
+from msgspec.structs import replace
+
+from bftrain.errors import BadConfig
+from bftrain.journal import Journal, Statement
+from bftrain.live.model.schemas import Harvested, UsageRow
+from bftrain.live.model.site_config import NodeRates
+from bftrain.live.model.task_record import LiveTaskRecord, Progress
+
+Sum = tuple[float, float, float, float]  # node-seconds, GPU-seconds, samples, joules
+
+SCHEMA: Final = """CREATE TABLE IF NOT EXISTS used (
+    day TEXT NOT NULL, task INTEGER NOT NULL, user TEXT NOT NULL, uid INTEGER NOT NULL, project TEXT NOT NULL,
+    campaign TEXT NOT NULL, node_s REAL NOT NULL, gpu_s REAL NOT NULL, samples REAL NOT NULL, energy_j REAL NOT NULL,
+    PRIMARY KEY (day, task, user, project, campaign)
+) STRICT"""
+_INSERT: Final = "INSERT OR REPLACE INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SUMS: Final = "sum(node_s), sum(gpu_s), sum(samples), sum(energy_j)"
+# What sums are asked for by -> the columns that say so
+_BY: Final[Mapping[str, str]] = {
+    "user": "user",
+    "project": "project",
+    "campaign": "CASE campaign WHEN '' THEN user ELSE user || '/' || campaign END",
+    "month": "substr(day, 1, 7)",
+    "day": "day",
+    "task": "CASE task WHEN 0 THEN 'removed' ELSE '#' || task END",
+}
+GROUPINGS: Final = tuple(_BY)
+_DAYS: Final = 31
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_NOTHING: Final[Sum] = (0.0, 0.0, 0.0, 0.0)
+
+
+def day_of(time_s: float) -> str:
+    """Return the day of a time here, as YYYY-MM-DD."""
+    return time.strftime("%Y-%m-%d", time.localtime(time_s))
+
+
+def midnight_before(time_s: float) -> float:
+    """Return when the day of a time began here."""
+    return time.mktime((*time.localtime(time_s)[:3], 0, 0, 0, 0, 0, -1))
+
+
+class UsageLedger:
+    """The sums of the day in memory, all others in the journal. ``due`` gives what is to be written."""
+
+    def __init__(self, journal: Journal, rates: NodeRates | None = None) -> None:
+        self._journal = journal
+        self._rates = rates or NodeRates()
+        self._seen: dict[int, Progress] = {}  # unfinished task -> what of it is counted already
+        self.day = ""
+        self._today: dict[int, Sum] = {}  # by task
+        self._tasks: dict[int, LiveTaskRecord] = {}  # those that worked today
+        self._changed: set[int] = set()
+        self._earlier: tuple[Statement, ...] = ()  # rows of days before that are still to be written
+        select = f"SELECT day, {_SUMS} FROM used GROUP BY day ORDER BY day DESC LIMIT {_DAYS}"  # noqa: S608 - all of it is ours
+        self._days: dict[str, Harvested] = {
+            row[0]: Harvested(day=row[0], samples=row[3], node_s=row[1]) for row in journal.rows(select)
+        }
+        users = journal.rows(f"SELECT user, {_SUMS} FROM used GROUP BY user")  # noqa: S608 - as above
+        self.by_user: dict[str, Sum] = {user: tuple(sums) for user, *sums in users}
+
+    # -- counting
+
+    def begin(self, record: LiveTaskRecord, progress: Progress) -> None:
+        """Know what a task had done before."""
+        self._seen[record.number] = progress
+
+    def forget(self, number: int) -> None:
+        """Forget a task that is over."""
+        self._seen.pop(number, None)
+
+    def count(self, record: LiveTaskRecord, progress: Progress, node: str = "") -> None:
+        """Count on this day what a task did since it was counted last, on nodes of the kind of ``node``."""
+        before = self._seen.get(record.number, Progress())
+        self._seen[record.number] = progress
+        samples, node_s = progress.harvested - before.harvested, progress.node_s - before.node_s
+        if not samples and not node_s:
+            return
+        gpus, watts = self._rates.of(node)
+        more = (node_s, node_s * gpus, samples, node_s * watts)
+        number = record.number
+        self._tasks[number] = record
+        if number not in self._today:
+            self._today[number] = self._known(record)
+        self._today[number] = _added(self._today[number], more)
+        self._changed.add(number)
+        self.by_user[record.user] = _added(self.by_user.get(record.user, _NOTHING), more)
+        today = self._days.get(self.day) or Harvested(day=self.day)
+        self._days[self.day] = replace(today, samples=today.samples + samples, node_s=today.node_s + node_s)
+        for old in sorted(self._days)[:-_DAYS]:
+            del self._days[old]
+
+    def begin_day(self, day: str) -> None:
+        """Count on this day from now on."""
+        if day != self.day:
+            self._earlier = self.due()
+            self.day, self._today, self._tasks = day, {}, {}
+
+    def _known(self, record: LiveTaskRecord) -> Sum:
+        """Return what an earlier run counted of a task today."""
+        where = "WHERE day = ? AND task = ? AND user = ? AND project = ? AND campaign = ?"
+        select = f"SELECT node_s, gpu_s, samples, energy_j FROM used {where}"  # noqa: S608 - all of it is ours
+        found = self._journal.rows(select, (self.day, record.number, *self._whose(record)))
+        return found[0] if found else _NOTHING  # four numbers
+
+    def _whose(self, record: LiveTaskRecord) -> tuple[str, str, str]:
+        return record.user, self._rates.projects.get(record.user, ""), record.spec.campaign
+
+    def due(self) -> tuple[Statement, ...]:
+        """Return what is to be written since this was asked last."""
+        rows, self._earlier = list(self._earlier), ()
+        for number in sorted(self._changed):
+            record = self._tasks[number]
+            user, project, campaign = self._whose(record)
+            rows.append((_INSERT, (self.day, number, user, record.uid, project, campaign, *self._today[number])))
+        self._changed.clear()
+        return tuple(rows)
+
+    # -- what it says
+
+    @property
+    def days(self) -> tuple[Harvested, ...]:
+        """Give the last days, today last."""
+        return tuple(self._days[day] for day in sorted(self._days))
+
+
+def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
+    """Give the rows of tasks of a version that kept no hours by day: each stands on the day on which it ended."""
+    for record in records:
+        progress = record.progress
+        if progress.node_s or progress.harvested:
+            day = day_of(next(filter(None, (record.ended_s, progress.started_s)), record.submitted_s))
+            whose = (day, record.number, record.user, record.uid, "", record.spec.campaign)
+            yield _INSERT, (*whose, progress.node_s, 0.0, progress.harvested, 0.0)
+
+
+def usage(journal: Journal, by: str, since: str = "", uid: int | None = None) -> tuple[UsageRow, ...]:
+    """Return sums of a journal's ledger from a day on, the largest first; with ``uid`` of this user's tasks alone."""
+    if by not in _BY:
+        raise BadConfig(f"must be one of {', '.join(_BY)}, not {by[:30]!r}", where="by")
+    if since and not _DAY.fullmatch(since):
+        raise BadConfig(f"must be a day such as 2026-11-01, not {since[:30]!r}", where="since")
+    if not journal.has_table("used"):
+        return ()
+    whose = "" if uid is None else "AND uid = ?"
+    select = f"SELECT {_BY[by]}, {_SUMS} FROM used WHERE day >= ? {whose} GROUP BY 1 ORDER BY 1"  # noqa: S608 - as above
+    found = journal.rows(select, (since, *(() if uid is None else (uid,))))
+    rows = [
+        UsageRow(of=str(of), node_s=node_s, gpu_s=gpu_s, samples=samples, energy_j=energy_j)
+        for of, node_s, gpu_s, samples, energy_j in found
+    ]
+    return tuple(rows if by in {"month", "day"} else sorted(rows, key=attrgetter("node_s"), reverse=True))
+
+
+def _added(one: Sum, other: Sum) -> Sum:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
