@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -192,8 +193,15 @@ def _use(
     intake.line = 0
     places = intake.place() | batch.lines[rows]
     intake.line = int(batch.lines[rows[-1]])
+    names = (batch.queue[row] for row in rows.tolist()) if batch.queue else itertools.repeat("", rows.size)
     intake.stays.add_many(
-        start=start, end=end, sets=numbers[kind], count=size[rows].astype(np.int32), job=keys, place=places
+        start=start,
+        end=end,
+        sets=numbers[kind],
+        count=size[rows].astype(np.int32),
+        job=keys,
+        place=places,
+        queue=np.fromiter(map(intake.stays.queue_number, names), dtype=np.int32, count=rows.size),
     )
 
 

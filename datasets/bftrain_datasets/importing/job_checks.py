@@ -197,7 +197,15 @@ class RecordIntake(FindingsTally):
         self.use()
         self.observed(start_s if held_s == RUNNING else end_s)
         number = self.number_of(held)
-        self.stays.add(start_s=start_s, end_s=end_s, node_set=number, count=held.size, job=job, place=self.place())
+        self.stays.add(
+            start_s=start_s,
+            end_s=end_s,
+            node_set=number,
+            count=held.size,
+            job=job,
+            place=self.place(),
+            queue=queue,
+        )
 
     def _doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
         """Keep in mind that a job may have held nodes, one at least, from or to any time that is not known."""

@@ -22,7 +22,7 @@ class StayColumns:
 
     The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` says how many.
     Where GPUs or cores are counted, ``set_units`` tells for each of these how many of the node's, or if it is negative
-    which one: -1 is the first.
+    which one: -1 is the first. ``queue`` is a place in ``queue_names``, or -1 where the partition is not known.
     """
 
     start: NDArray[np.float64]
@@ -33,7 +33,9 @@ class StayColumns:
     count: NDArray[np.int32]
     set_offsets: NDArray[np.int64]
     set_nodes: NDArray[np.int32]
-    set_units: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    set_units: NDArray[np.int32]
+    queue: NDArray[np.int32]
+    queue_names: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -73,6 +75,8 @@ class JobStays:
         self._set_offsets = array("q", [0])
         self._set_nodes = array("i")
         self._set_units = array("i")
+        self._queue = array("i")
+        self._queues: dict[str, int] = {}
         self._pairs = 0
         self._outside_job = array("q")
         self._outside_start = array("d")
@@ -106,7 +110,13 @@ class JobStays:
             "i", np.array(places, dtype=np.int32)[np.array(self._set_nodes, dtype=np.int64)].tolist()
         )
 
-    def add(self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, place: int) -> None:
+    def queue_number(self, queue: str) -> int:
+        """Return the number of a partition, which it gets at its first use; -1 for none."""
+        return self._queues.setdefault(queue, len(self._queues)) if queue else -1
+
+    def add(
+        self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, place: int, queue: str = ""
+    ) -> None:
         """Add a job; ``end_s`` is infinite while it runs."""
         self._pairs += count if node_set >= 0 else 1  # a job without names takes memory once
         self._check_pairs()
@@ -116,6 +126,7 @@ class JobStays:
         self._count.append(count)
         self._job.append(key_of(job))
         self._place.append(place)
+        self._queue.append(self.queue_number(queue))
 
     def add_many(
         self,
@@ -126,13 +137,15 @@ class JobStays:
         count: NDArray[np.int32],
         job: NDArray[np.int64],
         place: NDArray[np.int64],
+        queue: NDArray[np.int32],
     ) -> None:
         """Add jobs as columns; those without a node set have -1, and memory for one pair each."""
         self._pairs += int(np.where(sets >= 0, count, 1).sum())
         self._check_pairs()
         for times, seconds in ((self._start, start), (self._end, end)):
             times.frombytes(seconds.tobytes())
-        for numbers, more in ((self._sets, sets), (self._count, count), (self._job, job), (self._place, place)):
+        small = ((self._sets, sets), (self._count, count), (self._queue, queue))
+        for numbers, more in (*small, (self._job, job), (self._place, place)):
             numbers.frombytes(more.tobytes())
 
     def _check_pairs(self) -> None:
@@ -145,7 +158,8 @@ class JobStays:
     def columns(self) -> StayColumns:
         """Give all that was added, without a copy: nothing can be added any more."""
         columns: tuple[array[Any], ...] = (self._start, self._end, self._sets, self._job, self._place, self._count)
-        return StayColumns(*map(_shared, (*columns, self._set_offsets, self._set_nodes, self._set_units)))
+        columns = (*columns, self._set_offsets, self._set_nodes, self._set_units, self._queue)
+        return StayColumns(*map(_shared, columns), queue_names=tuple(self._queues))
 
 
 def _shared(column: array[Any]) -> NDArray[Any]:

@@ -16,9 +16,11 @@ from bftrain_datasets.importing.held_spans import HeldSpans, latest_ends, spans_
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import StayColumns, files_of
 from bftrain_datasets.importing.node_slots import NodeSlots
+from bftrain_datasets.importing.partitions import partitions_of
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
+from bftrain_datasets.log.provenance import LogProvenance
 
 _NAMELESS: Final = hash("")  # jobs without a name are no one job
 
@@ -167,7 +169,8 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
     if intake.options.window[1] is None and not any_running(jobs, keep) and tail_s > 0:
         where = f"at {time_formats.time_text(float(last[held].min()))}"
         intake.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)
-    return builder.build(begin_s=begin_s, end_s=end_s)
+    story = LogProvenance(partitions=partitions_of(jobs, keep, begin_s, end_s, intake.node_names))
+    return builder.build(begin_s=begin_s, end_s=end_s, provenance=story)
 
 
 def _node_order(intake: RecordIntake) -> NDArray[np.int64]:

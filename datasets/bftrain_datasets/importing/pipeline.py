@@ -252,6 +252,7 @@ def import_files(
         doubtful=(*doubtful, *intake.doubtful, *intake.doubtful_stays.curves(log)),
         steps=log.provenance.steps,
         unit=options.unit,
+        partitions=log.provenance.partitions,
     )
     log = replace(log, provenance=provenance)
     return Imported(log, name, rows, findings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -281,33 +280,3 @@ def _fragment_summary(pieces: IdleFragments) -> FragmentSummary:
         percentiles_s=dict(zip(PERCENTILES, np.percentile(ordered, PERCENTILES).tolist(), strict=True)),
         shares=tuple(shares),
     )
-
-
-_MOST_GROUPS: Final = 24  # by name; more of them are no answer that one reads
-_ALL_OTHERS: Final = "*"
-
-
-def groups_by_name(nodes: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]] | None:
-    """Return groups of nodes with names alike up to their numbers, such as racks, and the group of each node.
-
-    >>> groups_by_name(("a01n1", "a01n2", "b07n1"))
-    (('a01n*', 'b07n*'), array([0, 0, 1], dtype=int32))
-    """
-    for depth in (1, 2):
-        found = [_stem(name, depth) for name in nodes]
-        names = tuple(dict.fromkeys(found))
-        if 1 < len(names) <= _MOST_GROUPS and len(names) < len(nodes):
-            places = {name: place for place, name in enumerate(names)}
-            return tuple(f"{name}{_ALL_OTHERS}" for name in names), np.array([places[n] for n in found], dtype=np.int32)
-    return None
-
-
-def _stem(name: str, depth: int) -> str:
-    """Return a node's name without its last numbers, and what stands between them.
-
-    >>> _stem("r1i2n07", 1), _stem("r1i2n07", 2)
-    ('r1i2n', 'r1i')
-    """
-    for _ in range(depth):
-        name = re.sub(r"\d+\D*$", "", name)
-    return name

@@ -13,10 +13,18 @@ from msgspec.structs import force_setattr
 
 from bftrain.errors import BadValue
 from bftrain.node_units import NODE, UNITS
+from bftrain.nodesets import expand
 from bftrain.values import checks, wire
 from bftrain.version import __version__
 
 _BLOCK_BYTES = 1 << 20
+
+
+def _node_set(text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(text)
+    expand(text)
+    return text
 
 
 def tellable(name: str) -> str:
@@ -86,6 +94,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome; ``doubtful`` says how
     much of the idle time may not have been idle. ``unit`` is what is idle or busy: a ``node``, a ``gpu`` or a ``core``.
+    ``partitions`` are node sets by the name of the partition whose jobs held these nodes longest.
     """
 
     made_by: str = "hand"
@@ -97,6 +106,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     doubtful: tuple[DoubtfulTime, ...] = ()
     steps: tuple[str, ...] = ()
     unit: str = NODE
+    partitions: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks.text(self, "made_by")
@@ -114,6 +124,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checks.instances(self, "findings", LogFinding)
         checks.instances(self, "doubtful", DoubtfulTime)
         checks.texts(self, "steps")
+        checks.frozen_mapping(self, "partitions", _node_set, "a mapping from names to node sets")
         if self.unit not in UNITS:
             raise BadValue(f"is {self.unit!r:.40}, and may be {', '.join(UNITS)}", where="LogProvenance.unit")
 
@@ -124,6 +135,8 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             del data["doubtful"]
         if self.unit == NODE:
             del data["unit"]
+        if not self.partitions:
+            del data["partitions"]
         return wire.encode(data)
 
     def and_then(self, step: str) -> LogProvenance:

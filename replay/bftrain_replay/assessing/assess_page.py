@@ -18,6 +18,7 @@ from bftrain_replay.assessing.figure_text import (
     headline,
     mix_name,
     on_calendar,
+    open_questions,
     worth_rows,
 )
 from bftrain_replay.assessing.handback import HandbackEffect, LaterJobs
@@ -197,7 +198,8 @@ def _mixes(rows: Sequence[MixRow]) -> HtmlTable:
 
 
 def _assumed(found: LogAssessment) -> HtmlText:
-    items = "".join(f"<li>{escape(text)}</li>" for text in found.assumptions)
+    unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
+    items = "".join(f"<li>{escape(text)}</li>" for text in (*found.assumptions, *unanswered))
     return HtmlText(f'<ul class="advice facts">{items}</ul><p><code>{escape(found.command)}</code></p>')
 
 

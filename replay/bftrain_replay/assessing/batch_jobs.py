@@ -1,4 +1,4 @@
-"""Batch jobs: when the jobs of a log were submitted, ran and on which nodes, of which users and partitions.
+"""Batch jobs: when the jobs of a log were submitted, ran and on which nodes, of which users.
 
 A log holds states of nodes and no jobs, so these are read from the records once more. Times and nodes are those that
 the import settled; who submitted a job, when and where, is known of records that are a table with such columns.
@@ -35,7 +35,7 @@ from bftrain_datasets.scheduling.scheduling import MADE_BY, read, simulate
 Floats = NDArray[np.float64]
 
 _UNKNOWN: Final = -1
-_USER, _QUEUE = 11, 14  # fields of the Standard Workload Format
+_USER = 11  # field of the Standard Workload Format
 _NO_NAMES: Final = "name no nodes, so which jobs would have waited is not known"
 
 
@@ -43,7 +43,7 @@ _NO_NAMES: Final = "name no nodes, so which jobs would have waited is not known"
 class BatchJobs:
     """Jobs in order of their starts, seconds UTC. The nodes of job i are ``nodes[offsets[i]:offsets[i + 1]]``.
 
-    ``submit_s`` is NaN, and ``user`` and ``queue`` are -1, where the records do not say it.
+    ``submit_s`` is NaN, and ``user`` is -1, where the records do not say it.
     """
 
     start_s: Floats
@@ -53,8 +53,6 @@ class BatchJobs:
     submit_s: Floats
     user: NDArray[np.int64]
     users: tuple[str, ...]
-    queue: NDArray[np.int64]
-    queues: tuple[str, ...]
 
     def __len__(self) -> int:
         return self.start_s.size
@@ -64,14 +62,6 @@ class BatchJobs:
         """How many nodes each job held."""
         return np.diff(self.offsets)
 
-    def queue_of_nodes(self, count: int) -> NDArray[np.int64]:
-        """Return for each node the partition whose jobs held it longest; -1 where that is not known."""
-        held, queue = np.repeat(self.end_s - self.start_s, self.sizes), np.repeat(self.queue, self.sizes)
-        known = queue >= 0
-        hours = np.zeros((count, max(len(self.queues), 1)))
-        np.add.at(hours, (self.nodes[known], queue[known]), held[known])
-        return np.where(hours.sum(axis=1) > 0.0, hours.argmax(axis=1), _UNKNOWN)
-
 
 class _Owners(NamedTuple):
     """What a table says of the job in a row: by its place, that is file and line."""
@@ -79,7 +69,6 @@ class _Owners(NamedTuple):
     place: NDArray[np.int64]
     submit_s: Floats
     user: list[str]
-    queue: list[str]
 
 
 def jobs_of(
@@ -120,8 +109,7 @@ def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
     chosen = inside[np.argsort(start_s[inside], kind="stable")].tolist()
     nodes = [[names[name] for name in expand(done.places.node_sets[job]) if name in names] for job in chosen]
     known = np.array([name not in ("", str(_UNKNOWN)) for name in table.users])
-    user, queue = np.array(table.user)[chosen], [table.fields[job][_QUEUE] for job in chosen]
-    queues = tuple(dict.fromkeys(name for name in queue if name != str(_UNKNOWN)))
+    user = np.array(table.user)[chosen]
     return BatchJobs(
         start_s=start_s[chosen],
         end_s=end_s[chosen],
@@ -130,8 +118,6 @@ def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
         submit_s=np.array(table.submit_s)[chosen] + table.begin_s,
         user=np.where(known[user], user, _UNKNOWN),
         users=tuple(table.users),
-        queue=np.array([queues.index(name) if name in queues else _UNKNOWN for name in queue]),
-        queues=queues,
     )
 
 
@@ -150,17 +136,15 @@ def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None
         for number in stays.sets[chosen].tolist()
     ]
     parts = [part[part >= 0] for part in parts]
-    submit_s, user, queue = np.full(chosen.size, np.nan), [""] * chosen.size, [""] * chosen.size
+    submit_s, user = np.full(chosen.size, np.nan), [""] * chosen.size
     row_of = {place: row for row, place in enumerate(stays.place[chosen].tolist())}
     for found in filter(None, owners):
-        for place, submitted_s, name, partition in zip(
-            found.place.tolist(), found.submit_s.tolist(), found.user, found.queue, strict=True
-        ):
+        for place, submitted_s, name in zip(found.place.tolist(), found.submit_s.tolist(), found.user, strict=True):
             row = row_of.get(place)
             if row is not None:
-                submit_s[row], user[row], queue[row] = submitted_s, name, partition
-    users, queues = (tuple(dict.fromkeys(filter(None, names))) for names in (user, queue))
-    user_place, queue_place = ({name: place for place, name in enumerate(names)} for names in (users, queues))
+                submit_s[row], user[row] = submitted_s, name
+    users = tuple(dict.fromkeys(filter(None, user)))
+    user_place = {name: place for place, name in enumerate(users)}
     return BatchJobs(
         start_s=stays.start[chosen],
         end_s=np.minimum(stays.end[chosen], log.end_s),
@@ -169,8 +153,6 @@ def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None
         submit_s=submit_s,
         user=np.array([user_place.get(name, _UNKNOWN) for name in user]),
         users=users,
-        queue=np.array([queue_place.get(name, _UNKNOWN) for name in queue]),
-        queues=queues,
     )
 
 
@@ -178,7 +160,7 @@ def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
     """Return what a table says of who submitted its jobs; nothing of records that are no table."""
     tally = FindingsTally()
     clock = RecordClock(zone(options.timezone) if options.timezone else UTC, lambda: tally.where)
-    places, submits, users, queues = [], [], list[str](), list[str]()
+    places, submits, users = [], [], list[str]()
     try:
         with RawFile(path, tally, None) as file:
             tally.file = file.name
@@ -189,21 +171,16 @@ def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
                 places.append(np.array([place_of(number, line) for line in jobs.lines.tolist()], dtype=np.int64))
                 submits.append(table.times(batch, "submit") if "submit" in table.map else np.full(len(jobs), np.nan))
                 users += table.words(batch, "user") or [""] * len(jobs)
-                queues += jobs.queue or [""] * len(jobs)
     except BadInput:
         return None
-    return _Owners(np.concatenate(places), np.concatenate(submits), users, queues) if places else None
+    return _Owners(np.concatenate(places), np.concatenate(submits), users) if places else None
 
 
 def _swf_owners(file: RawFile, number: int, tally: FindingsTally) -> _Owners:
-    header, places, submits, names = swf.SwfHeader(), list[int](), list[float](), list[tuple[str, str]]()
+    header, places, submits, names = swf.SwfHeader(), list[int](), list[float](), list[str]()
     for parts, values in swf.rows(file.lines(), tally, header):
         places.append(place_of(number, tally.line))
         submits.append(header.epoch(values[swf.SUBMIT]))
-        names.append((_named(parts[_USER]), _named(parts[_QUEUE])))
+        names.append("" if parts[_USER] == str(_UNKNOWN) else parts[_USER])
         tally.use()
-    return _Owners(np.array(places, dtype=np.int64), np.array(submits), *map(list, zip(*names, strict=True)))
-
-
-def _named(text: str) -> str:
-    return "" if text == "-1" else text
+    return _Owners(np.array(places, dtype=np.int64), np.array(submits), names)

@@ -10,6 +10,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_replay.assessing.assessment import LogAssessment
 from bftrain_replay.assessing.handback import HandbackEffect
 from bftrain_replay.assessing.what_if import MixRow
+from bftrain_replay.assessing.worth import WeeklyWorth
 from bftrain_replay.reporting.losses import CAUSES
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
 
@@ -113,3 +114,23 @@ def mix_name(row: MixRow, among: Sequence[MixRow]) -> str:
     """Name the models of a row; all of them in short."""
     most = max(len(each.models) for each in among)
     return f"all {most}" if len(row.models) == most > _NAMED else " + ".join(row.models)
+
+
+def open_questions(found: LogAssessment) -> Iterator[str]:
+    """Say which questions are not answered here, and what would be needed."""
+    if found.worth == WeeklyWorth():
+        yield "What it is worth: say --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
+    if not found.groups:
+        yield (
+            "On which nodes: the log tells neither kinds nor partitions of its nodes, and their names no racks; --kinds"
+            " FILE names kinds."
+        )
+    if found.handback is None:
+        yield "What it does to batch jobs: say how long a node takes to be free, as --handback-delay 30s."
+    elif found.handback.jobs is None:
+        yield (
+            "Which jobs would wait, and whose: a log tells states of nodes only; assess records with start, end and "
+            "nodes of each job, or name by --records those that the log was imported from."
+        )
+    if not found.what_ifs:
+        yield "What if restarts take minutes, and which tasks do the most: leave out --quick."

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.measures import fragments, groups_by_name
+from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.accounting.allocations import AllocationTable
-from bftrain_replay.assessing.batch_jobs import BatchJobs
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats
 from bftrain_replay.tables import SECONDS_AN_HOUR
-
-KINDS: Final = "kind"
-PARTITION: Final = "partition"
-NAMES: Final = "name"
-_NO_PARTITION: Final = "no partition known"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,21 +26,10 @@ class NodeGroups:
     source: str
 
     @classmethod
-    def of(cls, log: EventLog, jobs: BatchJobs | None = None) -> NodeGroups | None:
-        """Return the kinds of a log's nodes, the partitions of its jobs, or groups of like names; nothing without any.
-
-        A node counts for the partition whose jobs held it longest.
-        """
-        if log.kind_names:
-            return cls(log.kind_names, log.node_kinds, KINDS)
-        if jobs is not None and len(jobs.queues) > 1:
-            queue = jobs.queue_of_nodes(len(log.node_names))
-            used, of_node = np.unique(np.where(queue < 0, len(jobs.queues), queue), return_inverse=True)
-            names = (*jobs.queues, _NO_PARTITION)
-            if used.size > 1:
-                return cls(tuple(names[place] for place in used.tolist()), of_node.astype(np.int32), PARTITION)
-        named = groups_by_name(log.node_names)
-        return None if named is None else cls(*named, NAMES)
+    def of(cls, log: EventLog) -> NodeGroups | None:
+        """Return the kinds of a log's nodes, their partitions, or groups of like names; nothing without any."""
+        found = groups_of_nodes(log)
+        return None if found is None else cls(*found)
 
     def idle_by_block(self, sample: ReplayedSample) -> NDArray[np.float64]:
         """Return the idle node-hours of each group, a row each, in every block."""

@@ -98,7 +98,7 @@ class AssessRequest:
                 tasks=str(self.task_file or ""),
                 zone=self._zone(files.log),
                 prices=prices,
-                groups=NodeGroups.of(files.log, jobs),
+                groups=NodeGroups.of(files.log),
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
                 resimulated=again,

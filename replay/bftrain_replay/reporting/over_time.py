@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import SIMULATED
-from bftrain_datasets.log.measures import fragments, groups_by_name
+from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order, quantity
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.drawing.theme import SHADES
@@ -137,6 +138,7 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
     """Give the figure."""
     names, held = material.log.node_names, material.holdings
     drawn, step_s = _fitting(material, letters)
+    grouped = groups_of_nodes(material.log)
     rounded = f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
     says = "No node was ever given to a task"
     if held.task.size:
@@ -161,11 +163,7 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
         raster=drawn,
         spec=rows(
             material.moments,
-            "nodes, by kind"
-            if material.log.kind_names
-            else "nodes, by name"
-            if drawn.groups
-            else "nodes, in the log's order",
+            f"nodes, by {grouped[2]}" if grouped else "nodes, in the log's order",
             {_owner(material): "@busy", "idle, unused": "@idle", "tasks": "@used"},
         ),
         narrow=NARROW,
@@ -188,11 +186,11 @@ def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
 
 
 def _node_rows(log: EventLog) -> tuple[NDArray[np.int64], list[tuple[str, int]]]:
-    """Return the nodes in the order of their rows, and groups of them: kinds, or nodes with names alike."""
-    found = (log.kind_names, log.node_kinds) if log.kind_names else groups_by_name(log.node_names)
-    if found is None or len(found[0]) == 1:
+    """Return the nodes in the order of their rows, and groups of them: kinds, partitions, or nodes with names alike."""
+    found = groups_of_nodes(log)
+    if found is None:
         return np.arange(len(log.node_names)), []
-    names, of_node = found
+    names, of_node, _ = found
     numbers = [
         [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", name)]
         for name in log.node_names

@@ -30,6 +30,13 @@ SACCT = (
     "2|2026-01-01T00:00:00|2026-01-01T03:00:00|2026-01-02T12:00:00|1|n3|COMPLETED\n"
     "3|2026-01-01T00:00:00|2026-01-02T00:00:00|2026-01-02T12:00:00|2|n[1-2]|COMPLETED\n"
 )
+PARTITIONS = (
+    "JobID|Partition|Submit|Start|End|NNodes|NodeList|State\n"
+    "1|<b>all</b>|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T00:30:00|1|n1|COMPLETED\n"
+    "2|<b>all</b>|2026-01-01T00:00:00|2026-01-01T01:00:00|2026-01-01T12:00:00|2|n[1-2]|COMPLETED\n"
+    "3|gpu|2026-01-01T00:00:00|2026-01-01T01:00:00|2026-01-02T12:00:00|1|n3|COMPLETED\n"
+    "4|gpu|2026-01-01T00:00:00|2026-01-02T02:00:00|2026-01-02T12:00:00|2|n[1-2]|COMPLETED\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +116,26 @@ def test_records_are_read_as_they_are(bftrain: CommandLine, tmp_path: Path) -> N
     assert found["log"]["sha256"] == log["sha256"]
     a_week = log["idle_node_hours"] * 604_800 / (log["end_s"] - log["start_s"])
     assert found["idle"] == {"median": pytest.approx(a_week), "low": None, "high": None}  # a day has no interval
+
+
+@pytest.mark.parametrize("imported", [True, False], ids=["log", "records"])
+def test_partitions_of_records_are_rows_of_a_table(bftrain: CommandLine, tmp_path: Path, imported: bool) -> None:  # noqa: FBT001 - a case
+    records = tmp_path / "sacct.txt"
+    records.write_text(PARTITIONS)
+    if imported:
+        assert bftrain("import", records, "-o", tmp_path / "log.npz").code == 0
+    log = tmp_path / "log.npz" if imported else records
+    found = json.loads(bftrain("assess", log, "-o", tmp_path / "out", "--quick", "--json").out)
+    assert found["groups_by"] == "partition"
+    groups = {group["name"]: (group["nodes"], group["idle"]["median"]) for group in found["groups"]}
+    hours = 26.0  # until the last job begins
+    assert groups == {
+        "<b>all</b>": (2, pytest.approx((14.5 + 15.0) * 168.0 / hours)),
+        "gpu": (1, pytest.approx(1.0 * 168.0 / hours)),
+    }
+    page = (tmp_path / "out" / "assess.html").read_text()
+    assert "By partition" in page
+    assert "<b>all</b>" not in page
 
 
 def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: CommandLine, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -160,18 +161,22 @@ def state_of(drawn: StateRaster, row: int, time_s: float) -> str:
     return drawn.labels[place]
 
 
-@pytest.mark.parametrize("kinds", [True, False], ids=["by kind", "by name"])
-def test_rows_of_nodes_stand_in_groups(kinds: bool) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize("by", ["kind", "partition", "name"])
+def test_rows_of_nodes_stand_in_groups(by: str) -> None:
     log = log_of((0.0, ("b2", "a10", "a9", "b1"), ()), (500.0, (), ("a10", "b1")), end_s=1000.0)
-    if kinds:
+    if by == "partition":
+        sets = {"v100": "a10,b[1-2]", "k80": "a9"}
+        log = replace(log, provenance=msgspec.structs.replace(log.provenance, partitions=sets))
+    if by == "kind":
         log = replace(log, kind_names=("v100", "k80"), node_kinds=np.array([0, 0, 1, 0], dtype=np.int32))
         assert log.node_names == ("a10", "a9", "b1", "b2")
     done = study(log, [task("x", max_nodes=2)], Settings())
     figure = over_time.holders(of_study(done, InputSource()))
     drawn = figure.raster
     assert drawn is not None
-    assert drawn.rows == (["b1", "a9", "a10", "b2"] if kinds else ["a9", "a10", "b1", "b2"])
-    assert drawn.groups == ([("k80", 0), ("v100", 1)] if kinds else [("a*", 0), ("b*", 2)])
+    assert drawn.rows == (["b1", "a9", "a10", "b2"] if by == "kind" else ["a9", "a10", "b1", "b2"])
+    assert drawn.groups == ([("a*", 0), ("b*", 2)] if by == "name" else [("k80", 0), ("v100", 1)])
+    assert figure.spec["encoding"]["y"]["axis"]["title"] == f"nodes, by {by}"
     for row, name in enumerate(drawn.rows):
         gone = state_of(drawn, row, 900.0) == "the batch queue's"
         assert gone is (name in {"a10", "b1"})

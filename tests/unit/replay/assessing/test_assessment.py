@@ -18,15 +18,18 @@ from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.assessing.alternative_replays import replay_alternatives
 from bftrain_replay.assessing.assess_page import page
-from bftrain_replay.assessing.assessment import AssessmentInputs, ReplayedHarvest, assess, replay_sample
+from bftrain_replay.assessing.assessment import Alternatives, AssessmentInputs, ReplayedHarvest, assess, replay_sample
+from bftrain_replay.assessing.batch_jobs import jobs_of
 from bftrain_replay.assessing.node_groups import NodeGroups
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
+from bftrain_replay.assessing.what_if import MixRow, WhatIfRow
 from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.results.harvest_by_block import RESAMPLES, EstimatedFigure, HarvestCurve
 from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.run_point import work
+from tests.helpers.site_data import site_data
 from tests.unit.replay.assessing.site_logs import site_log
 
 if TYPE_CHECKING:
@@ -189,6 +192,49 @@ def test_the_sure_harvest_leaves_out_the_doubtful_share_at_each_time(replayed: R
     _same(found.sure, _bootstrap(sure, hours, 168.0))
 
 
+RECORDS: Final = {"theta_2022.swf.gz": "swf", "wagap-2013.swf.gz": "pernode", "ub-micro-slurm_acct.out": "sacct"}
+# Of Summit states of nodes are public and no records of jobs; a schedule of Theta's has neither racks nor partitions
+USERS: Final = set(RECORDS) - {"theta_2022.swf.gz"}  # whose records name them
+OPEN: Final = {"ndstat-10sdn6-evt.tar.gz": "which jobs would wait", "theta_2022.swf.gz": "on which nodes"}
+
+
+def test_each_question_is_answered_on_the_page_or_it_says_what_is_needed(replayed: ReplayedHarvest) -> None:
+    log = replayed.sample.log
+    (source,) = log.provenance.sources
+    jobs = jobs_of([site_data(f"{RECORDS[source.name]}/{source.name}")], log) if source.name in RECORDS else None
+    inputs = AssessmentInputs(
+        name="log", command="", prices=PRICES, groups=NodeGroups.of(log), handback_delay_s=30.0, jobs=jobs
+    )
+    same = EstimatedFigure(median=1.0)
+    rows = Alternatives(
+        what_ifs=(
+            WhatIfRow(what="tasks", label="8", option="", value=8.0, assumed=True, harvest=same, change=None),
+            WhatIfRow(what="costs", label="x 10", option="", value=10.0, assumed=False, harvest=same, change=same),
+        ),
+        mixes=(MixRow(models=("one",), harvest=same, share=same, scaling=1.0, work=same),),
+    )
+    found = page(assess(replayed, FREE, inputs, rows))
+    text = str(found)
+    for words in (
+        "Harvest a week",
+        "Value a week",
+        "Extra energy a week",
+        "Extra waits",
+        "rescaling costs x 10",
+        "which tasks do the most",
+    ):
+        assert words in text
+    wanted = [OPEN[source.name]] if source.name in OPEN else []
+    assert [words for words in OPEN.values() if f"Not answered here: {words}" in text] == wanted
+    assert text.count("Not answered here") == len(wanted)
+    assert ("jobs that begin later" in text) == (source.name in RECORDS)
+    assert ("most affected: user" in text) == (source.name in USERS)
+    assert any(words in text for words in ("By partition", "By names of nodes")) == (source.name != "theta_2022.swf.gz")
+    alone = str(page(assess(replayed, FREE, AssessmentInputs(name="log", command=""))))
+    for option in ("--node-hour-price", "--kinds FILE", "--handback-delay 30s", "leave out --quick"):
+        assert option in alone
+
+
 def test_what_is_lost_and_what_counts_are_those_of_the_replay() -> None:
     settings = ReplaySettings(max_tasks=2)
     done = _replayed(sample_log(), settings)
@@ -201,7 +247,7 @@ def test_what_is_lost_and_what_counts_are_those_of_the_replay() -> None:
     assert found.harvest.median < found.used.median < found.idle.median
 
 
-@pytest.mark.parametrize("name", ["theta", "ub-micro"])
+@pytest.mark.parametrize("name", ["summit", "wagap", "theta", "ub-micro"])
 def test_an_assumption_comes_to_what_its_own_replay_does(name: str, tmp_path: Path) -> None:
     log, settings = site_log(name), ReplaySettings(max_tasks=8)
     done = _replayed(log, settings)

@@ -60,17 +60,18 @@ def rows(
     return list(best_mixes(sample, settings, models, files, run))
 
 
-@pytest.mark.parametrize("name", ["generated", "ub-micro"])
+@pytest.mark.parametrize("name", ["generated", "summit", "wagap", "theta", "ub-micro"])
 def test_each_row_is_a_plain_replay_of_endless_tasks(name: str, tmp_path: Path) -> None:
     log = LOG if name == "generated" else site_log(name)
     found = {row.models: row for row in rows(tmp_path, log=log)}
     assert set(found) == {("fast",), ("even",), ("middling",), ("even", "middling"), ("even", "middling", "fast")}
     for each in MODELS.values():
         row = found[each.name,]
+        nodes, of_one = each.curve.nodes, each.curve.rate[0]  # equal plans may be chosen otherwise in other units
         tasks = [
             bftrain.TaskSpec(
                 name=f"t{number}",
-                curve=each.curve,
+                curve=SpeedCurve(nodes=nodes, rate=tuple(rate / of_one for rate in each.curve.rate)),
                 min_nodes=1,
                 max_nodes=4,
                 start_cost_s=each.start_cost_s or 0.0,
@@ -81,7 +82,7 @@ def test_each_row_is_a_plain_replay_of_endless_tasks(name: str, tmp_path: Path) 
         ]
         done = bftrain.replay(log, tasks, max_tasks=SETTINGS.max_tasks)
         weeks = log.span_s / 604_800.0
-        hours = done.result.harvested_samples / each.curve.rate[0] / 3600.0
+        hours = done.result.harvested_samples / 3600.0
         assert row.work.median == pytest.approx(hours / weeks, rel=0.1)  # the median of resamples of days
         assert row.scaling == pytest.approx(hours / harvest_node_h(done.result.summary()), rel=1e-3)
 

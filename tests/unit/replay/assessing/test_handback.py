@@ -36,8 +36,6 @@ def _jobs(rows: Sequence[Row], users: Sequence[str] = ()) -> BatchJobs:
         submit_s=np.full(len(rows), np.nan),
         user=np.array([names.index(user) for user in users] or [-1] * len(rows)),
         users=names,
-        queue=np.full(len(rows), -1),
-        queues=(),
     )
 
 
@@ -155,11 +153,11 @@ def _workload(name: str, folder: Path) -> tuple[Path, ScheduleOptions]:
     return path, {"policy": "fcfs"}
 
 
-def test_a_schedule_of_other_jobs_is_refused_and_its_users_and_queues_are_those_of_the_file(tmp_path: Path) -> None:
+def test_a_schedule_of_other_jobs_is_refused_and_its_users_are_those_of_the_file(tmp_path: Path) -> None:
     path, options = _workload("own", tmp_path)
     log = schedule(path, **options).log
     found = jobs_of([path], log)
-    assert (sorted(found.users), sorted(found.queues)) == (["0", "1", "2"], ["0", "1"])
+    assert sorted(found.users) == ["0", "1", "2"]
     other = tmp_path / "other.swf"
     other.write_text(path.read_text() + "81 30000 0 10 1 -1 -1 -1 -1 -1 1 1 1 -1 1 -1 -1 -1\n")
     with pytest.raises(BadInput, match="are not the records that the log was made of"):
@@ -201,11 +199,3 @@ def test_jobs_are_counted_by_how_much_later_they_begin() -> None:
         sum(wait > each.over_s for wait in waits) for each in effect.distribution
     ]
     assert [each.share for each in effect.distribution] == [1.0, 0.8, 0.2, 0.0, 0.0, 0.0]
-
-
-def test_partitions_are_those_whose_jobs_held_a_node_longest() -> None:
-    rows = [(0.0, 10.0, (0, 1)), (10.0, 40.0, (1,)), (10.0, 12.0, (0,))]
-    jobs = _jobs(rows)
-    object.__setattr__(jobs, "queue", np.array([0, 1, 1]))
-    object.__setattr__(jobs, "queues", ("short", "long"))
-    assert jobs.queue_of_nodes(3).tolist() == [0, 1, -1]

@@ -30,8 +30,6 @@ def _jobs(rng: np.random.Generator, count: int = 80) -> BatchJobs:
         submit_s=submit_s,
         user=rng.integers(0, 3, count),
         users=("a", "b", "c"),
-        queue=np.full(count, -1),
-        queues=(),
     )
 
 
