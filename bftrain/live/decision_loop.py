@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -49,6 +49,9 @@ class DecisionListener(Protocol):
 
     def order(self, actions: Sequence[Action]) -> None:
         """Have actions carried out; returns at once."""
+
+    def hand_batches(self, batches: Mapping[str, int]) -> None:
+        """Have tasks train with these batches from now on; called before the orders of the same decision."""
 
     def due(self) -> Sequence[Statement]:
         """Give what is to be written together with the next events or decision."""
@@ -297,6 +300,8 @@ class DecisionLoop:
     def _carry_out(self, decision: Decision) -> None:
         """Order what was decided, now that it is written down."""
         actions = decision.actions if self.stalled is None else tuple(self._still_to_take(decision.actions))
+        if decision.batches and not self._guarded(lambda: self._watcher.hand_batches(decision.batches), Exception):
+            return
         if not self._ordered(actions):
             return
         self._watcher.decided(decision)

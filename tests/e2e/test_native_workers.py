@@ -70,6 +70,20 @@ def test_what_only_the_first_worker_counts_survives_it(tmp_path: Path, *, planne
         assert one["table"] == [0, one["evals"], 0]
 
 
+def test_the_script_sees_the_batch_that_was_decided_for_its_group(tmp_path: Path) -> None:
+    with Workers(tmp_path, script("note(batch=state.decided_batch)"), count=1) as workers:
+        workers.ready()
+        workers.go(1)
+        (worker,) = workers.all
+        worker.hear("report")
+        workers.gather(2)
+        workers.go(2, batch=640)
+        worker.hear("confirmed")
+        worker.hear("report")
+        seen = [line["batch"] for line in worker.lines() if "batch" in line]
+    assert (seen[0], seen[-1]) == (None, 640)
+
+
 FIRST_WRITES_NOTHING = """
 from bftrain_elastic.worker.state_values import inner
 if os.environ["BFTRAIN_WORKER"] == "w0":

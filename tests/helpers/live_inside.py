@@ -181,6 +181,10 @@ class World:
                 case _ if self.vacates:
                     self._vacate(action["task"], nodes)
 
+    def set_batch(self, task: str, batch: int) -> None:
+        """Remember it."""
+        self.log.append(("batch", (task, batch)))
+
     def drop(self, task: str) -> None:
         """Forget a task."""
         self.log.append(("drop", task))

@@ -124,12 +124,21 @@ class Workers:
         for worker in self.all:
             worker.close()
 
-    def go(self, generation: int, members: Sequence[Worker] | None = None, *, sync: bool = True, size: int = 0) -> None:
+    def go(  # noqa: PLR0913 - an order has so many parts
+        self,
+        generation: int,
+        members: Sequence[Worker] | None = None,
+        *,
+        sync: bool = True,
+        size: int = 0,
+        batch: int = 0,
+    ) -> None:
         """Let workers that are ready form a group; the first of them is rank 0."""
         members = self.all if members is None else members
         store = members[0].of("ready")[-1]["store"]
         for rank, worker in enumerate(members):
             order = {"generation": generation, "rank": rank, "workers": len(members), "size": size or len(members)}
+            order |= {"batch": batch} if batch else {}
             worker.tell(type="go", store=store, sync=sync, **order)
 
     def ready(self, members: Sequence[Worker] | None = None) -> list[dict[str, Any]]:

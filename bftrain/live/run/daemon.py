@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from bftrain.errors import Fault
@@ -312,6 +312,10 @@ class LiveDaemon:
     def order(self, actions: Sequence[Action]) -> None:
         """Have actions carried out."""
         self.launcher_pool.carry_out(actions, gentle=self.node_manager.gentle)
+
+    def hand_batches(self, batches: Mapping[str, int]) -> None:
+        """Have tasks train with these batches."""
+        self.task_manager.hand_batches(batches)
 
     def due(self) -> Sequence[Statement]:
         """Give what is to be written with the next entry."""

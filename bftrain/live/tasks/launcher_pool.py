@@ -63,6 +63,12 @@ class LauncherPool:
         if narrow is not None:
             narrow(task, size)
 
+    def set_batch(self, task: str, batch: int) -> None:
+        """Have a task train with so many samples a step, if its launcher can do that."""
+        set_batch = getattr(self._of.get(task), "set_batch", None)
+        if set_batch is not None:
+            set_batch(task, batch)
+
     # -- orders
 
     def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:

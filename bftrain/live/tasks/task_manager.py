@@ -209,6 +209,14 @@ class TaskManager:
             track.narrowed = size
             self._launcher_pool.narrow(name, size)
 
+    def hand_batches(self, batches: Mapping[str, int]) -> None:
+        """Have tasks train with the batches that were decided: those that said how fast they are, and with which."""
+        for name, batch in batches.items():
+            track = self.tracks.get(name)
+            if track is not None and not track.record.guessed:
+                track.batch_decided = True
+                self._launcher_pool.set_batch(name, batch)
+
     def work_left(self, time_s: float) -> list[TaskMeasured]:
         """Say how much work is left of tasks that run, for objectives that look at it."""
         return [

@@ -44,6 +44,7 @@ class TaskProgressTrack:
     rate: float = 0.0  # samples/s over the last reports
     learned_s: float = 0.0
     news: bool = False  # a speed or a cost is known better than the decisions know
+    batch_decided: bool = False  # so its speed is not that of the batch that its curve is for
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
     _step_s: float = 0.0  # what the last step took
@@ -135,7 +136,7 @@ class TaskProgressTrack:
         self.progress = replace(self.progress, speeds=self.speeds, settled=tuple(sorted(self.settled)), costs=costs)
         stated = None if self.record.guessed else self.record.spec.curve
         curve = speed_estimates.curve(self.speeds, stated, spec.max_nodes)
-        if curve is not None and not speed_estimates.is_news(spec.curve, curve, spec.max_nodes):
+        if curve is not None and (self.batch_decided or not speed_estimates.is_news(spec.curve, curve, spec.max_nodes)):
             curve = None
         changed: dict[str, Any] = {}
         for name in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):

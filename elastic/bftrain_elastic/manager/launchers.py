@@ -63,6 +63,11 @@ class AgentLauncher:
         """Let a task run on the first ``size`` of its nodes only, until the next call; all of them stay its own."""
         self._hub.call(lambda: self._narrow(task, size))
 
+    def set_batch(self, task: str, batch: int) -> None:
+        """Have a task train with so many samples a step over all of its nodes, if its lifecycle can do that."""
+        nothing = lambda _: None  # noqa: E731 - of a lifecycle that cannot
+        self._hub.call(lambda: self.tell_task(task, lambda one: getattr(one, "set_batch", nothing)(batch)))
+
     def drop(self, task: str) -> None:
         """Forget a task; all its processes are killed."""
         self._names.discard(task)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from typing import Final, NamedTuple
+
+BATCH: Final = "BFTRAIN_BATCH"  # samples of a step over all workers, as was decided; 0 or nothing: the script knows
+
+
+def decided_batch() -> int | None:
+    """Return the samples of a step over all workers that were decided for the present group; ``None`` if none were."""
+    return int(os.environ.get(BATCH) or 0) or None
 
 
 class BatchShare(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.errors import BadScript
-from bftrain_elastic.worker.batch_shares import BatchShare
+from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 
 _SEEDS: Final = 2**63
 _EPOCH_FACTOR: Final = 1_000_003  # a prime, so that seeds of epochs and of runs hardly ever meet
@@ -31,7 +31,7 @@ class ElasticLoader:
 
     Args:
         dataset: has ``len()`` and gives a sample for each number, as DataLoader takes it.
-        batch_size: samples of all workers together.
+        batch_size: samples of all workers together, as long as no other batch is decided (``State.decided_batch``).
         epochs: how often each sample is trained.
         shuffle: draw another order for each epoch.
         seed: of these orders.
@@ -80,7 +80,7 @@ class ElasticLoader:
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
-        return len(range(0, self._length, self._batch_size))
+        return len(range(0, self._length, decided_batch() or self._batch_size))
 
     @property
     def ends_epoch(self) -> bool:
@@ -108,11 +108,11 @@ class ElasticLoader:
 
     def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[int]]:
         """Give the numbers of this worker's samples, batch by batch; the batches go into ``given``."""
-        position = self.position
+        position, size = self.position, decided_batch() or self._batch_size
         for epoch in range(self.epoch, self.epochs):
             order = self._order(epoch) if position < self._length else []
-            for begin in range(position, self._length, self._batch_size):
-                numbers = order[begin : min(begin + self._batch_size, self._length)]
+            for begin in range(position, self._length, size):
+                numbers = order[begin : min(begin + size, self._length)]
                 share = BatchShare.of(len(numbers), rank, workers)
                 given.append(GlobalBatch(epoch, begin + len(numbers), len(numbers), share))
                 yield numbers[share.mine]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -10,6 +11,7 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.messages import Message, encode
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.batch_shares import BATCH
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_values import inner, report_on_disk, save, save_or_end
@@ -54,6 +56,7 @@ class RegroupedTraining:
     def _in_group(self, order: Message) -> tuple[bool, Any]:
         """Train in one group; tell whether the training is over, and what it gave."""
         place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
+        os.environ[BATCH] = str(order.get("batch", 0))
         self._training = place.generation
         self._own.place, self._own.commits = "forming", 0
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.batch_shares import BatchShare
+from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, refuse_sharded
 from bftrain_elastic.worker.state_transfer import move, offer
@@ -101,6 +101,11 @@ class State(StateBase):
             own.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
             own.wrapped.append(own.parallel)
         return own.parallel
+
+    @property
+    def decided_batch(self) -> int | None:
+        """Samples of a step over all workers, as was decided for the present group; ``None`` if the script knows."""
+        return decided_batch()
 
     def share(self, samples: int) -> BatchShare:
         """Return this worker's share of a batch of ``samples``: its samples, and the weight of the mean loss over them.

@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from bftrain_elastic import ElasticLoader
+from bftrain_elastic import ElasticLoader, State
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import elastic_loader
 
@@ -34,6 +34,17 @@ def test_the_same_batches_come_for_any_number_of_workers(monkeypatch: pytest.Mon
     assert [len(batch) for batch in first] == [5, 5, 5, 5, 3]
     assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(23))
     assert first != second, "another order in each epoch"
+
+
+def test_a_batch_that_was_decided_takes_the_place_of_the_scripts_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = ElasticLoader(range(10), batch_size=4, shuffle=False)
+    first = next(parts(monkeypatch, loader, 0, 1))
+    monkeypatch.setenv("BFTRAIN_BATCH", "5")
+    assert State(data=loader).decided_batch == 5
+    assert [first, *parts(monkeypatch, loader, 0, 1)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8], [9]]
+    assert len(loader) == 2
+    monkeypatch.setenv("BFTRAIN_BATCH", "0")
+    assert State().decided_batch is None
 
 
 def test_it_goes_on_where_its_state_says_and_gives_again_what_was_not_committed(

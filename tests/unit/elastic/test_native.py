@@ -87,6 +87,23 @@ def test_a_change_waits_until_the_one_before_is_confirmed() -> None:
     assert len(case.context.take_sent("gather")) == 1
 
 
+def test_a_group_gets_the_batch_that_was_decided_and_another_one_is_a_change() -> None:
+    case = Play("a")
+    case.lifecycle.set_batch(512)
+    case.set_nodes("a")
+    case.all_new_ready()
+    assert [order["batch"] for _, order in case.context.sent if order["type"] == "go"] == [512]
+    (worker,) = case.go(0)
+    case.lifecycle.set_batch(512)
+    assert case.context.take_sent("gather") == [], "it trains with this batch"
+    case.lifecycle.set_batch(640)
+    assert [name for name, _ in case.context.take_sent("gather")] == [worker]
+    case.ready(worker, 3, 1)
+    assert [order["batch"] for _, order in case.context.sent if order["type"] == "go"] == [640]
+    assert case.go(3) == [worker]
+    assert case.context.take_sent("gather") == []
+
+
 def test_a_notice_that_was_not_followed_is_repeated() -> None:
     case = Play("a", "b")
     case.running("a")

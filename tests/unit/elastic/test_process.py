@@ -27,6 +27,19 @@ def test_the_others_start_when_rank_0_has_a_port_and_all_know_the_group() -> Non
     )
 
 
+def test_the_batch_that_was_decided_is_in_the_environment() -> None:
+    case = Play("a", "b")
+    case.set_nodes("a")
+    (first,) = case.started()
+    assert "BFTRAIN_BATCH" not in case.context.env[first]
+    case.report(first, 1)
+    case.lifecycle.set_batch(256)
+    assert case.context.stopped == [], "it is given at the next start"
+    case.set_nodes("a", "b")
+    case.lifecycle.exited(first, WorkerExit(143, ""))
+    assert {case.context.env[name]["BFTRAIN_BATCH"] for name in case.started()} == {"256"}
+
+
 def test_a_change_stops_all_and_starts_them_again() -> None:
     case = Play("a", "b")
     case.set_nodes("a")

@@ -21,6 +21,7 @@ from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.rerun import Rerun
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_solvers.exact import solver as exact
@@ -38,6 +39,25 @@ CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
 
 def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
     return [one.text for one in daemon.remarks.latest]
+
+
+# -- batches
+
+
+@in_a_loop
+async def test_the_batch_of_a_decision_is_handed_to_the_launcher_before_the_order(tmp_path: Path) -> None:
+    batch = BatchScaling(initial=50, noise_scale=400.0, largest=1000)
+    async with live_inside(tmp_path, deciding=Settings(objective="goodput")) as (daemon, service, _, world):
+        await submit(service, "a", 1, 2, curve=SpeedCurve(nodes=(1, 2), rate=(100.0, 160.0)), batch=batch)
+        await submit(service, "b", 1, 1, batch=batch)  # its speed is a guess, and so would be its batch
+        world.lend("n1", "n2", "n3")
+        await until(lambda: len(world.held) == 2, "both run")
+        assert set(world.asked("batch")) == {("a", 100)}  # the exchange is as long as computing 25: sqrt(400 * 25)
+        said = [what for what, value in world.log if what == "batch" or (what == "apply" and value)]
+        assert said[0] == "batch"
+        for step in range(1, 9):
+            world.tell("a", "report", step=step, size=2, samples=100, loss=None, total=100 * step, since=0)
+        assert daemon.harvester.spec("a").curve.rate == (100.0, 160.0), "speeds at other batches are not its curve"
 
 
 # -- sharing

@@ -71,23 +71,24 @@ class PresentGroup:
     gather_at: float = 0.0  # when its members were asked last to gather; 0: they were not
     broken_at: float = 0.0  # when it lost a member; 0: it has not
     stalled: bool = False  # it was broken because it made no step
+    batch: int | None = 0  # samples of a step for its members; 0: none, None: unknown
     _lost: str = ""  # why a member lost the others
     explained: bool = False  # one of them died, or was ordered to end: that the others lose it follows from that
     _reported_at: float = 0.0
     _pace_s: float = 0.0  # how long a step may take
     _unheeded: int = 0  # steps that were reported since a change was asked for
 
-    def form(self, leader: str, nodes: Iterable[str], now: float) -> None:
+    def form(self, leader: str, nodes: Iterable[str], now: float, batch: int) -> None:
         """Begin the next group."""
         self.find(self.generation + 1, now)
-        self.leader, self.nodes = leader, frozenset(nodes)
+        self.leader, self.nodes, self.batch = leader, frozenset(nodes), batch
         self.gather_at = self.broken_at = 0.0
         self.stalled = False
 
     def find(self, generation: int, now: float) -> None:
         """Know of a group that a former manager formed."""
         self.generation = max(self.generation, generation)
-        self.confirmed, self.formed_at = False, now
+        self.confirmed, self.formed_at, self.batch = False, now, None
 
     def lost_member(self, now: float, reason: str = "") -> None:
         """Know that a member has died or left, or for which ``reason`` one lost the others; the first one counts."""
@@ -230,13 +231,14 @@ class GroupMembers:
     def form(self, members: list[GroupMember]) -> None:
         """Form a group of ready workers, the furthest first: rank 0 has the state, and its store is where they meet."""
         nodes = self.nodes_of(members)
-        self.present.form(members[0].name, nodes, self._context.now())
+        self.present.form(members[0].name, nodes, self._context.now(), self._nodes.batch)
         self.adopted_at = 0.0
         order: Message = {
             "type": "go",
             "generation": self.present.generation,
             "workers": len(members),
             "size": len(nodes),
+            "batch": self._nodes.batch,
             "store": list(members[0].store),
             "sync": len({member.step for member in members}) > 1 or members[0].step == NOTHING,
         }
@@ -263,7 +265,7 @@ class GroupMembers:
         ready = self._usable(self.on_wanted(self.of(MemberPhase.READY)), group)
         if unwanted and (ready or len(unwanted) < len(group)):
             return True
-        if not wanted or self.are_noticed(group):
+        if not wanted or self.are_noticed(group) or self.present.batch not in {None, self._nodes.batch}:
             return True
         return bool(ready) and self._is_complete(ready)
 

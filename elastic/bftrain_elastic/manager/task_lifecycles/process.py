@@ -336,6 +336,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             "WORLD_SIZE": str(self._size_of_group),
             "MASTER_ADDR": address,
             **({"MASTER_PORT": str(port)} if port else {}),
+            **({"BFTRAIN_BATCH": str(self._nodes.batch)} if self._nodes.batch else {}),
         }
         self._running[process.name] = process
         self._context.spawn(

@@ -33,6 +33,7 @@ class AssignedNodes:
 
     _context: TaskContext
     all: tuple[str, ...] = ()  # oldest first
+    batch: int = 0  # samples of one step over all of them, as was decided; 0: the script knows
     noticed: set[str] = field(default_factory=set)  # they will be taken in a moment
     _absent: dict[str, float] = field(default_factory=dict)  # nodes whose agents have not come -> since when
     _gone: set[str] = field(default_factory=set)  # nodes whose agents left, with all that they had
@@ -297,6 +298,12 @@ class SupervisedLifecycle:
         self._context = context
         self._nodes = AssignedNodes(context)
         self._supervision = TaskSupervision(job, context)
+
+    def set_batch(self, batch: int) -> None:
+        """Have the workers train with so many samples a step, together: at once where they may form a new group."""
+        if batch != self._nodes.batch:
+            self._nodes.batch = batch
+            self._advance()
 
     def node_up(self, node: str) -> None:
         """Start there what is wanted."""
