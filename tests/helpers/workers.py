@@ -124,7 +124,7 @@ class Workers:
         for worker in self.all:
             worker.close()
 
-    def go(  # noqa: PLR0913 - an order has so many parts
+    def go(
         self,
         generation: int,
         members: Sequence[Worker] | None = None,
