@@ -75,14 +75,14 @@ def _page(command: click.Command, context: click.Context, level: int = 1) -> Ite
         yield from (_paragraphs(command.epilog), "")
     if isinstance(command, DocumentedCommand) and command.takes_durations:
         yield from (f"`{DURATION}` is {FORMS}.", "")
+    if isinstance(command, DocumentedCommand):
+        for title, options in command.options_by_heading(context).items():
+            yield from _table(f"{'#' * (level + 1)} {title}", options, context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             if inner is not None and not inner.hidden:
                 yield from _page(inner, click.Context(inner, parent=context, info_name=name), level + 1)
-    elif isinstance(command, DocumentedCommand):
-        for title, options in command.options_by_heading(context).items():
-            yield from _table(f"{'#' * (level + 1)} {title}", options, context)
 
 
 def _table(title: str, options: Sequence[click.Option], context: click.Context) -> Iterator[str]:

@@ -77,3 +77,15 @@ class DocumentedCommand(click.Command):
             formatter.write_paragraph()
             with formatter.indentation():
                 formatter.write_text(f"{DURATION} is {FORMS}.")
+
+
+class DocumentedGroup(DocumentedCommand, click.Group):
+    """A command that does something by itself, and has commands of its own."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - click's own types
+        super().__init__(*args, invoke_without_command=True, **settings)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example, the options and the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)

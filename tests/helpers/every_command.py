@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.main import main
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
@@ -75,6 +76,9 @@ CALLS: Final[dict[str, Call]] = {
     "train": Call("{}/script.py --backend process --nodes 1:1", long=True),
     "elastic check": Call("{}/script.py --backend process --steps 2 --patience 2", code=3, long=True),
     "live": Call("--config {}/tasks.toml", code=3, nothing=True),
+    "live measure": Call("--live {}/none", code=4, nothing=True),
+    "live pause": Call("--live {}/none", code=4, nothing=True),
+    "live resume": Call("--live {}/none", code=4, nothing=True),
     "submit": Call("--live {}/none --nodes 1:2 {}/script.py", code=4, nothing=True),
     "queue": Call("--live {}/none", code=4, nothing=True),
     "status": Call("--live {}/none", code=4, nothing=True),
@@ -119,8 +123,13 @@ def context_of(command: click.Command) -> click.Context:
 
 
 def commands_that_do_something() -> dict[str, click.Command]:
-    """Return every command that is no group of others, by the words that call it."""
-    return {" ".join(path): command for path, command in every_command() if not isinstance(command, click.Group)}
+    """Return every command that is not only a group of others, by the words that call it."""
+    return {" ".join(path): command for path, command in every_command() if not only_a_group(command)}
+
+
+def only_a_group(command: click.Command) -> bool:
+    """Say whether a command does nothing but hold others."""
+    return isinstance(command, click.Group) and not isinstance(command, DocumentedCommand)
 
 
 def words_of(name: str, folder: Path, *more: str) -> list[str]:

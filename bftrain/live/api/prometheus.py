@@ -225,7 +225,8 @@ class LiveMetrics:
             "objective": str(site.deciding.objective),
         }
         yield MetricFamily("bftrain_build_info", "gauge", "What runs, and how it decides.", [("", about, 1)])
-        states = {state: float(state == daemon.state) for state in RUN_STATES}
+        shown = daemon.harvesting.shown(daemon.state)
+        states = {state: float(state == shown) for state in RUN_STATES}
         yield by("state", "bftrain_state", "gauge", "1 for the state that the live run is in.", states)
         yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", daemon.since_s)
         pool, used = self._sizes

@@ -12,6 +12,7 @@ from bftrain.live.api.http_connection import Response
 from bftrain.live.api.openapi import Answer, Parameter, Route, RouteRequest
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import schemas
+from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
 from bftrain.live.tasks.usage_ledger import GROUPINGS
 
@@ -143,6 +144,27 @@ ROUTES: Final[tuple[Route, ...]] = (
         **_OF_OPERATORS,
     ),
     _get("/v1/usage", _USED, tuple[schemas.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
+    _get(
+        "/v1/harvesting",
+        "Whether nodes are used at all, and how the last ones were handed back.",
+        HarvestingView,
+        lambda service, _: service.harvesting(),
+    ),
+    _post(
+        "/v1/harvesting/pause",
+        "Use no node for a while: tasks save where they are and wait.",
+        HarvestingView,
+        lambda service, asked: service.pause_harvesting(asked.caller, asked.body),
+        takes=Pause,
+        operators=True,
+    ),
+    _post(
+        "/v1/harvesting/resume",
+        "Use nodes again.",
+        HarvestingView,
+        lambda service, asked: service.resume_harvesting(asked.caller),
+        operators=True,
+    ),
     _get("/v1/history", _HISTORY, schemas.HistoryView, _history, query={"span": _LOOK_BACK}),
     _get("/v1/watch", _STREAMED, schemas.Update, _watch, kind=STREAM, query={"span": _LOOK_BACK, "updates": _UPDATES}),
     _get(

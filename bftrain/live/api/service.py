@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
-import stat
 import time
 import traceback
 from collections import Counter
@@ -22,17 +22,17 @@ from bftrain.live.api.why_waiting import why_waiting
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, insist_on_operator, insist_on_weight, ourselves
+from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.run.daemon import LiveDaemon
+from bftrain.live.tasks.task_logs import log_files, read_log
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.live.tasks.usage_ledger import usage
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
 
-_CHUNK: Final = 256 * 1024  # of a log, at a time
-_MOST_FILES: Final = 10_000
 _SHOWN: Final = frozenset(schemas.TaskView.__struct_fields__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
@@ -175,6 +175,26 @@ class LiveService:
 
     # -- everything
 
+    async def pause_harvesting(self, caller: Caller, given: Pause) -> HarvestingView:
+        """Use no node for a while, or until that is resumed: tasks save where they are and wait."""
+        return await self._harvest_from(caller, math.inf if given.for_s is None else time.time() + given.for_s)
+
+    async def resume_harvesting(self, caller: Caller) -> HarvestingView:
+        """Use nodes again."""
+        return await self._harvest_from(caller, 0.0)
+
+    async def _harvest_from(self, caller: Caller, time_s: float) -> HarvestingView:
+        insist_on_operator(caller)
+        await self._until_ready()
+        self._daemon.harvesting.set_until(time_s)
+        self._insist(self._daemon.write())
+        self._daemon.want()
+        return self._daemon.harvesting.view
+
+    def harvesting(self) -> HarvestingView:
+        """Say whether nodes are used, and how the last ones were handed back."""
+        return self._daemon.harvesting.view
+
     def status(self, caller: Caller | None = None) -> schemas.StatusView:
         """Say how things stand, without a word on tasks that are none of the caller's business (none: an operator)."""
         asks = caller or ourselves()
@@ -188,7 +208,8 @@ class LiveService:
         return schemas.StatusView(
             version=__version__,
             site=site.name,
-            state=daemon.state,
+            state=daemon.harvesting.shown(daemon.state),
+            paused_until_s=daemon.harvesting.until_s,
             user=ourselves().user,
             pid=os.getpid(),
             scheduler=str(site.scheduler["name"]),
@@ -369,40 +390,3 @@ def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float)
     if track is not None:
         shown |= {"running": track.running, "speed": track.speed(now), "speeds": track.speeds}
     return schemas.TaskView(**shown)
-
-
-# -- logs: what the workers of a task printed, read from the folder into which launchers write. May block
-
-
-def log_files(record: LiveTaskRecord) -> tuple[schemas.LogFile, ...]:
-    """List a task's log files by name."""
-    try:
-        with os.scandir(Path(record.run.folder, "logs")) as entries:
-            found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
-    except OSError:
-        return ()
-    return tuple(
-        schemas.LogFile(name=name, size=about.st_size, changed_s=about.st_mtime)
-        for name, about in sorted(found)[:_MOST_FILES]
-        if stat.S_ISREG(about.st_mode)
-    )
-
-
-def read_log(record: LiveTaskRecord, name: str, offset: int) -> bytes:
-    """Read a piece of a log file, from a byte on (from the end if below 0); it is empty when there is no more yet."""
-    if "/" in name or name in {"", ".", ".."} or "\0" in name:
-        raise schemas.NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'")
-    try:
-        # No links: what a task puts there must not make us read something else
-        file = os.open(
-            Path(record.run.folder, "logs", name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        )
-    except OSError as error:
-        raise schemas.NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'") from error
-    try:
-        about = os.fstat(file)
-        if not stat.S_ISREG(about.st_mode):
-            raise BadInput("is no plain file", where=name)
-        return os.pread(file, _CHUNK, max(0, about.st_size + offset) if offset < 0 else offset)
-    finally:
-        os.close(file)

@@ -17,6 +17,7 @@ import msgspec
 
 from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain.live.model import schemas
+from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.site_config import default_state
 from bftrain.values import wire
 
@@ -117,6 +118,18 @@ class Client:
         """Use nodes no more; with ``end`` use them again."""
         path = "/v1/undrain" if end else "/v1/drain"
         return self._ask("POST", path, tuple[schemas.NodeView, ...], body=schemas.Nodes(nodes=nodes))
+
+    def harvesting(self) -> HarvestingView:
+        """Whether nodes are used at all, and how the last ones were handed back."""
+        return self._ask("GET", "/v1/harvesting", HarvestingView)
+
+    def pause_harvesting(self, for_s: float | None = None) -> HarvestingView:
+        """Use no node for so long, or until that is resumed."""
+        return self._ask("POST", "/v1/harvesting/pause", HarvestingView, body=Pause(for_s=for_s))
+
+    def resume_harvesting(self) -> HarvestingView:
+        """Use nodes again."""
+        return self._ask("POST", "/v1/harvesting/resume", HarvestingView)
 
     def page(self) -> schemas.PageView:
         """Where the status page is."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_help import DocumentedCommand, DocumentedGroup
 from bftrain.cli.interruption import held_back
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
 from bftrain.live.client.client import page_address
-from bftrain.live.commands.tasks import hooks_in_words, talks
+from bftrain.live.commands.measure import measure
+from bftrain.live.commands.tasks import clock, hooks_in_words, talks
 
 if TYPE_CHECKING:
     from bftrain.live.client.client import Client
@@ -25,8 +26,8 @@ _STDERR = 2
 _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 
 
-@click.command(
-    cls=DocumentedCommand,
+@click.group(
+    cls=DocumentedGroup,
     example="bftrain live --example slurm > site.toml\nbftrain live --config site.toml",
     epilog="docs/live.md shows how to begin. Ctrl-C or SIGTERM end it in order: "
     "tasks save where they are. A second one ends it at once. After any end it goes on where it was.",
@@ -62,6 +63,8 @@ def command(
     demo: bool,
 ) -> None:
     """Train elastic tasks on the idle nodes of a running batch scheduler, at no cost to it."""
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     if example is not None:
         from bftrain.live import examples
 
@@ -98,6 +101,26 @@ def command(
         log = LiveLog(out.say, log_format, for_journald=writes_to_journald(_STDERR))
         narrator = EventNarrator(log.info) if out.level > 0 else PreemptionNarrator(log.info)
         run(site, log.info, narrator.begin, warn=log.warning)
+
+
+command.add_command(measure)
+
+
+@command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")
+@click.option("--for", "for_s", type=DurationType(), help="Go on by itself after so long [until bftrain live resume].")
+@talks
+def pause(client: Client, for_s: float | None, out: Output) -> None:
+    """Use no node: all tasks save where they are and wait, and no pilot is left at the scheduler."""
+    view = client.pause_harvesting(for_s)
+    until = "until bftrain live resume" if view.until_s is None else f"until {clock(view.until_s)}"
+    out.result(view, lambda: f"harvesting is paused {until}")
+
+
+@command.command(cls=DocumentedCommand, example="bftrain live resume")
+@talks
+def resume(client: Client, out: Output) -> None:
+    """Use nodes again after bftrain live pause."""
+    out.result(client.resume_harvesting(), lambda: "harvesting goes on")
 
 
 @click.command(

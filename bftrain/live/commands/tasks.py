@@ -235,8 +235,9 @@ def status_table(status: StatusView) -> RenderableType:
     if status.decision is not None:
         last = status.decision
         decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
+    until = "" if status.paused_until_s is None else f"; goes on at {clock(status.paused_until_s)}"
     rows = [
-        ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}"),
+        ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
         ("nodes", f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained"),
         ("kinds", kinds_in_words(status)),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),

@@ -19,7 +19,7 @@ _MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
 _STATES: Final = ("running", "waiting", "paused", "done", "failed", "cancelled")
 _NODE_STATES: Final = ("used", "free", "drained", "draining", "away")
-RUN_STATES: Final = ("starting", "reuniting", "running", "draining", "broken")
+RUN_STATES: Final = ("starting", "reuniting", "running", "paused", "draining", "broken")
 
 
 Seconds = Annotated[float, said("Seconds since 1970.")]
@@ -231,6 +231,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     over: Annotated[int, said("Tasks that are done, failed or cancelled.")]
     speed: Annotated[float, said("Samples/s of all tasks.")]
     steps: Annotated[int, said("Entries of the journal.")]
+    paused_until_s: Annotated[float | None, said("When a pause ends, if it does; seconds since 1970.")] = None
     decision: LastDecision | None = None
     hooks: Annotated[HooksView | None, said("What hooks reported; null where the site names no spool.")] = None
     harvested: Annotated[tuple[Harvested, ...], said("The last days, today last.")] = ()

@@ -139,6 +139,8 @@ class NodeManager:
                 self.node_tracker.went(node)
                 self._hurry((node,))
         self.look_over()
+        if self.node_tracker.paused:  # a pilot that waited has begun
+            self.give_back([node for node, came in changes if came])
         self._scheduler.hint()
         self._moved.set()
 
@@ -186,6 +188,12 @@ class NodeManager:
         self.gentle.update(self._decision_loop.pool.intersection(nodes))
         self.look_over()
 
+    def leave_all(self) -> None:
+        """Give up all nodes in a planned way, and those at once on which an agent has nothing to do."""
+        idle = self.node_tracker.present - self._decision_loop.pool - self._launcher_pool.lingering
+        self.leave(self._decision_loop.pool)
+        self.give_back(sorted(idle.difference(self._deadlines)))
+
     def joined(self, event: NodesJoined) -> None:
         """Keep nodes that were on their way out; say which are of no kind that is named."""
         if event.kind == OTHER_KIND:
@@ -223,7 +231,8 @@ class NodeManager:
             self._moved.set()
         if time.monotonic() - self._swept >= _SWEEP_S:
             self._swept = time.monotonic()
-            idle = self.node_tracker.drained & self.node_tracker.present
+            tracker = self.node_tracker
+            idle = set(tracker.present if tracker.paused else tracker.drained & tracker.present)
             idle -= self._decision_loop.pool | self._launcher_pool.lingering
             self.give_back(sorted(idle - self._giving))
 

@@ -35,10 +35,13 @@ class NodeTracker:
         self.noticed: set[str] = set()  # their agents say that they are about to be taken
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
         self.closed = False  # no node is used any more
+        self.paused = False  # no node is used for now
 
     @property
     def usable(self) -> frozenset[str]:
         """The nodes to use now. Nodes in doubt are not ours."""
+        if self.paused:
+            return frozenset()
         found = self.present | self.expected if self.agents_used else self.allowed
         if not self._agents_suffice:
             found = found & self.allowed

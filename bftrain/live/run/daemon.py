@@ -22,6 +22,7 @@ from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
+from bftrain.live.run.harvesting import Harvesting
 from bftrain.live.run.startup import LiveResources
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
@@ -97,12 +98,13 @@ class LiveDaemon:
         self.node_manager = NodeManager(
             opened.scheduler, node_tracker, self.launcher_pool, self.decision_loop, site.times, self.remark, kinds
         )
+        self.harvesting = Harvesting(opened.task_store, self.node_manager, opened.scheduler, self.remark)
         self.run_before = _run_before(opened.task_store)
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
         self._decided_at = time.monotonic()
-        self.observers: list[Observer] = []
+        self.observers: list[Observer] = [self.harvesting.observe]
         self._loop = asyncio.get_running_loop()
         self.ready = asyncio.Event()  # from then on tasks can be changed
         self.broken: asyncio.Future[BaseException] = self._loop.create_future()
@@ -212,6 +214,8 @@ class LiveDaemon:
                 self.task_manager.progress()
                 self.write(sync=False)
             self._share_again()
+            if self.harvesting.apply():
+                self.want()
             self.node_manager.rest(self.harvester.pool)
             self.node_manager.sweep()
             if self._trying is not None and not self._trying.done():
@@ -274,7 +278,7 @@ class LiveDaemon:
                     self.node_manager.notice(message["node"], float(message["grace_s"]))
                 case "refused":
                     self.remark(message["reason"])
-                case "warm":
+                case "warm" | "agent_ended":
                     pass
                 case _:
                     events += self._heard(message)
@@ -380,6 +384,8 @@ class LiveDaemon:
 
     def _usable(self) -> int:
         """Return how many nodes the tasks that may compete could use."""
+        if self.harvesting.paused:
+            return 0
         paused = self.harvester.paused
         willing = [task for task in self.harvester.unfinished if task not in paused][: self.site.deciding.max_tasks]
         return sum(self.harvester.spec(task).max_nodes for task in willing)

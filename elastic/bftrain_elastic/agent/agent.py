@@ -142,8 +142,7 @@ class NodeAgent:
     # -- signals of the scheduler
 
     def _on_signal(self, number: int) -> None:
-        name = signal.Signals(number).name
-        now = time.monotonic()
+        name, now = signal.Signals(number).name, time.monotonic()
         again = number == signal.SIGTERM and now - self._terminated_at > _ONE_NOTICE_S
         if number == signal.SIGINT or self._program.ended() or again:
             self._leaving = name
@@ -175,6 +174,7 @@ class NodeAgent:
 
     def _close(self) -> None:
         """Kill all workers, and tell the manager how those ended that we did not kill."""
+        began = time.monotonic()
         self._prefork.read_pending()
         for name in list(self._workers):
             self._worker_socket.drain(name)
@@ -183,7 +183,7 @@ class NodeAgent:
         for worker in list(self._workers.values()):
             if exit_codes.get(worker.pid, _KILLED) != _KILLED:
                 self._record_exit(worker, exit_codes[worker.pid])
-        self._link.send(messages.AgentLeaving(self._leaving))
+        self._link.send(messages.AgentLeaving(self._leaving, round(time.monotonic() - began, 4)))
 
     # -- the manager
 

@@ -162,8 +162,7 @@ class AgentHub(ThreadCalls):
         for worker in self._take_waiting(nodes):
             self._ended(worker, _KILLED)
         for node in nodes:
-            agent = self._agents.get(node)
-            if agent is not None and agent.workers:
+            if (agent := self._agents.get(node)) is not None and agent.workers:
                 agent.send(wire.ClearNode())
 
     def drop_task(self, listener: HubListener, task: str) -> None:
@@ -251,9 +250,10 @@ class AgentHub(ThreadCalls):
                 agent.noticed = True
                 self._emit_of_node({"type": "notice", "node": agent.node, "grace_s": grace_s})
                 self._tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
-            case wire.AgentLeaving(reason=reason):
+            case wire.AgentLeaving(reason=reason, after_s=after_s):
                 agent.noticed |= reason == signal.SIGTERM.name
-                agent.end(f"it left: {reason}")
+                agent.left_at = time.monotonic()  # the connection ends with its process
+                self._lost(agent, f"it left: {reason}", after_s)
             case _:  # alive, and what later versions may send
                 pass
 
@@ -296,8 +296,7 @@ class AgentHub(ThreadCalls):
             if older.identity != identity and time.monotonic() - older.heard_at < _LIVES_S:
                 self._refuse(agent, message, older)
             older.end("its agent connected again, or another one of this name came")
-        agent.identity = identity
-        agent.node, agent.slots, agent.address = node, slots, message.address
+        agent.identity, agent.node, agent.slots, agent.address = identity, node, slots, message.address
         self._agents[node] = agent
         agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s))
         for left in message.workers:
@@ -352,14 +351,17 @@ class AgentHub(ThreadCalls):
         if not any(listener.adopt(task, agent.node, left) for listener in self._listeners):
             agent.send(wire.ForgetWorkers(task, worker))
 
-    def _lost(self, agent: AgentConnection, reason: str) -> None:
+    def _lost(self, agent: AgentConnection, reason: str, after_s: float = 0.0) -> None:
         node = agent.node
         if not node or self._agents.get(node) is not agent:
+            if agent.left_at:
+                self._emit_of_node({"type": "agent_ended", "node": node, "after_s": time.monotonic() - agent.left_at})
             return
         del self._agents[node]
         for worker in [*agent.workers, *self._take_waiting({node})]:
             self._ended(worker, _KILLED)
-        self._emit_of_node({"type": "gone", "node": node, "reason": reason, "noticed": agent.noticed})
+        more = {"reason": reason, "noticed": agent.noticed, "after_s": after_s}
+        self._emit_of_node({"type": "gone", "node": node, **more})
         self._tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
 
     def _workers_of(self, listener: HubListener) -> Iterator[tuple[str, WorkerOwner]]:
@@ -369,8 +371,7 @@ class AgentHub(ThreadCalls):
     def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
         """Tell the owner that a worker has ended: its agent ``said`` so, or is gone."""
         self._remember_end(worker, said=said)
-        owner = self._owners.pop(worker, None)
-        if owner is not None:
+        if (owner := self._owners.pop(worker, None)) is not None:
             owner.listener.tell_task(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
 
     def _remember_end(self, worker: str, *, said: bool) -> None:
@@ -379,8 +380,7 @@ class AgentHub(ThreadCalls):
             del self._ends[next(iter(self._ends))]
 
     def _send_agent_of(self, worker: str, message: TypedMessage) -> None:
-        owner = self._owners.get(worker)
-        if owner is not None and owner.node in self._agents:
+        if (owner := self._owners.get(worker)) is not None and owner.node in self._agents:
             self._agents[owner.node].send(message)
 
     def _take_waiting(self, nodes: Collection[str]) -> list[str]:

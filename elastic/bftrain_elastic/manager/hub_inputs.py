@@ -146,6 +146,7 @@ class AgentConnection:
     slots: int = 0
     heard_at: float = 0.0
     noticed: bool = False  # its node will be taken soon
+    left_at: float = 0.0  # on the monotonic clock: when it said that it ends; 0: it has not
     workers: dict[str, RunningWorker] = field(default_factory=dict)
 
     def has_room(self, order: SpawnWorker) -> bool:

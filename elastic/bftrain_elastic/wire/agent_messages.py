@@ -122,9 +122,10 @@ class PreemptionNotice(TypedMessage, name="notice"):
 
 
 class AgentLeaving(TypedMessage, name="leaving"):
-    """The agent ends."""
+    """The agent ends; killing its workers took ``after_s`` seconds."""
 
     reason: str
+    after_s: float = 0.0
 
 
 class MessageFromWorker(TypedMessage, name="worker_message"):

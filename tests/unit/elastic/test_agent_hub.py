@@ -202,6 +202,17 @@ def test_an_agent_that_the_scheduler_ended_is_distinguished(
     assert (gone["reason"], gone["noticed"]) == (f"it left: {reason}", noticed)
 
 
+def test_the_end_of_an_agent_that_left_is_reported(comes: Comes, inbox: MessageInbox) -> None:
+    agent = comes("n1")
+    agent.send(type="leaving", reason="SIGTERM", after_s=0.25)
+    gone = inbox.until("gone")
+    assert gone["after_s"] == 0.25, "what it took to kill its workers"
+    assert "agent_ended" not in [one["type"] for one in inbox.all], "its process is still there"
+    agent.close()
+    ended = inbox.until("agent_ended")
+    assert (ended["node"], ended["after_s"] > 0) == ("n1", True)
+
+
 def test_what_was_said_on_one_connection_is_refused_on_another(hub: AgentHub, inbox: MessageInbox) -> None:
     """An eavesdropper on the network has all that an agent sent, but not the secret."""
     sealed = AuthenticatedStream(SECRET, "agent")

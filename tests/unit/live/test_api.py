@@ -45,7 +45,8 @@ async def test_every_address_answers_as_it_says_on_the_socket_and_over_tcp(tmp_p
                 if route.kind == "text/event-stream":
                     continue  # it goes on
                 path = route.path.replace("{task}", "a").replace("{file}", "n1.log")
-                body = {"nodes": ["n7"]} if "drain" in path else SUBMISSION if route.takes else None
+                bodies = {"drain": {"nodes": ["n7"]}, "undrain": {"nodes": ["n7"]}, "pause": {"for_s": 0.1}}
+                body = bodies.get(path.rpartition("/")[2], SUBMISSION) if route.takes else None
                 answered = await ask(address, f"{route.method} {path}", body, authorization=token_of(inside))
                 # A second submission has the name of the first; there is no log; what is over stays so
                 expected = {"/v1/tasks": {200, 409}, "/v1/tasks/{task}/logs/{file}": {404}}.get(route.path, {200})

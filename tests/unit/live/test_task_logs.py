@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain.live.api import service as task_logs
 from bftrain.live.model.schemas import NotFound
 from bftrain.live.model.task_record import LiveTaskRecord, Run
 from bftrain.live.run.daemon import OperatorNotices
+from bftrain.live.tasks import task_logs
 from tests.unit.core.samples import spec
 
 if TYPE_CHECKING:

@@ -1,0 +1,308 @@
+"""``bftrain live measure``: how much longer jobs of the main queue wait because of harvesting, measured by turns."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+import msgspec
+
+from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.interruption import held_back
+from bftrain.cli.output import Output, table
+from bftrain.cli.settings import DurationType
+from bftrain.errors import BftrainError, NotAvailable, UsageError
+from bftrain.live.commands.tasks import clock, duration, talks
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bftrain.live.client.client import Client
+    from bftrain.live.commands.probe_jobs import ProbeJobs, ProbeWait
+    from bftrain.live.commands.wait_statistics import ComparedWait, Spread
+    from bftrain.live.model.harvesting import HarvestingView
+
+_MOST_JOBS: Final = 2000
+_LEASE_S: Final = 300.0  # beyond the wait of a job, for which a pause lasts if this program is killed
+_SWITCH_S: Final = 180.0  # for tasks to leave all nodes, or to get some
+_STEADY_S: Final = 3.0  # without a change of the pool
+_ASK_S: Final = 0.5
+_GOLDEN: Final = (5**0.5 - 1) / 2  # its multiples are spread evenly over the scheduler's cycle
+_STEPS: Final = (
+    "submission, and the scheduler's cycle until SIGTERM",
+    "SIGTERM until the task's processes are killed",
+    "then until nothing of ours is on the node",
+    "epilog and start of the job",
+    "ours in all: from SIGTERM until the node is free",
+)
+
+
+class MeasuredWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """The result: waits in seconds by block, what follows from them, and what handing nodes back took."""
+
+    by: str
+    command: str
+    nodes: int
+    without_s: tuple[tuple[float, ...], ...]
+    with_s: tuple[tuple[float, ...], ...]
+    compared: tuple[ComparedWait, ...]
+    preempted: int
+    steps: tuple[Spread, ...]
+
+
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain live measure --jobs 200 --partition main",
+    epilog="For operators of a live run beside Slurm, where its commands are. One probe job at a time is in the queue; "
+    "it asks for whole nodes and ends at once. Ctrl-C ends the measuring: what is measured by then is shown, and "
+    "harvesting is paused or goes on as before. So it does by itself if this program is killed.",
+)
+@heading("What is measured")
+@click.option(
+    "--jobs",
+    type=click.IntRange(2, _MOST_JOBS),
+    default=100,
+    show_default=True,
+    help="Probe jobs with, and as many without harvesting.",
+)
+@click.option(
+    "--block", type=click.IntRange(1), default=10, show_default=True, help="Of these one after the other, by turns."
+)
+@click.option(
+    "--by", type=click.Choice(["sbatch", "srun"]), default="sbatch", show_default=True, help="How jobs are submitted."
+)
+@heading("Probe jobs")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes of a probe job.")
+@click.option(
+    "--partition", default="", metavar="NAME", help="Where they go: not that of the pilots [Slurm's default]."
+)
+@click.option("--option", "options", multiple=True, metavar="WORD", help="More words for Slurm, such as --account=a.")
+@click.option("--gap", "gap_s", type=DurationType(0.0), default="1s", show_default=True, help="Between two of them.")
+@click.option(
+    "--patience",
+    "patience_s",
+    type=DurationType(0.0, min_open=True),
+    default="10min",
+    show_default=True,
+    help="End if one waits longer.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=".",
+    show_default=True,
+    help="Seen by the nodes: jobs write there when they began.",
+)
+@click.option("--yes", is_flag=True, help="Begin without asking.")
+@talks
+def measure(  # noqa: PLR0913 - each is an option of the command
+    client: Client,
+    out: Output,
+    *,
+    jobs: int,
+    block: int,
+    by: Literal["sbatch", "srun"],
+    nodes: int,
+    partition: str,
+    options: tuple[str, ...],
+    gap_s: float,
+    patience_s: float,
+    folder: Path,
+    yes: bool,
+) -> None:
+    """Measure how much longer jobs of the main queue wait because of harvesting.
+
+    It submits short probe jobs, and pauses and resumes the harvesting by turns.
+    """
+    from bftrain.live.commands.probe_jobs import ProbeJobs
+
+    status = client.status()
+    if not status.scheduler.startswith("slurm"):
+        raise NotAvailable(f"it cannot measure beside {status.scheduler}", where="[scheduler] name", fix="use Slurm")
+    before = client.harvesting()
+    _restore(client, before)  # nothing changes, and who may not change it learns that now
+    probes = ProbeJobs(by, nodes=nodes, partition=partition, options=options, folder=folder)
+    probes.check()
+    _announce(probes, jobs, block, gap_s, before, out)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("it asks before it begins, and there is no terminal", where="--yes", fix="give --yes")
+        click.confirm("Begin?", abort=True, err=True)
+    turns = _Turns(client, probes, gap_s, patience_s)
+    with _as_interrupt(), _restored(client, before, out), probes:
+        try:
+            turns.run(jobs, block, out.say)
+        except KeyboardInterrupt:
+            if not turns.pairs:
+                raise
+            out.warn("interrupted: what follows is from the jobs until then")
+    found = turns.result(by, nodes)
+    out.result(found, lambda: _in_words(found))
+
+
+def _announce(probes: ProbeJobs, jobs: int, block: int, gap_s: float, before: HarvestingView, out: Output) -> None:
+    turns = 2 * math.ceil(jobs / block)
+    least_s = 2 * jobs * (gap_s + 1) + turns * 10
+    out.say(f"It submits {2 * jobs} jobs, one at a time, each of at most a minute:\n  {probes.command}")
+    out.say(f"in {turns} blocks, by turns with and without harvesting; about {duration(least_s)}, more if jobs wait.")
+    out.say(f"Then harvesting {'is paused' if before.paused else 'goes on'} as now.")
+
+
+class _Turns:
+    """Runs blocks of probe jobs by turns."""
+
+    def __init__(self, client: Client, probes: ProbeJobs, gap_s: float, patience_s: float) -> None:
+        self._client = client
+        self._probes = probes
+        self._gap_s = gap_s
+        self._patience_s = patience_s
+        self._blocks: dict[bool, list[list[ProbeWait]]] = {False: [], True: []}
+        self._handed: dict[tuple[str, float], tuple[float, float]] = {}  # node and when -> to kill, to exit
+
+    @property
+    def pairs(self) -> int:
+        """How many whole pairs of blocks there are."""
+        return min(map(len, self._blocks.values()))
+
+    def run(self, jobs: int, block: int, say: Callable[[str], None]) -> None:
+        """Run all of them: without and with it, with it and without, and so on, so that no drift favours either."""
+        for pair in range(math.ceil(jobs / block)):
+            count = min(block, jobs - pair * block)
+            for with_it in (False, True) if pair % 2 == 0 else (True, False):
+                self._switch(with_it=with_it)
+                waits = [self._probe(pair * block + number, with_it=with_it) for number in range(count)]
+                self._blocks[with_it].append(waits)
+                middle = sorted(one.wait_s for one in waits)[len(waits) // 2]
+                say(f"{'with' if with_it else 'without'} harvesting: {count} jobs, median {middle:.2f} s")
+
+    def result(self, by: str, nodes: int) -> MeasuredWaits:
+        """Return what was measured in whole pairs of blocks."""
+        from bftrain.live.commands.wait_statistics import compare, spread
+
+        waits = {
+            with_it: tuple(tuple(round(one.wait_s, 4) for one in block) for block in blocks[: self.pairs])
+            for with_it, blocks in self._blocks.items()
+        }
+        steps = [found for block in self._blocks[True] for one in block if (found := self._steps(one)) is not None]
+        return MeasuredWaits(
+            by=by,
+            command=self._probes.command,
+            nodes=nodes,
+            without_s=waits[False],
+            with_s=waits[True],
+            compared=compare(waits[False], waits[True]),
+            preempted=len(steps),
+            steps=tuple(spread(name, [one[place] for one in steps]) for place, name in enumerate(_STEPS))
+            if steps
+            else (),
+        )
+
+    def _probe(self, number: int, *, with_it: bool) -> ProbeWait:
+        if not with_it:  # a little more time, so that a pause ends by itself only if this program does not
+            self._client.pause_harvesting(self._patience_s + _LEASE_S)
+        time.sleep(self._gap_s + number * _GOLDEN % 1)  # with and without it alike
+        wait = self._probes.wait(self._patience_s)
+        if with_it:
+            for one in self._client.harvesting().handbacks:
+                self._handed[one.node, one.time_s] = (one.kill_s, one.exit_s)
+        return wait
+
+    def _steps(self, wait: ProbeWait) -> tuple[float, ...] | None:
+        """Return how long each step took of the preemption that a job needed; none if its nodes were idle."""
+        taken = [
+            (time_s, *took)
+            for (node, time_s), took in self._handed.items()
+            if node in wait.nodes and wait.submitted_s <= time_s <= wait.started_s
+        ]
+        if not taken:
+            return None
+        time_s, kill_s, exit_s = max(taken)
+        begin = max(0.0, wait.started_s - time_s - exit_s)
+        return (time_s - kill_s - wait.submitted_s, kill_s, exit_s, begin, kill_s + exit_s)
+
+    def _switch(self, *, with_it: bool) -> None:
+        """Pause harvesting, or let it go on, and wait until the nodes are as they are then."""
+        if with_it:
+            self._client.resume_harvesting()
+        else:
+            self._client.pause_harvesting(self._patience_s + _LEASE_S)
+        deadline, steady, pool = time.monotonic() + _SWITCH_S, time.monotonic(), -1
+        while True:
+            status, now = self._client.status(), time.monotonic()
+            if status.pool != pool:
+                steady, pool = now, status.pool
+            held = status.pool or (status.agents and status.scheduler == "slurm")
+            ready = bool(pool) if with_it else not held and not self._client.harvesting().waiting_pilots
+            if ready and now - steady >= _STEADY_S:
+                return
+            if now > deadline:
+                self._give_up(with_it=with_it)
+            time.sleep(_ASK_S)
+
+    def _give_up(self, *, with_it: bool) -> None:
+        what, fix = "nodes are not handed back", "see bftrain status"
+        if with_it:
+            what, fix = "no node is harvested", "submit tasks that can use them, and measure when nodes are idle"
+        raise NotAvailable(f"{what}, {_SWITCH_S:g} s after harvesting {'went on' if with_it else 'paused'}", fix=fix)
+
+
+@contextmanager
+def _restored(client: Client, before: HarvestingView, out: Output) -> Iterator[None]:
+    """Pause harvesting, or let it go on, as before; Ctrl-C does not keep that from being done."""
+    try:
+        yield
+    finally:
+        with held_back():
+            try:
+                _restore(client, before)
+            except BftrainError as error:
+                until = clock(time.time() + _LEASE_S)
+                out.warn(f"harvesting may be paused until {until} or later; bftrain live resume ends that: {error}")
+
+
+def _restore(client: Client, before: HarvestingView) -> None:
+    left_s = None if before.until_s is None else before.until_s - time.time()
+    if before.paused and (left_s is None or left_s > 0):
+        client.pause_harvesting(left_s)
+    else:
+        client.resume_harvesting()
+
+
+@contextmanager
+def _as_interrupt() -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _in_words(found: MeasuredWaits) -> RenderableType:
+    from rich.console import Group
+
+    def interval(one: ComparedWait) -> str:
+        return "" if one.low_s is None or one.high_s is None else f"{one.low_s:+.3f} to {one.high_s:+.3f} s"
+
+    rows = [
+        (one.name, f"{one.without_s:.3f} s", f"{one.with_s:.3f} s", f"{one.difference_s:+.3f} s", interval(one))
+        for one in found.compared
+    ]
+    count = sum(map(len, found.with_s))
+    title = (
+        f"waits of {count} jobs without and {count} with harvesting, by {found.by}; {found.preempted} took our nodes"
+    )
+    parts = [table(title, ("wait", "without", "with", "difference", "95 % confidence"), rows)]
+    if found.steps:
+        lines = [
+            (one.name, f"{one.median_s:.3f} s", f"{one.p99_s:.3f} s", f"{one.longest_s:.3f} s") for one in found.steps
+        ]
+        parts.append(table("what a preemption takes", ("step", "median", "p99", "longest"), lines))
+    return Group(*parts)
