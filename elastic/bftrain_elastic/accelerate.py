@@ -44,14 +44,14 @@ def group_accelerator(state: State, **options: Any) -> Any:  # noqa: ANN401 - ac
     GradientState._reset_state()  # noqa: SLF001 - as above
     options.setdefault("cpu", not torch.cuda.is_available())
     with group_environment(state.rank, state.workers, torch.get_num_threads()):
-        found = _in_group(Accelerator, inner(state).wrapped)(**options)
+        found = in_group(Accelerator, inner(state).wrapped)(**options)
     if found.num_processes != state.workers or found.distributed_type not in {"NO", "MULTI_CPU", "MULTI_GPU"}:
         what = f"Accelerate trains by {found.distributed_type} on {found.num_processes} of {state.workers} workers"
         raise BadScript(what, where="group_accelerator", fix="use none of its plugins that divide a model")
     return found
 
 
-def _in_group(accelerator: Any, wrapped: list[Any]) -> Any:  # noqa: ANN401 - classes of Accelerate, if installed
+def in_group(accelerator: Any, wrapped: list[Any]) -> Any:  # noqa: ANN401 - classes of Accelerate, if installed
     """Return an Accelerator class whose models leave the group when it ends; they are put into ``wrapped``."""
     import torch
 

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "elastic"
+PRELOAD = "TEST_PRELOAD"  # modules that a test's scripts need besides
 _PACKET = 1 << 18
 _SERVE = """
 import sys
 sys.path[:0] = [{room!r}, {root!r}]
 from tests.helpers.warm_python import serve
-sys.path[:2] = [{room!r}]
+sys.path[:3] = [{room!r}]  # also without the working directory
 serve(int(sys.argv[1]))
 """
 
@@ -152,7 +153,8 @@ def serve(descriptor: int) -> None:
                     client.send(json.dumps({"ended": pid, "code": code}).encode())
                 elif packet := client.recv(_PACKET):
                     order = json.loads(packet)
-                    for module in LATER.get(order["env"].get(LAUNCHER, ""), ()):
+                    more = order["env"].get(PRELOAD, "").split()
+                    for module in (*LATER.get(order["env"].get(LAUNCHER, ""), ()), *more):
                         import_module(module)
                     pid = os.fork() or _run(order)
                     client.send(json.dumps({"pid": pid}).encode())

@@ -97,7 +97,7 @@ class Worker:
 
     def lines(self) -> list[dict[str, Any]]:
         """Give the lines of JSON that the script wrote."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith('{"')]
 
     def close(self) -> None:
         """Kill the process."""

@@ -299,11 +299,13 @@ def import_modules(names: Iterable[str]) -> list[str]:
     # Checks for CUDA here must not start it: forks of a process that did cannot use it
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     missing = []
+    folder = sys.path.pop(0)  # the working directory: one of its folders may have the name of a library
     for name in names:
         try:
             import_module(name)
         except ImportError as error:
             missing.append(f"{name}: {error}")
+    sys.path.insert(0, folder)
     gc.collect()
     gc.freeze()  # forks share the pages of all this, as long as the collector leaves it alone
     return missing

@@ -24,7 +24,7 @@ MISUSES: Final = {
     ),
     "huggingface": ScriptMisuse(
         "the Trainer of Transformers sees one process, and so exchanges no gradients",
-        "train its model in a loop of your own with state.parallel()",
+        "give it to bftrain_elastic.huggingface.run_trainer(trainer), without a State and run() of your own",
     ),
     "lightning": ScriptMisuse(
         "the Trainer of Lightning sees one process, and so exchanges no gradients",

@@ -123,7 +123,7 @@ class ElasticLoader:
             return list(range(len(self._dataset)))
         import torch
 
-        dice = torch.Generator().manual_seed((self._seed * _EPOCH_FACTOR + epoch) % _SEEDS)
+        dice = torch.Generator().manual_seed(epoch_seed(self._seed, epoch))
         order: list[int] = torch.randperm(len(self._dataset), generator=dice).tolist()
         return order
 
@@ -137,6 +137,11 @@ class ElasticLoader:
             what = f"the data set has {self._length} samples, and had {found['length']} when the state was kept"
             raise BadScript(what, where="ElasticLoader", fix="give it the same data, or begin in a new folder")
         self.epoch, self.position = found["epoch"], found["position"]
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Return the seed of the order of an epoch."""
+    return (seed * _EPOCH_FACTOR + epoch) % _SEEDS
 
 
 def group_rank() -> tuple[int, int]:

@@ -44,3 +44,4 @@ def test_a_model_is_prepared_again_for_each_group() -> None:
         accelerator.backward(prepared(torch.ones(3, 2)).sum())
         optimizer.step()
     assert state.optimizer.state_dict()["state"][0]["step"] == 3
+    type(accelerator.state)._reset_state(reset_partial_state=True)  # noqa: SLF001 - or other tests see it

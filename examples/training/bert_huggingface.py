@@ -1,0 +1,44 @@
+"""A small BERT trained by the Trainer of Transformers: bftrain train bert_huggingface.py --nodes 1:4.
+
+What makes it elastic is marked 1 and 2; everything else is as Transformers has it. Workers start sooner with
+--preload transformers.trainer. Needs: pip install transformers accelerate
+"""
+
+import argparse
+import tempfile
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+from bftrain_elastic.huggingface import run_trainer  # 1.
+
+
+def sentences(count: int) -> list[dict[str, torch.Tensor | int]]:
+    """Draw rows of words; what is to be learned is which of three kinds of words comes first."""
+    rows = torch.randint(3, 60, (count, 16))
+    return [{"input_ids": row, "labels": int(row[0]) % 3} for row in rows]
+
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=100)
+parser.add_argument("--output", default=tempfile.gettempdir(), help="where Trainer writes its own checkpoints, if any")
+arguments = parser.parse_args()
+
+torch.manual_seed(1)
+torch.set_num_threads(1)
+size = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+model = BertForSequenceClassification(BertConfig(vocab_size=60, num_labels=3, **size))
+settings = TrainingArguments(
+    output_dir=arguments.output,
+    num_train_epochs=arguments.epochs,
+    per_device_train_batch_size=48,  # of all workers together
+    learning_rate=1e-3,
+    warmup_steps=50,
+    eval_strategy="epoch",
+    save_strategy="no",
+    logging_steps=20,
+    report_to=[],
+    disable_tqdm=True,
+)
+trainer = Trainer(model=model, args=settings, train_dataset=sentences(960), eval_dataset=sentences(96))
+run_trainer(trainer)  # 2. instead of trainer.train()

@@ -1,0 +1,114 @@
+"""Trainers of others in groups that change: losses and weights are those of a training that is never resized."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.warm_python import PRELOAD
+from tests.helpers.workers import Worker, Workers
+
+pytestmark = pytest.mark.torch
+
+TRANSFORMERS = """
+import json, sys
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from bftrain_elastic.huggingface import run_trainer
+
+torch.set_num_threads(1)
+torch.manual_seed(1)
+draw = torch.Generator().manual_seed(3)
+sizes = {"vocab_size": 40, "num_labels": 3}
+rows = [torch.randint(1, 40, (8,), generator=draw) for _ in range(43)]
+if sys.argv[1] == "bert":
+    from transformers import BertConfig, BertForSequenceClassification
+    layers = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForSequenceClassification(BertConfig(**layers, **sizes, **dropout))
+    data = [{"input_ids": row, "labels": int(row[0]) % 3} for row in rows]
+else:
+    from transformers import GPT2Config, GPT2LMHeadModel
+    layers = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    model = GPT2LMHeadModel(GPT2Config(**layers, **sizes, **dropout))
+    data = [{"input_ids": row, "labels": row.where(torch.arange(8) > n % 5, -100)} for n, row in enumerate(rows)]
+model.double()
+
+class Written(TrainerCallback):
+    def on_log(self, args, state, control, logs=None, **_):
+        for name in {"loss", "learning_rate", "eval_loss"}.intersection(logs):
+            print(json.dumps({"step": state.global_step, "logged": name, "value": logs[name]}), flush=True)
+
+quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "output_dir": sys.argv[2]}
+evaluated = {"eval_strategy": "epoch", "per_device_eval_batch_size": 2}
+about = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3, "num_train_epochs": 9, "logging_steps": 4}
+args = TrainingArguments(**quiet, **evaluated, **about, learning_rate=0.01, warmup_steps=5, seed=7)
+trainer = Trainer(model=model, args=args, train_dataset=data, eval_dataset=data[:12], callbacks=[Written()])
+output = run_trainer(trainer)  # 36 steps, four an epoch, of which the last has fewer samples
+weights = [float(one.detach().sum()) for one in model.parameters()]
+print(json.dumps({"end": [*weights, output.training_loss, trainer.evaluate()["eval_loss"]]}), flush=True)
+"""
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(missing, reason=f"{package} is not installed here; install it with pip")
+
+
+def until_step(worker: Worker, step: int) -> None:
+    if not any(one["step"] >= step for one in worker.of("report")):
+        worker.hear("report", lambda one: one["step"] >= step)
+
+
+def train_resized(folder: Path, script: str, *words: str, modules: str, planned: bool) -> tuple[list[Worker], Worker]:
+    """Train on one, three and two workers, and beside that on one alone; or the first of three is killed."""
+    straight, resized = folder / "straight", folder / "resized"
+    straight.mkdir(), resized.mkdir()
+    env = {PRELOAD: modules}
+    with (
+        Workers(straight, script, *words, count=1, **env) as alone,
+        Workers(resized, script, *words, count=3, **env) as group,
+    ):
+        alone.ready()
+        alone.go(1)
+        group.ready()
+        for generation, members in enumerate((group.all[:1], group.all, group.all[1:]), 1):
+            group.go(generation, members)
+            until_step(members[0], generation * 7)
+            if generation == 1 or (generation == 2 and planned):
+                group.gather(generation + 1, members)
+            elif generation == 2:
+                group.all[0].process.kill()
+                group.ready(group.all[1:])
+        if planned:
+            group.all[0].tell(type="leave")
+        for worker in (alone.all[0], *group.all):
+            assert worker.ends() == 0 or (worker is group.all[0] and not planned), worker.log.read_text()
+    return group.all, alone.all[0]
+
+
+@needs("transformers")
+@pytest.mark.parametrize(("model", "planned"), [("bert", True), ("gpt2", False)])
+def test_the_trainer_of_transformers_trains_as_one_process_through_resizes(
+    tmp_path: Path, model: str, *, planned: bool
+) -> None:
+    about = {"modules": f"transformers.trainer transformers.models.{model}.modeling_{model}", "planned": planned}
+    (first, second, third), alone = train_resized(tmp_path, TRANSFORMERS, model, str(tmp_path / "out"), **about)
+    reports = {one["step"]: one for worker in (first, second) for one in worker.of("report")}
+    straight = {one["step"]: one for one in alone.of("report")}
+    assert sorted(reports) == list(range(1, 37))
+    assert {one["size"] for one in reports.values()} == {1, 2, 3}
+    for step, one in straight.items():
+        assert reports[step]["samples"] == one["samples"] == (12 if step % 4 else 7)
+        assert reports[step]["loss"] == pytest.approx(one["loss"], rel=1e-6)
+    logged, expected = (
+        {(one["step"], one["logged"]): one["value"] for worker in some for one in worker.lines() if "logged" in one}
+        for some in ((first, second), (alone,))
+    )
+    assert len(expected) == 27
+    assert logged == pytest.approx(expected, rel=1e-6)
+    for worker in (second, third):
+        assert worker.lines()[-1]["end"] == pytest.approx(alone.lines()[-1]["end"], rel=1e-6, abs=1e-9)
