@@ -37,6 +37,8 @@ from bftrain.values.solution import Limits as Limits
 from bftrain.values.solution import Quality as Quality
 from bftrain.values.solution import Solution as Solution
 from bftrain.values.solution import Termination as Termination
+from bftrain.values.spread import SpreadSpeed as SpreadSpeed
+from bftrain.values.spread import SpreadSpeeds as SpreadSpeeds
 from bftrain.values.table import ValueTable as ValueTable
 from bftrain.values.task import TaskSpec as TaskSpec
 from bftrain.version import __version__ as __version__

@@ -46,6 +46,16 @@ def node_of(slot: str) -> str:
     return slot.rpartition(SLOT_MARK)[0] or slot
 
 
+def host_of(name: str) -> str:
+    """Return the place of a GPU or core, its host; whole nodes have none, so they all lie together.
+
+    >>> host_of("n1/gpu3"), host_of("n1")
+    ('n1', '')
+    """
+    host, mark, _ = name.rpartition(SLOT_MARK)
+    return host if mark else ""
+
+
 def expand_slots(text: str) -> list[str]:
     """Return the names in a set of slots or nodes, such as ``n1/gpu[0-3],n2``; ``ValueError`` if it is none.
 

@@ -12,6 +12,7 @@ from bftrain.deciding.node_stay import NodeStay
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
 from bftrain.errors import BadInput, BrokenPlugin, raised
+from bftrain.node_units import host_of
 from bftrain.ports import OrderedPlacement, Placement
 from bftrain.values import events as happened
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
@@ -65,12 +66,12 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class AllocationState:
     """The books of a Harvester: pool and task table, changed together. ``notes`` collects what was odd."""
 
-    def __init__(self, placement: Placement, max_failures: int) -> None:
+    def __init__(self, placement: Placement, max_failures: int, place_of: Callable[[str], str] = host_of) -> None:
         self._placement = placement
         self._max_failures = max_failures
         self._ordered = placement if isinstance(placement, OrderedPlacement) else None
         self.pool = NodePool(self._ordered.position if self._ordered else None)
-        self.task_table = TaskTable()
+        self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
 
     def knows(self, task: str) -> bool:

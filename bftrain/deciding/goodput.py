@@ -75,7 +75,15 @@ def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
         return task
     batch, most = task.batch, task.max_nodes
     curves = {kind: _tabulated(curve, batch, most, chosen)[1] for kind, curve in task.curves.items()}
-    return replace(task, curve=_tabulated(task.curve, batch, most, chosen)[1], curves=curves, batch=None)
+    spread = task.spread
+    if spread is not None:
+        known = [
+            each if each.curve is None else replace(each, curve=_tabulated(each.curve, batch, most, chosen)[1])
+            for each in spread.speeds
+        ]
+        spread = replace(spread, speeds=tuple(known))
+    own = _tabulated(task.curve, batch, most, chosen)[1]
+    return replace(task, curve=own, curves=curves, batch=None, spread=spread)
 
 
 @lru_cache(maxsize=512)  # tasks of one model are alike

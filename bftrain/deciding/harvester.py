@@ -14,12 +14,14 @@ import msgspec
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
+from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size, goodput
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
+from bftrain.node_units import host_of
 from bftrain.ports import (
     Admission,
     ChoosingAdmission,
@@ -71,6 +73,7 @@ class Harvester:
         entities: Mapping[str, Entity] = NOTHING,
         prices: Mapping[str, float] = NOTHING,
         clock: Callable[[], float] | None = None,
+        place_of: Callable[[str], str] = host_of,
     ) -> None:
         self._solver = solver
         self._fallback = fallback
@@ -79,6 +82,7 @@ class Harvester:
         self._horizon_s = fixed_horizon_s(horizon_s)
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
+        self._place_of = place_of
         self._clock = clock or (lambda: 0.0)
         asked = objective_capabilities(objective)
         able = [solver_capabilities(part) for part in (solver, fallback) if part is not None]
@@ -89,7 +93,7 @@ class Harvester:
         self.chooses_batches = objective.name == goodput.name or self.uses_history or self.uses_work_left
         self._entities = entities or NOTHING  # which is known not to need a check at every decision
         self._prices = prices or NOTHING
-        self._state = AllocationState(placement, max_failures)
+        self._state = AllocationState(placement, max_failures, place_of)
         self._pool, self._tasks = self._state.pool, self._state.task_table
         self._tasks.chooses_batches = self.chooses_batches
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
@@ -237,6 +241,9 @@ class Harvester:
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
             tasks = [self._tasks[name].competing(time_s, history=self.uses_history, fit=fit) for name in admitted]
+            if any(self._tasks[name].spec.spread is not None for name in admitted):
+                expected = ExpectedSpread(self._pool, self._place_of)
+                tasks = [expected.seen(self._tasks[task.name], task) for task in tasks]
             problem = AllocationProblem(
                 pool=len(self._pool),
                 pools=counts or NOTHING,

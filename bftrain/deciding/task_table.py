@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr, replace
 
 from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.node_stay import CostFit, costs_of
+from bftrain.node_units import host_of
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import TaskMeasured
 from bftrain.values.problem import CompetingTask
@@ -68,6 +69,7 @@ class TaskEntry:
     work_left_samples: float | None = None
     paused: bool = False
     chooses_batch: bool = False  # whether decisions choose its batch: its speed is then its progress at the best one
+    place_of: Callable[[str], str] = host_of
     # By how costs are fitted, which changes to and fro; both until size, kind or what is known of it change
     _seen: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # one built from ``spec``, of which later ones are changed copies
@@ -94,6 +96,9 @@ class TaskEntry:
         if self._speed is None:
             curve = self.decided.curve_on(self.kind) if self.held else None
             self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
+            if self.decided.spread is not None:
+                places = len(set(map(self.place_of, self.held)))
+                self._speed = self.decided.spread.speed(len(self.held), places, self._speed, self.kind)
         return self._speed
 
     def come_to(self, now_s: float) -> None:
@@ -166,9 +171,10 @@ class TaskTable:
     ``now_s`` is the time of what happens to them, to be kept up to date from outside.
     """
 
-    __slots__ = ("_members", "_owner", "chooses_batches", "now_s")
+    __slots__ = ("_members", "_owner", "_place_of", "chooses_batches", "now_s")
 
-    def __init__(self) -> None:
+    def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
+        self._place_of = place_of
         self.now_s = 0.0
         self.chooses_batches = False
         self._members: dict[str, TaskEntry] = {}
@@ -201,6 +207,7 @@ class TaskTable:
         name = member.spec.name
         self._members[name] = member
         member.chooses_batch = self.chooses_batches
+        member.place_of = self._place_of
         member.held.update(held)
         member.kind = kind
         self._owner.update(dict.fromkeys(held, name))
@@ -209,7 +216,11 @@ class TaskTable:
         """Append a task that was just submitted."""
         past = TaskHistory(submitted_s=self.now_s, since_s=self.now_s)
         self._members[spec.name] = TaskEntry(
-            spec, past, work_left_samples=spec.work_samples, chooses_batch=self.chooses_batches
+            spec,
+            past,
+            work_left_samples=spec.work_samples,
+            chooses_batch=self.chooses_batches,
+            place_of=self._place_of,
         )
 
     def remove(self, task: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ KIND: Final = "task file"
 MADE_BY: Final = "made by bftrain"  # in the comment at the top of what commands write
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 BATCH_CELL: Final = "write key=number with spaces between, such as initial=128 noise_scale=2000 largest=4096"
+SPREAD_CELL: Final = "write 0.8, or such speeds by places with semicolons between: 2=0.9; 4=4:200 8:350; v100 2=0.7"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
 _PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
 
@@ -135,6 +136,8 @@ def _cell(key: str, cell: str, where: str) -> object:
         raise BadInput(problem, where=where, fix=POINTS_REMEDY if key == "curve" else f"give {wanted}") from None
     if key == "batch":
         return _batch(cell, where)
+    if key == "spread":
+        return _spread(cell, where)
     return _curves(cell, where) if key == "curves" else cell
 
 
@@ -146,6 +149,25 @@ def _batch(cell: str, where: str) -> Record:
         }
     except ValueError:
         raise BadInput(f"batch: {cell!r} cannot be read", where=where, fix=BATCH_CELL) from None
+
+
+def _spread(cell: str, where: str) -> object:
+    """Read ``0.8``, or ``per_place=8; 2=0.9; v100 4=4:200 8:350``: shares, or points, by the number of places."""
+    found: dict[str, Any] = {"speeds": []}
+    try:
+        if "=" not in cell:
+            return float(cell)
+        for part in filter(None, map(str.strip, cell.split(";"))):
+            name, _, what = (each.strip() for each in part.partition("="))
+            if name == "per_place":
+                found["per_place"] = int(what)
+                continue
+            kind, _, places = name.rpartition(" ")
+            speed = {"curve": _points(what)} if ":" in what else {"share": float(what)}
+            found["speeds"].append({"places": int(places), "kind": kind.strip(), **speed})
+    except ValueError:
+        raise BadInput(f"spread: {cell!r:.60} cannot be read", where=where, fix=SPREAD_CELL) from None
+    return found
 
 
 def _points(cell: str) -> dict[str, list[Any]]:
@@ -175,7 +197,20 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(used)
     for record in records:
-        writer.writerow([_csv(record.get(key, "")) for key in used])
+        writer.writerow([(_spread_cell if key == "spread" else _csv)(record.get(key, "")) for key in used])
+
+
+def _spread_cell(value: object) -> str:
+    """Write what :func:`_spread` reads."""
+    if not isinstance(value, dict):
+        return _csv(value)
+    parts = [f"per_place={value['per_place']}"] if "per_place" in value else []
+    for each in value.get("speeds", [value]):
+        name = f"{each.get('kind', '')} {each.get('places', 2)}".strip()
+        if _PARTS & set(name):
+            raise BadInput(f"the kind '{each['kind']}' cannot stand in a cell", where="spread", fix="save as .toml")
+        parts.append(f"{name}={_csv(each['curve']) if 'curve' in each else repr(each['share'])}")
+    return "; ".join(parts)
 
 
 def _csv(value: object) -> str:

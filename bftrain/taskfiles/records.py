@@ -13,6 +13,7 @@ from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ OF_THE_RUN: Final = (
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
+_OF_A_SPREAD: Final[Mapping[str, object]] = {field.name: field.default for field in fields(SpreadSpeed)}
 _OF_A_BATCH: Final[Mapping[str, object]] = {field.name: field.default for field in fields(BatchScaling)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
 CURVES_REMEDY: Final = (
@@ -104,6 +106,7 @@ CURVES_REMEDY: Final = (
 )
 
 BATCH_REMEDY: Final = "write batch = { initial = 128, largest = 4096, noise_scale = 2000 }"
+SPREAD_REMEDY: Final = "write spread = 0.8, the part of its speed on two hosts or more, or see docs/formats.md"
 
 
 def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
@@ -134,6 +137,8 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     fields.setdefault("max_nodes", _last_measured(curve, curves))
     if "batch" in record:
         fields["batch"] = batch_of(record["batch"], where)
+    if "spread" in record:
+        fields["spread"] = spread_of(record["spread"], where)
     return _made(TaskSpec, {"name": name, "curve": curve, "curves": curves, **fields}, where)
 
 
@@ -142,6 +147,19 @@ def batch_of(given: object, where: str) -> BatchScaling:
     if not isinstance(given, dict):
         raise BadInput("batch: must be a table", where=where, fix=BATCH_REMEDY)
     return wire.convert(given, BatchScaling, where=f"{where}: batch")
+
+
+def spread_of(given: object, where: str) -> SpreadSpeeds:
+    """Make what a record says of its speed on more places than it needs: a share, one speed, or a list of them."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        given = {"share": float(given)}
+    if not isinstance(given, dict):
+        raise BadInput("spread: must be a number or a table", where=where, fix=SPREAD_REMEDY)
+    if "speeds" not in given:
+        given = {"speeds": [{key: given[key] for key in given if key != "per_place"}]} | {
+            key: given[key] for key in given if key == "per_place"
+        }
+    return wire.convert(given, SpreadSpeeds, where=f"{where}: spread")
 
 
 def check_keys(record: Mapping[str, Any], where: str) -> None:
@@ -223,7 +241,20 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
     fields = {key: getattr(task, key) for key in _AFTER_THE_CURVE}
     if task.batch is not None:
         fields["batch"] = {key: value for key, value in asdict(task.batch).items() if value != _OF_A_BATCH[key]}
+    if task.spread is not None:
+        fields["spread"] = _spread(task.spread)
     return record | {key: value for key, value in fields.items() if value != defaults[key]}
+
+
+def _spread(spread: SpreadSpeeds) -> object:
+    """Describe speeds on more places as briefly as :func:`spread_of` reads them."""
+    speeds = [
+        {key: value for key, value in wire.plain(each).items() if value != _OF_A_SPREAD[key]} for each in spread.speeds
+    ]
+    more = {} if spread.per_place is None else {"per_place": spread.per_place}
+    if len(speeds) > 1:
+        return {**more, "speeds": speeds}
+    return speeds[0]["share"] if not more and set(speeds[0]) == {"share"} else {**more, **speeds[0]}
 
 
 def _points(curve: SpeedCurve) -> dict[str, list[Any]]:

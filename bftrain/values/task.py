@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling, check_batch
 from bftrain.values.curve import SpeedCurve, curve_on
+from bftrain.values.spread import SpreadSpeeds, check_spread
 from bftrain.values.wire import NOTHING, Mapped
 
 
@@ -20,7 +21,8 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
 
     ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the kinds that these name,
     at the speeds they give, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
-    ``batch`` says with which batches it may train, for the objective ``goodput``.
+    ``batch`` says with which batches it may train, for the objective ``goodput``. ``spread`` says how fast it is where
+    its nodes lie on more places than they have to, such as GPUs on two hosts.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     user: str = ""
     campaign: str = ""
     batch: BatchScaling | None = None
+    spread: SpreadSpeeds | None = None
 
     def __post_init__(self) -> None:
         checks.text(self, "name")
@@ -50,6 +53,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
         checks.optional_number(self, "deadline_s")
         checks.optional_text(self, "user", "campaign")
         check_batch(self, self.batch, self.max_nodes)
+        check_spread(self, self.spread)
 
     def __hash__(self) -> int:
         return hash((self.name, self.curve))

@@ -37,12 +37,13 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
     """SHA-256 of what the tasks say, from any file."""
-    # With every field, since equal tasks may differ in which defaults their JSON leaves out; but for batches that are
-    # not given, so that results from before tasks had them are of the same tasks
+    # With every field, since equal tasks may differ in which defaults their JSON leaves out; but for batches and
+    # spread that are not given, so that results from before tasks had these are of the same tasks
     specs = [msgspec.structs.asdict(spec) for spec in tasks]
     for fields in specs:
-        if fields["batch"] is None:
-            del fields["batch"]
+        for name in ("batch", "spread"):
+            if fields[name] is None:
+                del fields[name]
     return hashlib.sha256(wire.encode(specs)).hexdigest()
 
 

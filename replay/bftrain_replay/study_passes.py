@@ -26,7 +26,7 @@ from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result
 from bftrain_replay.resume.solver_cache import BESIDE, DEDICATED, AnswerFile
 from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, semantics_of
+from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
 from bftrain_replay.simulation.timeline import LogSelection, select
 from bftrain_replay.study_checks import ReplayParts
 
@@ -54,7 +54,8 @@ class StudyPasses:
         self._gauges = gauges
         self.tasks = tuple(tasks)
         self._chosen = select(log, parts.settings)
-        self._paying, self._free = as_replayed(tasks, parts.settings), without_costs(tasks)
+        located = placed_in(log, tasks)
+        self._paying, self._free = as_replayed(located, parts.settings), without_costs(located)
         self._parts, self._settings = parts, parts.settings
         self._ideal = ideally(parts.settings, parts.objective)
         self._watch = watch

@@ -26,6 +26,7 @@ from bftrain.values.events import (
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ batches = st.builds(
     BatchScaling, initial=st.integers(1, LARGEST), noise_scale=amounts, per_node=st.none() | st.integers(1, LARGEST)
 )
 
+spreads = st.builds(
+    SpreadSpeeds,
+    per_place=st.none() | st.integers(1, LARGEST),
+    speeds=st.lists(st.integers(2, LARGEST), min_size=1, max_size=3, unique=True).map(
+        lambda places: tuple(SpreadSpeed(places=each, share=1.0 / each) for each in sorted(places))
+    ),
+)
+
 
 @st.composite
 def task_specs(draw: DrawFn) -> TaskSpec:
@@ -80,6 +89,7 @@ def task_specs(draw: DrawFn) -> TaskSpec:
             "user": st.just("") | names,
             "campaign": st.just("") | names,
             "batch": st.none() | batches,
+            "spread": st.none() | spreads,
             "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
         },
     )

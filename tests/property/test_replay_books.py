@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
@@ -20,7 +21,6 @@ from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
-from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.tables import TaskState
 from tests.helpers.transitions import log_from_transitions
 
@@ -32,15 +32,24 @@ if TYPE_CHECKING:
 seconds = st.one_of(st.integers(0, 1000), st.floats(0.0, 1000.0)).map(float)
 costs = st.one_of(st.just(0.0), st.floats(0.0, 200.0))
 
+shares = st.sampled_from((0.0, 0.3, 1.0))
+spreads = st.none() | st.builds(
+    lambda share, per_place: SpreadSpeeds(per_place=per_place, speeds=(SpreadSpeed(share=share),)),
+    shares,
+    st.sampled_from((None, 3)),
+)
+
 
 @st.composite
 def logs(draw: DrawFn) -> EventLog:
-    nodes = st.integers(0, draw(st.integers(0, 11))).map(lambda number: f"n{number}")
+    name = draw(st.sampled_from(("n{0}", "n{1}/gpu{2}")))  # whole nodes, or GPUs, three of a node
+    number = st.integers(0, draw(st.integers(0, 11)))
+    nodes = number.map(lambda number: name.format(number, number // 3, number % 3))
     transitions = draw(st.lists(st.tuples(seconds, nodes, st.sampled_from(NodeState)), max_size=60))
     start_s = draw(st.sampled_from((0.0, -500.0, 1.6e9)))
     moved = [(start_s + time_s, node, state) for time_s, node, state in transitions]
     end_s = start_s + draw(st.sampled_from((1000.0, 1500.5)))
-    return log_from_transitions(moved, node_names=["n0"], begin_s=start_s, end_s=end_s)
+    return log_from_transitions(moved, node_names=[name.format(0, 0, 0)], begin_s=start_s, end_s=end_s)
 
 
 @st.composite
@@ -59,6 +68,7 @@ def tasks(draw: DrawFn, number: int) -> TaskSpec:
         grow_cost_s=draw(costs),
         shrink_cost_s=draw(costs),
         start_cost_s=draw(costs),
+        spread=draw(spreads),
     )
 
 
@@ -103,7 +113,7 @@ def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySe
         assert math.isclose(booked, log.idle_node_s, rel_tol=1e-9, abs_tol=1e-6)  # times of 1e9 are 2e-7 coarse
     assert min(result.unused_node_s.values()) >= 0.0
     if how.semantics == REALISTIC:  # published costs are taken off at once, whether or not there is time for them
-        spent = math.fsum(result.lost_node_s[loss] for loss in SampleLoss)
+        spent = math.fsum(result.lost_node_s.values())
         assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
     stretches = list(result.over_time_rows())
     for column, node_s in ((2, result.idle_node_s), (3, result.used_node_s)):

@@ -22,7 +22,7 @@ from bftrain.live.commands.tasks import talks
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run, described
 from bftrain.taskfiles.files import toml_records
-from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of
+from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 
@@ -172,6 +172,8 @@ def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
     _convert_curves(given, where)
     if "batch" in given:
         given["batch"] = batch_of(given["batch"], where)
+    if "spread" in given:
+        given["spread"] = spread_of(given["spread"], where)
     if "max_nodes" not in given:  # the largest size that was measured, as in a replay
         curves = [*given.get("curves", {}).values()] or [given[key] for key in ("curve",) if key in given]
         if not curves:

@@ -13,6 +13,7 @@ from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, 
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
 _MOST_NODES: Final = 1_000_000
@@ -49,6 +50,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970.")] = None
     campaign: Annotated[str, said("What it belongs to.")] = ""
     batch: Annotated[BatchScaling | None, said("Its batches and noise scale, for the objective goodput.")] = None
+    spread: Annotated[SpreadSpeeds | None, said("Its speed on more places than it needs, such as racks.")] = None
 
     def __post_init__(self) -> None:
         """Check what a TaskSpec made of it would not."""

@@ -27,7 +27,7 @@ from bftrain_replay.results.result import ReplayResult, ReplaySummary
 from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
 from bftrain_replay.rounds.round_page import READ, TABLES, plain
 from bftrain_replay.rounds.round_result import RoundSummary
-from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 # Gives these columns of a table, row by row
 Rows = Callable[..., Iterable[Sequence[Any]]]
@@ -109,7 +109,7 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ValueError(f"the unit is none of {', '.join(UNITS)}: {self.unit!r:.40}")
-        for known, figures, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (SampleLoss, self.lost, "lost")):
+        for known, figures, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (USUAL_LOSSES, self.lost, "lost")):
             missing = [str(each) for each in known if each not in figures]
             if missing:
                 raise ValueError(f"{name} lacks {missing[0]}")

@@ -289,7 +289,10 @@ def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]
 
 
 def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
-    return float(summary.lost[cause.key].node_h if cause.lost else summary.unused_node_h.get(cause.key, 0.0))
+    if cause.lost:
+        lost = summary.lost.get(cause.key)  # spreading is there only where something was lost to it
+        return lost.node_h if lost else 0.0
+    return float(summary.unused_node_h.get(cause.key, 0.0))
 
 
 def main_difference(best: SummaryFigures, other: SummaryFigures) -> tuple[str, float, float] | None:

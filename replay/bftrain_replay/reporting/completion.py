@@ -17,7 +17,7 @@ from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, ov
 from bftrain_replay.reporting.report_data import RunPageData
 from bftrain_replay.reporting.user_shares import by_user, user_table
 from bftrain_replay.results.summary_figures import FIGURE_OF, PARTS
-from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 _SPREADS: Final = ("completion_s", "response_s", "waited_s", "slowdown", "rho", "late_s")
 
@@ -187,7 +187,7 @@ def _done(task: Mapping[str, Any]) -> HtmlCell:
 
 
 def _lost(task: Mapping[str, Any]) -> HtmlCell:
-    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in SampleLoss)
+    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in USUAL_LOSSES)
     made = task["done_samples"] + lost
     return HtmlCell(text_formats.percent(lost / made if made else None), lost / made if made else None)
 

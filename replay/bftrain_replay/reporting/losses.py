@@ -124,13 +124,20 @@ CAUSES: Final = (
         colour="@unnoticed",
         explanation="This is a rule of the published replayer; realistic replays notice at once.",
     ),
+    IdleCause(
+        key=SampleLoss.SPREAD,
+        ends="were lost since tasks ran more slowly where they lay on more places than they had to",
+        colour="@unnoticed",
+        explanation="How much it is depends on the placement, and on the sizes that fit into one place.",
+    ),
 )
 
 
 def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
     """Node-hours that went this way."""
     if cause.lost:
-        return float(summary["lost"][cause.key]["node_h"])
+        lost = summary["lost"].get(cause.key)  # spreading is there only where something was lost to it
+        return float(lost["node_h"]) if lost else 0.0
     return float(summary["unused_node_h"].get(cause.key, 0.0))  # one of the reasons is there only where kinds differ
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bftrain import text_formats
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
-from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 _NUMBER: Final = re.compile(r"[-_. ]?\d+$")
 _MOST: Final = 40  # models that a table compares
@@ -42,7 +42,7 @@ def model_table(tasks: Iterable[Mapping[str, Any]]) -> HtmlTable | None:
 def _row(model: str, tasks: list[Mapping[str, Any]], held_h: float) -> list[HtmlCell]:
     node_h = sum(float(task["node_h"]) for task in tasks)
     done = sum(float(task["done_samples"]) for task in tasks)
-    lost = sum(float(task[f"lost_{loss}_samples"]) for task in tasks for loss in SampleLoss)
+    lost = sum(float(task[f"lost_{loss}_samples"]) for task in tasks for loss in USUAL_LOSSES)
     took_s = [task["finish_s"] - max(task["submit_s"], 0.0) for task in tasks if task["finish_s"] is not None]
     mean_s = sum(took_s) / len(took_s) if took_s else None
     share = node_h / held_h if held_h else None

@@ -139,6 +139,7 @@ GLOSSARY: Final = (
         ("lost_to_changes", "waits while tasks began on fresh nodes or changed their size"),
         ("lost.preemption", "work to be done again after nodes were taken back"),
         ("lost.unnoticed", "spent by tasks that had ended, until the next event"),
+        ("lost.spread", "not done, since tasks ran more slowly where they lay on more hosts or racks than needed"),
     ),
     *_entries(
         GlossaryTopic.TASKS,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from bftrain import text_formats
 from bftrain.config import Settings
+from bftrain.node_units import host_of
 from bftrain.registry import note_on_name
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.sharing import Entity
@@ -46,6 +47,9 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     if not tasks:
         yield "there are no tasks"
     yield from _misfits(log, tasks)
+    spread = [spec.name for spec in tasks if spec.spread is not None]
+    if spread and not any(map(host_of, log.node_names)):
+        yield f"{_some(spread, 'has', 'have')} speeds by places, but the log names none: they count for nothing"
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"

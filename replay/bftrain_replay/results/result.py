@@ -34,7 +34,7 @@ from bftrain_replay.results import decider_counts
 from bftrain_replay.results.campaign_stretch import TaskCourse, campaigns_of
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.fixed_cluster import EndReason
-from bftrain_replay.simulation.task_progress import LossTimes, SampleLoss, TaskProgress
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss, TaskProgress
 from bftrain_replay.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
 
 if TYPE_CHECKING:
@@ -328,6 +328,8 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
     pools = IdlePools(ledger.times_s, run.pools or {ANY_KIND: ledger.pool}, ledger.end_s)
     sharing = [task.spec for task in arrived if not task.dropped]  # those given up say nothing about the others
     alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
+    spread = any(SampleLoss.SPREAD in task.lost_samples for task in arrived)
+    lost = tuple(SampleLoss) if spread else USUAL_LOSSES
     by_kind = [task.node_s_by_kind for task in arrived]
     return ReplayResult(
         settings=settings,
@@ -347,8 +349,8 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
         unused=ledger.unused,
         unused_node_s=ledger.unused_node_s,
         losses=run.losses,
-        lost_samples={loss: math.fsum(task.lost_samples[loss] for task in arrived) for loss in SampleLoss},
-        lost_node_s={loss: math.fsum(task.lost_node_s[loss] for task in arrived) for loss in SampleLoss},
+        lost_samples={loss: math.fsum(task.lost_samples.get(loss, 0.0) for task in arrived) for loss in lost},
+        lost_node_s={loss: math.fsum(task.lost_node_s.get(loss, 0.0) for task in arrived) for loss in lost},
         kinds=kind_figures(pools, {kind: math.fsum(held.get(kind, 0.0) for held in by_kind) for kind in pools.counts}),
     )
 
@@ -362,7 +364,7 @@ def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Ma
         state = TaskState.FINISHED
     elif task.dropped:
         state = TaskState.DROPPED
-    lost: dict[str, Any] = {f"lost_{loss.name.lower()}_samples": samples for loss, samples in task.lost_samples.items()}
+    lost: dict[str, Any] = {f"lost_{loss.name.lower()}_samples": task.lost_samples[loss] for loss in USUAL_LOSSES}
     own: dict[str, Any] = {
         "state": state,
         "alone_s": alone.get(task.spec.name),

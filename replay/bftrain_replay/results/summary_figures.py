@@ -33,6 +33,7 @@ LOST: Final[Mapping[SampleLoss, str]] = {
     SampleLoss.RESCALING: "rescaling",
     SampleLoss.START_UP: "start-up",
     SampleLoss.UNNOTICED: "finished unnoticed",
+    SampleLoss.SPREAD: "spreading",
 }
 PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}
 
@@ -268,6 +269,7 @@ FIGURES: Final = (
     _lost(SampleLoss.RESCALING),
     _lost(SampleLoss.START_UP),
     _lost(SampleLoss.UNNOTICED, label="lost unnoticed", when=_NOT_ZERO, places=_TERMINAL),
+    _lost(SampleLoss.SPREAD, label="lost to spreading", when=_NOT_ZERO, places=_BOTH),
     *(
         _hours(name=f"lost.{loss}.node_h", label=f"lost to {label}, node-hours", better=_LESS)
         for loss, label in LOST.items()

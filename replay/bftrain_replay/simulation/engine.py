@@ -31,7 +31,7 @@ from bftrain_replay.accounting.decision_log import DecisionColumns
 from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
 from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
-from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
+from bftrain_replay.simulation.task_progress import LossTimes, SpreadNodes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 
 KeepGoing = Callable[[float, int], bool]
@@ -251,6 +251,8 @@ class _Engine:
             task.losses = self._losses
             if spec.batch is not None:
                 self._said_batches[spec.name] = spec
+            if spec.spread is not None:
+                task.spread = SpreadNodes(advances, self._semantics.place_of)
             self._arrived[spec.name] = task
             self._unfinished += 1
             events.append(TaskSubmitted(time_s=now_s, spec=spec))

@@ -8,12 +8,15 @@ event, and what it does meanwhile is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from bftrain.node_units import host_of
+from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.progress_kept import TASK, ProgressKept, progress_kept
@@ -63,6 +66,7 @@ class PublishedProgress(TaskProgress):
         seconds = self._pass(now_s)
         if seconds > 0.0:
             self.done_samples += self.speed * seconds
+            self._slowed(self.speed * seconds, seconds, now_s)
             self._last_size, self._last_speed = self.size, self.speed
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - all the same
@@ -92,6 +96,7 @@ class ReplayRules:
     losses_first = False  # whether what leaves is dealt with before tasks that have completed by then
 
     def __init__(self, kept: ProgressKept | None = None) -> None:
+        self.place_of: Callable[[str], str] = host_of  # where a node lies
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
@@ -140,6 +145,21 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
         return {name: cost * settings.cost_factor for name, cost in own.items()}
 
     return tuple(replace(spec, **costs(spec)) for spec in tasks)
+
+
+def placed_in(
+    log: EventLog, tasks: Iterable[TaskSpec], place_of: Callable[[str], str] = host_of
+) -> tuple[TaskSpec, ...]:
+    """Give the tasks with the size of the log's largest place, where they have speeds by places and do not say it."""
+    tasks = tuple(tasks)
+    if not any(spec.spread is not None and spec.spread.per_place is None for spec in tasks):
+        return tasks
+    most = max(Counter(filter(None, map(place_of, log.node_names))).values(), default=None)
+
+    def placed(spread: SpreadSpeeds | None) -> SpreadSpeeds | None:
+        return spread if spread is None or spread.per_place is not None else replace(spread, per_place=most)
+
+    return tuple(replace(spec, spread=placed(spec.spread)) for spec in tasks)
 
 
 class DecisionDelay:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ class SampleLoss(StrEnum):
     RESCALING = "rescaling"
     START_UP = "start_up"
     UNNOTICED = "unnoticed"  # done beyond a task's work before its end was noticed: published rules only
+    SPREAD = "spread"  # not done since its nodes lay on more places than they had to
 
 
 @dataclass(slots=True)
@@ -66,8 +68,37 @@ class LossTimes:
         return np.diff(lost[np.searchsorted(times[order], edges_s, side="right")])
 
 
+# Losses of every task; SPREAD is there only of those that were spread
+USUAL_LOSSES: Final = tuple(loss for loss in SampleLoss if loss is not SampleLoss.SPREAD)
+_PIECE_S: Final = 3600.0  # of a time in which work is done more slowly: charts show when
+
+
 def _no_loss() -> dict[SampleLoss, float]:
-    return dict.fromkeys(SampleLoss, 0.0)
+    return dict.fromkeys(USUAL_LOSSES, 0.0)
+
+
+class SpreadNodes:
+    """Where the nodes of a task lie, by place, and how fast it is there."""
+
+    __slots__ = ("_place_of", "_places", "_spec")
+
+    def __init__(self, spec: TaskSpec, place_of: Callable[[str], str]) -> None:
+        self._spec, self._place_of = spec, place_of
+        self._places: Counter[str] = Counter()
+
+    def add(self, nodes: Iterable[str]) -> None:
+        """Take in that it gets nodes."""
+        self._places.update(map(self._place_of, nodes))
+
+    def remove(self, nodes: Iterable[str]) -> None:
+        """Take in that it gives nodes up."""
+        self._places.subtract(Counter(map(self._place_of, nodes)))
+        self._places = +self._places
+
+    def speed(self, size: int, together: float, kind: str) -> float:
+        """Return its speed where it would be ``together`` on the fewest places."""
+        spread = self._spec.spread
+        return together if spread is None else spread.speed(size, len(self._places), together, kind)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -83,6 +114,7 @@ class TaskProgress:
     work_samples: float = field(init=False)
     size: int = field(init=False, default=0)
     speed: float = field(init=False, default=0.0)
+    spread: SpreadNodes | None = field(init=False, default=None)  # where its nodes lie, if that makes a difference
     done_samples: float = field(init=False, default=0.0)
     node_s: float = field(init=False, default=0.0)
     lost_samples: dict[SampleLoss, float] = field(init=False, default_factory=_no_loss)
@@ -105,6 +137,7 @@ class TaskProgress:
     _waiting: bool = field(init=False, default=False)  # whether the present stretch without a node is counted
     _size_before: int = field(init=False, default=0)  # before the last change of size
     _speed_before: float = field(init=False, default=0.0)
+    _together: float = field(init=False, default=0.0)  # its speed if its nodes lay on the fewest places
     _committed: float = field(init=False, default=0.0)  # samples done, and so committed, when the size last changed
     _debts: list[RescaleDebt] = field(init=False, default_factory=list)
     _kind: str = field(init=False, default=ANY_KIND)  # of the nodes that it holds or held last
@@ -157,6 +190,7 @@ class TaskProgress:
         seconds = self._pass(now_s)
         if seconds > 0.0:
             left = self._pay(self.speed * seconds, now_s - seconds)
+            self._slowed(left, seconds, now_s)
             self.done_samples = min(self.done_samples + left, self.work_samples)
 
     def go_by(self, speeds: Sequence[float], kind: str) -> None:
@@ -259,7 +293,9 @@ class TaskProgress:
         self._waiting = False
         self._size_before, self._speed_before = self.size, self.speed
         self.size = size
-        self.speed = self._speeds[size]
+        self.speed = self._together = self._speeds[size]
+        if self.spread is not None:
+            self.speed = self.spread.speed(size, self._together, self._kind)
         self._changed_s = now_s
         self._committed = self.done_samples
         self.version += 1
@@ -274,6 +310,20 @@ class TaskProgress:
     def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
         if samples > 0.0:
             self._debts.insert(0 if first else len(self._debts), RescaleDebt(loss, samples, lapses))
+
+    def _slowed(self, samples: float, seconds: float, now_s: float) -> None:
+        """Count what it did not do in the time in which it did ``samples``, since its nodes were spread."""
+        if self.spread is None or self.speed >= self._together:
+            return
+        took_s = samples / self.speed if self.speed > 0.0 else seconds
+        share = 1.0 - self.speed / self._together
+        loss = SampleLoss.SPREAD
+        self.lost_samples[loss] = self.lost_samples.get(loss, 0.0) + took_s * (self._together - self.speed)
+        self.lost_node_s[loss] = self.lost_node_s.get(loss, 0.0) + self.size * took_s * share
+        if self.losses is not None:
+            pieces = math.ceil(took_s / _PIECE_S)
+            for piece in range(pieces):
+                self.losses.add(loss, now_s - took_s * piece / pieces, self.size * took_s * share / pieces)
 
     def _lose(self, loss: SampleLoss, samples: float, size: int, speed: float, now_s: float) -> None:
         """Count samples that ``size`` nodes at this speed did in vain up to ``now_s``."""
@@ -302,6 +352,8 @@ class TaskProgress:
 def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
     """Have a task do what an action says."""
     count = len(action.nodes)
+    if task.spread is not None:
+        (task.spread.add if isinstance(action, Start | Grow) else task.spread.remove)(action.nodes)
     match action:
         case Start():
             task.start(now_s, count)

@@ -30,7 +30,7 @@ from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryF
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.task_progress import SampleLoss
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, is_whole
 from bftrain_replay.sweeping.sweep_runs import FORMAT, PassOutcome, PassStatus, PointNeeds
@@ -52,7 +52,7 @@ _SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
 _OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
 # Figures with one value a name, and these names
-_NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, SampleLoss))}
+_NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, USUAL_LOSSES))}
 _SPREADS: Final = (TimeSpread, TaskPercentiles)
 # Figures of the log, the tasks and the yardsticks: they are the same for the baseline
 _SHARED: Final = frozenset({

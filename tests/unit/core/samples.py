@@ -24,6 +24,7 @@ from bftrain.values.events import (
 )
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Solution
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 
@@ -36,6 +37,8 @@ SPEC = TaskSpec(name="a", curve=CURVE, max_nodes=4)
 GOOD: dict[type, dict[str, Any]] = {
     SpeedCurve: {"nodes": (1, 2, 4), "rate": (10.0, 18.0, 30.0)},
     BatchScaling: {"initial": 8, "noise_scale": 50.0, "largest": 64},
+    SpreadSpeed: {"share": 0.5},
+    SpreadSpeeds: {"speeds": (SpreadSpeed(share=0.5),)},
     TaskSpec: {"name": "a", "curve": CURVE, "max_nodes": 4},
     CompetingTask: {"name": "a", "curve": CURVE, "max_nodes": 4},
     AllocationProblem: {"pool": 4, "horizon_s": 60.0, "tasks": ()},

@@ -29,6 +29,7 @@ grow_cost_s = 20.0
 weight = 3.0
 campaign = "search"
 batch = { initial = 64, noise_scale = 500, largest = 1024 }
+spread = 0.75
 user = "ada"
 submit_s = 60.0
 deadline_s = 3660.0
@@ -37,13 +38,14 @@ deadline_s = 3660.0
 
 def test_every_field_is_a_key_of_task_files() -> None:
     assert set(records.COLUMNS) - {"profile"} == ALL
-    assert set(records.COUNTS) | set(records.NUMBERS) | {"name", "user", "campaign", "curve", "curves", "batch"} == ALL
+    others = {"name", "user", "campaign", "curve", "curves", "batch", "spread"}
+    assert set(records.COUNTS) | set(records.NUMBERS) | others == ALL
 
 
 def test_fields_of_a_submission_reach_the_spec_and_its_view_and_have_an_option() -> None:
     assert ALL - set(Submission.__struct_fields__) == {"submit_s", "user"}  # the live run knows these itself
     options = {parameter.name for parameter in submit.params}
-    instead = {"min_nodes", "max_nodes", "deadline_s", "curve", "curves", "batch"}  # --nodes, --deadline, a task file
+    instead = {"min_nodes", "max_nodes", "deadline_s", "curve", "curves", "batch", "spread"}  # or a task file
     assert ALL - options == {"submit_s", "user", *instead}
     assert {"deadline", "nodes"} <= options
     sent = msgspec.convert({"run": {"argv": ["a"]}, "max_nodes": 2}, Submission)

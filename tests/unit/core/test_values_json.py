@@ -29,6 +29,7 @@ from bftrain.values.events import (
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from tests.unit.core.samples import GOOD, make
 
@@ -54,12 +55,15 @@ FULL_SPEC = TaskSpec(
     user="eva",
     campaign="hpo-1",
     batch=BatchScaling(initial=64, noise_scale=500.0, largest=1024),
+    spread=SpreadSpeeds(per_place=8, speeds=(SpreadSpeed(share=0.5), SpreadSpeed(places=4, curve=CURVE))),
 )
 FULL_SPEC_JSON = (
     f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON}}},"min_nodes":2,'
     '"max_nodes":4,"work_samples":130000000.0,'
     '"submit_s":5.0,"grow_cost_s":18.0,"shrink_cost_s":12.0,"start_cost_s":40.0,"weight":2.0,"deadline_s":3600.0,'
-    '"user":"eva","campaign":"hpo-1","batch":{"initial":64,"noise_scale":500.0,"largest":1024,"per_node":null,"fixed_share":0.0}}'
+    '"user":"eva","campaign":"hpo-1","batch":{"initial":64,"noise_scale":500.0,"largest":1024,"per_node":null,"fixed_share":0.0},'
+    '"spread":{"per_place":8,"speeds":[{"places":2,"kind":"","share":0.5,"curve":null},'
+    f'{{"places":4,"kind":"","share":null,"curve":{CURVE_JSON}}}]}}}}'
 )
 
 COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
@@ -122,6 +126,12 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         BatchScaling,
         '{"initial":8,"noise_scale":50.0,"largest":null,"per_node":4,"fixed_share":0.25}',
     ),
+    (SpreadSpeed(share=0.5), SpreadSpeed, '{"places":2,"kind":"","share":0.5,"curve":null}'),
+    (
+        SpreadSpeeds(speeds=(SpreadSpeed(places=3, kind="k80", curve=CURVE),)),
+        SpreadSpeeds,
+        f'{{"per_place":null,"speeds":[{{"places":3,"kind":"k80","share":null,"curve":{CURVE_JSON}}}]}}',
+    ),
     (CURVE, SpeedCurve, CURVE_JSON),
     (FULL_SPEC, TaskSpec, FULL_SPEC_JSON),
     (
@@ -131,7 +141,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
             f'{{"name":"a","curve":{CURVE_JSON},"curves":{{}},"min_nodes":1,"max_nodes":4,"work_samples":null,'
             '"submit_s":0.0,'
             '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"deadline_s":null,"user":"",'
-            '"campaign":"","batch":null}'
+            '"campaign":"","batch":null,"spread":null}'
         ),
     ),
     (COMPETING, CompetingTask, COMPETING_JSON),

@@ -32,6 +32,7 @@ from bftrain.values.events import (
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from tests.unit.core.samples import CURVE, GOOD, make
 
@@ -64,6 +65,17 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     *(
         (kind, "batch", (3, {"initial": 1, "noise_scale": 1.0}, BatchScaling(initial=1, noise_scale=1.0, largest=3)))
         for kind in (TaskSpec, CompetingTask)
+    ),
+    (TaskSpec, "spread", (0.5, {"speeds": [{"share": 0.5}]})),
+    (SpreadSpeed, "places", (*NOT_WHOLE, 1, 0)),
+    (SpreadSpeed, "kind", NOT_A_NAME[1:]),
+    (SpreadSpeed, "share", (*NOT_A_NUMBER, -0.5)),
+    (SpreadSpeed, "curve", (3, CURVE)),
+    (SpreadSpeeds, "per_place", (*(bad for bad in NOT_WHOLE if bad is not None), 0, -1)),
+    (
+        SpreadSpeeds,
+        "speeds",
+        ((), 3, (0.5,), (SpreadSpeed(share=0.5), SpreadSpeed(share=0.4)), (SpreadSpeed(places=3, share=1.0),) * 2),
     ),
     (BatchScaling, "initial", (*NOT_WHOLE, 0, -1)),
     *(

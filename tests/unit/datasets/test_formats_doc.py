@@ -17,6 +17,7 @@ from bftrain.taskfiles.records import COLUMNS, KEYS, profiles
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import load_log, save_log
@@ -102,13 +103,16 @@ def test_every_setting_is_described_with_its_default() -> None:
         assert re.search(rf"^\| `{field.name}` \| .* \| {re.escape(str(default))} \|$", section, re.MULTILINE)
 
 
+OF_SPREAD = {*SpreadSpeeds.__struct_fields__, *SpreadSpeed.__struct_fields__}
+
+
 def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
     assert first_cells("### Log as `.npz`") == [*MEMBERS, *KINDS]
     assert first_cells("### Provenance") == list(LogProvenance.__struct_fields__)
     figures = (LogSummary, FragmentSummary, LeavingSummary)
     assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]
     described = first_cells("### Tasks as `.toml`")
-    assert set(described) == set(KEYS) | set(profiles()) | set(BatchScaling.__struct_fields__)
+    assert set(described) == set(KEYS) | set(profiles()) | set(BatchScaling.__struct_fields__) | OF_SPREAD
     assert set(COLUMNS) == set(TaskSpec.__struct_fields__) | {"profile"}
     for known in profiles().values():
         assert f"| `{known.name}` | {known.curve.rate[0]:,.0f} | {known.curve.rate[-1]:,.0f} |" in TEXT

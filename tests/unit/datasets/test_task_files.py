@@ -11,6 +11,7 @@ from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.taskfiles.records import PROFILE_NAMES, profile, profiles
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import (
@@ -37,6 +38,7 @@ FULL = TaskSpec(
     user="ada",
     campaign="#7",
     batch=BatchScaling(initial=3, noise_scale=1e22 / 3, per_node=2, fixed_share=0.1),
+    spread=SpreadSpeeds(speeds=(SpreadSpeed(share=1 / 3),)),
 )
 TASKS = (
     FULL,
@@ -50,6 +52,20 @@ BY_KIND = (
     TaskSpec(name="a profile stands in", curve=profile("vgg16").curve, curves={"k80": SLOW}, max_nodes=3),
     TaskSpec(name="of one kind", curve=profile("vgg16").curve, curves={"v": profile("vgg16").curve}, max_nodes=64),
     TaskSpec(name="of any kind", curve=CURVE, max_nodes=4, batch=BatchScaling(initial=3, noise_scale=0.0, largest=9)),
+    TaskSpec(
+        name="spread by kind",
+        curve=CURVE,
+        max_nodes=3,
+        spread=SpreadSpeeds(
+            per_place=4,
+            speeds=(
+                SpreadSpeed(share=0.5),
+                SpreadSpeed(kind="A100 80GB", curve=CURVE),
+                SpreadSpeed(kind="A100 80GB", places=4, curve=SLOW),
+            ),
+        ),
+    ),
+    TaskSpec(name="spread", curve=CURVE, max_nodes=3, spread=SpreadSpeeds(speeds=(SpreadSpeed(curve=CURVE),))),
     TaskSpec(name="initial", curve=CURVE, curves={"initial": CURVE}, max_nodes=4),
 )
 

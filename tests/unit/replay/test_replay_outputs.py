@@ -139,8 +139,9 @@ def test_equal_tasks_have_equal_sums_wherever_they_come_from(tmp_path: Path) -> 
     assert tasks_sha256(TASKS[:1]) != tasks_sha256(TASKS)
     scaling = [replace(task, batch=BatchScaling(initial=8, noise_scale=1.0)) for task in TASKS]
     assert tasks_sha256(scaling) != tasks_sha256(TASKS)
-    before = [{name: value for name, value in asdict(task).items() if name != "batch"} for task in TASKS]
-    assert tasks_sha256(TASKS) == hashlib.sha256(wire.encode(before)).hexdigest()  # as when tasks had no batches
+    fields = [name for name in asdict(TASKS[0]) if name not in {"batch", "spread"}]
+    before = [{name: getattr(task, name) for name in fields} for task in TASKS]
+    assert tasks_sha256(TASKS) == hashlib.sha256(wire.encode(before)).hexdigest()  # as when tasks had neither
 
 
 def test_a_partial_result_says_so(tmp_path: Path) -> None:

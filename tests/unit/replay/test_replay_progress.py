@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bftrain_replay.simulation.task_progress import LossTimes, SampleLoss
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss
 from tests.unit.replay.cases import progress, task
 
 COSTS = {"start_cost_s": 7.0, "grow_cost_s": 5.0, "shrink_cost_s": 3.0}
@@ -51,7 +51,7 @@ def test_shrinking_costs_seconds_at_the_speed_before(preempted: bool, cause: Sam
     shrinking.shrink(100.0, 2, preempted=preempted)  # two nodes, one loss
     shrinking.advance_to(200.0)
     assert shrinking.done_samples == 2400.0 + 1000.0 - 3 * 24
-    assert shrinking.lost_samples == dict.fromkeys(SampleLoss, 0.0) | {cause: 72.0}
+    assert shrinking.lost_samples == dict.fromkeys(USUAL_LOSSES, 0.0) | {cause: 72.0}
     assert (shrinking.rescales, shrinking.preemptions) == ((0, 1) if preempted else (1, 0))
 
 

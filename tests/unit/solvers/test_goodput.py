@@ -7,14 +7,16 @@ from itertools import product
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester, solve
 from bftrain.config import Settings
-from bftrain.deciding.goodput import best_batch, goodput
+from bftrain.deciding.goodput import best_batch, by_progress, goodput
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
 # A node computes 100 samples/s: a step of 50 samples on each of two takes 0.5 s, and 0.125 s for the exchange
@@ -161,3 +163,17 @@ def test_a_harvester_divides_nodes_by_it() -> None:
         spec = TaskSpec(name=name, curve=curve, max_nodes=16, batch=batch)
         harvester.handle(TaskSubmitted(time_s=0.0, spec=spec))
     assert {name: len(held) for name, held in harvester.held.items()} == {"c": 3, "n": 13}
+
+
+def test_progress_on_several_hosts_is_that_of_the_speed_there() -> None:
+    batch = BatchScaling(initial=128, noise_scale=1000.0, largest=4096)
+    there = SpeedCurve(nodes=(2,), rate=(35.0,))
+    spread = SpreadSpeeds(speeds=(SpreadSpeed(share=0.5), SpreadSpeed(places=3, curve=there)))
+    given = TaskSpec(
+        name="a", curve=SpeedCurve(nodes=(1, 2), rate=(50.0, 90.0)), max_nodes=2, batch=batch, spread=spread
+    )
+    found = by_progress(given).spread
+    alone = by_progress(replace(given, curve=there, spread=None))
+    assert found is not None
+    assert [each.share for each in found.speeds] == [0.5, None]
+    assert found.speeds[1].curve == alone.curve

@@ -1,0 +1,92 @@
+"""SpreadSpeeds: how fast a task runs where its nodes lie on more places than they have to, as GPUs on two hosts do."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from bftrain.values import checks
+from bftrain.values.curve import ANY_KIND, SpeedCurve
+
+_FEWEST: Final = 2  # places on which anything is spread
+
+
+class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
+    """Speed on ``places`` places, on nodes of ``kind`` if one is named.
+
+    It is a ``share`` of the speed together, or ``curve``, the speeds by size.
+    """
+
+    places: int = _FEWEST
+    kind: str = ANY_KIND
+    share: float | None = None
+    curve: SpeedCurve | None = None
+
+    def __post_init__(self) -> None:
+        checks.integer(self, "places", at_least=_FEWEST)
+        checks.optional_text(self, "kind")
+        checks.optional_number(self, "share", at_least=0.0)
+        if self.curve is not None:
+            checks.instance(self, "curve", SpeedCurve)
+        if self.share is not None and self.curve is not None:
+            checks.reject(self, "curve", "is given beside share", "give one of them")
+        if self.share is None and self.curve is None:
+            checks.reject(self, "share", "is missing, and curve too", "give one of them")
+
+    def at(self, size: int, together: float) -> float:
+        """Return the speed at ``size`` of a task that does ``together`` on the fewest places."""
+        return self.curve.speed(size) if self.curve is not None else together * (self.share or 0.0)
+
+
+class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
+    """The speeds of a task whose nodes lie on more places than they have to.
+
+    A place is a host where GPUs or cores are counted, and a rack where the racks of whole nodes are known.
+    ``per_place`` says how many nodes lie on one place in the task's curve: of more, the fewest places that can hold
+    them are no spread. Where it is not given, a replay takes the largest place of the log. Between the numbers of
+    places in ``speeds`` the speed is linear, beyond the last it stays.
+    """
+
+    per_place: int | None = None
+    speeds: tuple[SpreadSpeed, ...]
+
+    def __post_init__(self) -> None:
+        if self.per_place is not None:
+            checks.integer(self, "per_place", at_least=1)
+        speeds = checks.instances(self, "speeds", SpreadSpeed)
+        if not speeds:
+            checks.reject(self, "speeds", "is empty", "give the speed on two places at least")
+        for kind in {each.kind for each in speeds}:
+            places = [each.places for each in speeds if each.kind == kind]
+            if any(later <= earlier for earlier, later in pairwise(places)):
+                whose = f" of '{kind}'" if kind else ""
+                checks.reject(self, "speeds", f"must rise in places{whose}", "sort them and drop repeated ones")
+
+    def fewest(self, size: int) -> int:
+        """Return the fewest places on which ``size`` nodes lie."""
+        return 1 if self.per_place is None else -(-size // self.per_place)
+
+    def speed(self, size: int, places: int, together: float, kind: str = ANY_KIND) -> float:
+        """Return the speed of ``size`` nodes on so many places, where on the fewest places it is ``together``."""
+        fewest = self.fewest(size)
+        if size == 0 or places <= fewest:
+            return together
+        of_kind = [each for each in self.speeds if each.kind == kind] or [
+            each for each in self.speeds if each.kind == ANY_KIND
+        ]
+        more = [each for each in of_kind if each.places > fewest] or of_kind[-1:]
+        if not more:
+            return together
+        if more[-1].places <= places:
+            return more[-1].at(size, together)
+        known = (fewest, *(each.places for each in more))
+        return float(np.interp(places, known, (together, *(each.at(size, together) for each in more))))
+
+
+def check_spread(task: msgspec.Struct, spread: SpreadSpeeds | None) -> None:
+    """Hold the field ``spread`` of a task to its type."""
+    if spread is not None:
+        checks.instance(task, "spread", SpreadSpeeds)
