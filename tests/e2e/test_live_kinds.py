@@ -17,7 +17,8 @@ import pytest
 
 from bftrain.errors import BftrainError
 from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import KindView, StatusView
+from bftrain.live.model.resource_views import KindView
+from bftrain.live.model.schemas import StatusView
 
 PATIENCE_S: Final = 120.0
 SITE: Final = """

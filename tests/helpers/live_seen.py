@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from bftrain.live.model.schemas import Harvested
+from bftrain.live.model.resource_views import Harvested
 from bftrain.live.model.site_config import Api
 from bftrain.live.monitor.history import HistoryLevel, HistorySample
 from tests.helpers.live_inside import Inside, World, submit

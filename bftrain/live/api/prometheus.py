@@ -220,7 +220,7 @@ class LiveMetrics:
         daemon, site = self._daemon, self._daemon.site
         about = {
             "version": __version__,
-            "scheduler": str(site.scheduler["name"]),
+            "scheduler": site.scheduler_name,
             "solver": site.deciding.solver,
             "objective": str(site.deciding.objective),
         }

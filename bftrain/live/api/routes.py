@@ -11,7 +11,7 @@ from bftrain.live.api import openapi, page, prometheus
 from bftrain.live.api.http_connection import Response
 from bftrain.live.api.openapi import Answer, Parameter, Route, RouteRequest
 from bftrain.live.api.service import LiveService
-from bftrain.live.model import schemas
+from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
 from bftrain.live.tasks.usage_ledger import GROUPINGS
@@ -59,7 +59,7 @@ def _history(service: LiveService, asked: RouteRequest) -> schemas.HistoryView:
     return service.watch.history_of(asked.caller, span_of(asked.query.get("span", _SPAN)))
 
 
-def _usage(service: LiveService, asked: RouteRequest) -> tuple[schemas.UsageRow, ...]:
+def _usage(service: LiveService, asked: RouteRequest) -> tuple[resource_views.UsageRow, ...]:
     return service.usage(asked.caller, asked.query.get("by", GROUPINGS[0]), asked.query.get("since", ""))
 
 
@@ -143,7 +143,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         lambda service, asked: service.drain(asked.caller, asked.body.nodes, end=True),
         **_OF_OPERATORS,
     ),
-    _get("/v1/usage", _USED, tuple[schemas.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
+    _get("/v1/usage", _USED, tuple[resource_views.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
     _get(
         "/v1/harvesting",
         "Whether nodes are used at all, and how the last ones were handed back.",

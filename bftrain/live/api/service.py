@@ -8,7 +8,6 @@ import os
 import re
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -17,9 +16,10 @@ from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
 from bftrain.errors import BadInput, NotAvailable, UnknownName
+from bftrain.live.api import resource_status
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.why_waiting import why_waiting
-from bftrain.live.model import schemas
+from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, insist_on_operator, insist_on_weight, ourselves
 from bftrain.live.model.harvesting import HarvestingView, Pause
@@ -118,7 +118,7 @@ class LiveService:
         record = self._find(caller, name)
         return await run_in_daemon_thread(lambda: read_log(record, file, offset))
 
-    def usage(self, caller: Caller, by: str, since: str) -> tuple[schemas.UsageRow, ...]:
+    def usage(self, caller: Caller, by: str, since: str) -> tuple[resource_views.UsageRow, ...]:
         """Sum up hours and samples from a day on: of the caller's tasks, of all for an operator."""
         self._daemon.task_manager.progress()
         self._daemon.write(sync=False)
@@ -212,14 +212,15 @@ class LiveService:
             paused_until_s=daemon.harvesting.until_s,
             user=ourselves().user,
             pid=os.getpid(),
-            scheduler=str(site.scheduler["name"]),
+            scheduler=site.scheduler_name,
             solver=site.deciding.solver,
             objective=site.deciding.objective,
             since_s=daemon.since_s,
             now_s=now,
             pool=len(pool),
             used=sum(holdings.values()),
-            kinds=self._kinds(),
+            kinds=resource_status.kinds(daemon),
+            pools=resource_status.pools(daemon),
             agents=len(daemon.node_manager.node_tracker.present),
             drained=len(self._task_store.drained),
             running=states.count("running"),
@@ -229,29 +230,11 @@ class LiveService:
             speed=sum(track.speed(now) for track in daemon.task_manager.tracks.values()),
             steps=len(daemon.opened.journal),
             decision=last,
-            hooks=self._hooks(),
+            hooks=resource_status.hooks(daemon),
             harvested=daemon.task_manager.ledger.days,
             remarks=tuple(one for one in daemon.remarks.latest if self._may_hear(asks, one.text, one.time_s)),
             addresses=self.addresses,
         )
-
-    def _hooks(self) -> schemas.HooksView | None:
-        hooks = getattr(self._daemon.opened.scheduler, "hooks", None)
-        if hooks is None or not hooks.spool:
-            return None
-        return schemas.HooksView(
-            spool=hooks.spool, messages=dict(hooks.counts), silent=hooks.silent, last_s=hooks.last_s
-        )
-
-    def _kinds(self) -> dict[str, schemas.KindView]:
-        """Count nodes by kind, if the site has kinds: all that it names, and the others if there are some."""
-        harvester, kinds = self._daemon.harvester, self._daemon.node_manager.kinds
-        if not kinds:
-            return {}
-        pool = Counter(map(kinds.of, harvester.pool))
-        used = Counter(kinds.of(node) for nodes in harvester.held.values() for node in nodes)
-        names = dict.fromkeys((*self._daemon.site.kinds, *pool))
-        return {kind: schemas.KindView(pool=pool[kind], used=used[kind]) for kind in names}
 
     def page(self) -> schemas.PageView:
         """Say where the status page is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.live.schedulers.pools import SchedulerPools
 from bftrain.text_formats import counted
 
 if TYPE_CHECKING:
@@ -13,26 +14,37 @@ if TYPE_CHECKING:
 
 def why_waiting(daemon: LiveDaemon, record: LiveTaskRecord) -> str:
     """Say what keeps a task from nodes; the reason that has to go first comes first."""
-    name, harvester = record.name, daemon.harvester
     if record.state is LiveTaskState.PAUSED:
-        return f"it is paused: bftrain resume {name}"
-    if held_up := daemon.task_manager.held_up.get(name):
+        return f"it is paused: bftrain resume {record.name}"
+    if held_up := daemon.task_manager.held_up.get(record.name):
         return f"it cannot be run now, and is tried again: {held_up}"
+    if record.name not in daemon.harvester.unfinished:
+        return "it was just handed in"
+    return _of_all_tasks(daemon) or _too_few_nodes(daemon, record.name) or _decided(daemon, record.name)
+
+
+def _of_all_tasks(daemon: LiveDaemon) -> str:
+    """Say what keeps all tasks from nodes; nothing if nothing does."""
+    scheduler = daemon.opened.scheduler
     if daemon.decision_loop.stalled is not None:
         return "the journal cannot be written, so tasks get no more nodes"
     if daemon.state != "running":
         return f"the live run is {daemon.state}"
-    if name not in harvester.unfinished:
-        return "it was just handed in"
-    if not harvester.pool_size:
-        return "no node is idle now that the live run may use"
-    spec = harvester.spec(name)
+    if isinstance(scheduler, SchedulerPools) and not any(pool.open for pool in scheduler.pools):
+        hours = ", ".join(f"{pool.settings.label}: {pool.settings.when}" for pool in scheduler.pools)
+        return f"it is outside of the hours of all pools ({hours})"
+    return "" if daemon.harvester.pool_size else "no node is idle now that the live run may use"
+
+
+def _too_few_nodes(daemon: LiveDaemon, name: str) -> str:
+    """Say that it needs more nodes than there are, if it does."""
+    harvester, spec = daemon.harvester, daemon.harvester.spec(name)
     fitting = {kind: count for kind, count in harvester.pools.items() if spec.curve_on(kind) is not None}
     most = max(fitting.values(), default=0) if harvester.pools else harvester.pool_size
-    if most < spec.min_nodes:
-        kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
-        return f"it needs {counted(spec.min_nodes, 'node')}{kinds}, and the live run has {most} now"
-    return _decided(daemon, name)
+    if most >= spec.min_nodes:
+        return ""
+    kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
+    return f"it needs {counted(spec.min_nodes, 'node')}{kinds}, and the live run has {most} now"
 
 
 def _decided(daemon: LiveDaemon, name: str) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain.live.client.client import Client
+    from bftrain.live.model.resource_views import PoolView
     from bftrain.live.model.schemas import StatusView, TaskView
 
 P = ParamSpec("P")
@@ -172,6 +173,14 @@ def kinds_in_words(status: StatusView) -> str:
     return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
 
 
+def pool_in_words(name: str, pool: PoolView) -> str:
+    """Say what a pool has, and its hours."""
+    from bftrain.text_formats import counted
+
+    hours = f"; {'open' if pool.open else 'closed'}: {pool.when}" if pool.when else ""
+    return f"{name}: {counted(pool.nodes, 'node')} ours by {pool.scheduler}{hours}"
+
+
 def hooks_in_words(status: StatusView) -> str:
     """Say what hooks reported; nothing where the site names no spool."""
     if status.hooks is None:
@@ -240,6 +249,7 @@ def status_table(status: StatusView) -> RenderableType:
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
         ("nodes", f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained"),
         ("kinds", kinds_in_words(status)),
+        *(("pool", pool_in_words(name, pool)) for name, pool in status.pools.items()),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),
         ("speed", f"{status.speed:,.0f} samples/s"),
         ("harvest", harvest),

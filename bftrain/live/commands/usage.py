@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bftrain.live.client.client import Client
-    from bftrain.live.model.schemas import UsageRow
+    from bftrain.live.model.resource_views import UsageRow
 
 _GROUPINGS: Final = ("user", "project", "campaign", "month", "day", "task")
 _COLUMNS: Final = ("node_s", "gpu_s", "samples", "energy_j")

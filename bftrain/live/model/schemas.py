@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import fields
 
 from bftrain.errors import BadInput
+from bftrain.live.model.resource_views import Harvested, HooksView, KindView, PoolView
 from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, Run, is_name, said
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling
@@ -164,24 +165,6 @@ class Remarked(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 1
 
 
-class Harvested(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done in a day (of this machine's time zone)."""
-
-    day: Annotated[str, said("YYYY-MM-DD.")]
-    samples: float = 0.0
-    node_s: Annotated[float, said("Node-seconds held by tasks.")] = 0.0
-
-
-class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user, project, campaign, month, day or task used and did."""
-
-    of: Annotated[str, said("Whose it is: a user, a project, USER/CAMPAIGN, a month, a day, or #NUMBER of a task.")]
-    node_s: Annotated[float, said("Node-seconds held.")]
-    gpu_s: Annotated[float, said("GPU-seconds held, by the GPUs of a node that the site tells.")]
-    samples: Annotated[float, said("Samples done; steps that were done again count once.")]
-    energy_j: Annotated[float, said("Joules, by the watts of a node that the site tells.")]
-
-
 class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The last decision, in short."""
 
@@ -191,22 +174,6 @@ class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
     solver: str
     solve_s: Annotated[float, said("Seconds that it took.")]
     fallback: Annotated[str, said("What was taken instead of the solver's answer, and why.")] = ""
-
-
-class KindView(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind."""
-
-    pool: Annotated[int, said("Those that are ours.")]
-    used: Annotated[int, said("Those that tasks hold.")]
-
-
-class HooksView(msgspec.Struct, frozen=True, kw_only=True):
-    """What hooks of the scheduler reported since the live run began."""
-
-    spool: Annotated[str, said("The folder into which they write.")]
-    messages: Annotated[Mapping[str, int], said("How many were heard, by what they report: start, ending, end, check.")]
-    silent: Annotated[tuple[str, ...], said("What they should report and have not yet.")] = ()
-    last_s: Annotated[float | None, said("When the last message was heard; seconds since 1970.")] = None
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +192,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     pool: Annotated[int, said("Nodes that are ours.")]
     used: Annotated[int, said("Nodes that tasks hold.")]
     kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = {}
+    pools: Annotated[
+        Mapping[str, PoolView], said("The same by pool, where the site has several or one with hours.")
+    ] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
     drained: Annotated[int, said("Nodes that must not be used.")]
     running: Annotated[int, said("Tasks that hold nodes.")]

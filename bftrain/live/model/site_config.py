@@ -16,8 +16,9 @@ import msgspec
 
 from bftrain import config, text_formats, toml_io
 from bftrain.config import Settings, line_of
-from bftrain.errors import BadConfig, BadValue
+from bftrain.errors import BadConfig, BadValue, BftrainError
 from bftrain.live.schedulers import port
+from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.nodesets import expand
 from bftrain.values import checks, wire
 from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
@@ -97,11 +98,13 @@ class NodeRates:
     watts: Mapping[str, float] = field(default_factory=dict)
     projects: Mapping[str, str] = field(default_factory=dict)  # by user
     kind_of: Callable[[str], str] = lambda _: ""
+    gpus_of: Callable[[str], float] = lambda _: 0.0  # where nothing is said of GPUs
 
     def of(self, node: str) -> tuple[float, float]:
         """Return the GPUs and the watts of a node."""
         kind = self.kind_of(node)
-        return self.gpus.get(kind, self.gpus.get("", 0.0)), self.watts.get(kind, self.watts.get("", 0.0))
+        gpus = self.gpus.get(kind, self.gpus.get("", 0.0)) if any(self.gpus.values()) else self.gpus_of(node)
+        return gpus, self.watts.get(kind, self.watts.get("", 0.0))
 
 
 # -- settings
@@ -231,7 +234,9 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     state: str = ""
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
-    scheduler: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"name": "local"})
+    scheduler: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = msgspec.field(
+        default_factory=lambda: {"name": "local"}
+    )
     kinds: Mapping[str, str | tuple[str, ...]] = {}  # node sets by kind of node
     deciding: Settings = Settings()
     agents: Agents = Agents()
@@ -243,9 +248,12 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         """Check every field, and fill in the folders."""
         for name in ("name", "launcher"):
             checks.text(self, name)
-        if not isinstance(self.scheduler.get("name"), str):
-            checks.reject(self, "scheduler", "has no name", 'such as name = "slurm"')
-        checks.frozen_mapping(self, "scheduler")
+        try:
+            pools_of(self.scheduler)
+        except BftrainError as error:
+            checks.reject(self, "scheduler", f"{error.where}: {error.what}", error.fix)
+        if isinstance(self.scheduler, Mapping):
+            checks.frozen_mapping(self, "scheduler")
         try:
             by_node(self.kinds)
         except BadValue as error:
@@ -293,27 +301,30 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         patience_s = self.agents.patience_s
         return max(self.times.reunion_s, patience_s + min(_LEAVING_S, patience_s / 2))
 
-    @property
-    def for_scheduler(self) -> port.Site:
-        """The part of it that a scheduler needs."""
-        return port.Site(name=self.name, folder=Path(self.folder), grace_s=self.agents.grace_s)
+    def for_scheduler(self, pool: PoolSettings) -> port.Site:
+        """Return the part of it that the scheduler of a pool needs: pilots of each pool have a name of their own."""
+        name = f"{self.name}-{pool.pool}" if pool.pool else self.name
+        return port.Site(name=name, folder=Path(self.folder), grace_s=self.agents.grace_s)
 
     @property
-    def scheduler_table(self) -> dict[str, object]:
-        """The scheduler's own settings."""
-        return {key: value for key, value in self.scheduler.items() if key != "name"}
+    def pools(self) -> tuple[PoolSettings, ...]:
+        """The pools, one for each table of a scheduler."""
+        return pools_of(self.scheduler)
+
+    @property
+    def scheduler_name(self) -> str:
+        """What the schedulers are called."""
+        return "+".join(dict.fromkeys(pool.name for pool in self.pools))
 
     @property
     def kind_of(self) -> dict[str, str]:
         """The kind of every node that is given one."""
         return by_node(self.kinds)
 
-    @property
-    def node_rates(self) -> NodeRates:
+    def node_rates(self, kind_of: Callable[[str], str], gpus_of: Callable[[str], float]) -> NodeRates:
         """What an hour of each node counts, and the projects of users."""
         projects = {user: project for project, users in self.usage.projects.items() for user in users}
-        kinds, usage = NodeKinds(self.kind_of), self.usage
-        return NodeRates(_by_kind(usage.gpus), _by_kind(usage.watts), projects, kinds.of)
+        return NodeRates(_by_kind(self.usage.gpus), _by_kind(self.usage.watts), projects, kind_of, gpus_of)
 
     @property
     def digest(self) -> str:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bftrain.errors import BftrainError
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.site_config import NodeKinds, Times
 from bftrain.live.nodes.reconcile import NodeTracker, node_events
+from bftrain.live.schedulers.pools import in_words, keep_running
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.curve import OTHER_KIND
 from bftrain.values.events import NodesJoined, NodesLeft
 
-_AGAIN_S: Final = 1.0  # before a scheduler that broke is run again; twice as long each time
-_MOST_AGAIN_S: Final = 60.0
-_LASTED_S: Final = 60.0  # what ran so long did work
 _SWEEP_S: Final = 10.0  # between two times that nodes are given back which should have been
 
 
@@ -41,7 +38,7 @@ class NodeManager:
         self._loop = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._since_look: list[News] | None = None
-        self._wanted: tuple[int, frozenset[str]] | None = None
+        self._wanted: tuple[int, frozenset[str], Mapping[str, int]] | None = None
         self._idle_since = self._swept = time.monotonic()
         self._giving: set[str] = set()  # nodes that the scheduler is just asked to take
         self._deadlines: dict[str, asyncio.TimerHandle] = {}  # noticed nodes -> when their grace is over
@@ -87,7 +84,7 @@ class NodeManager:
             async with asyncio.timeout(patience_s):
                 allowed = await self._scheduler.look()
         except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything
-            self._remark(f"scheduler '{self._scheduler.name}' cannot be asked: {_words(error)}")
+            self._remark(f"scheduler '{self._scheduler.name}' cannot be asked: {in_words(error)}")
             allowed = None
         since, self._since_look = self._since_look or [], None
         if allowed is not None:
@@ -114,11 +111,20 @@ class NodeManager:
         if self._soon is None:
             self._soon = self._loop.call_soon(self.look_over)
 
-    def want(self, nodes: int, drained: frozenset[str]) -> None:
-        """Tell the scheduler how many nodes could be used."""
-        if not self._closed and (nodes, drained) != self._wanted:
-            self._wanted = (nodes, drained)
+    def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
+        """Tell the scheduler how many nodes could be used, and of which kind how many."""
+        if not self._closed and (nodes, drained, by_kind) != self._wanted:
+            self._wanted = (nodes, drained, by_kind)
+            if (want_kinds := getattr(self._scheduler, "want_kinds", None)) is not None:
+                want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
+
+    def keep_hours(self) -> None:
+        """Leave nodes of pools whose hours are over, and use those of pools whose hours have begun; now and then."""
+        off_hours = getattr(self._scheduler, "off_hours", None)
+        if off_hours is not None and not self._closed and (off := off_hours()) != self.node_tracker.off_hours:
+            self.node_tracker.off_hours = off
+            self.leave(off)
 
     def rest(self, pool: frozenset[str]) -> None:
         """Hold no nodes when there has been nothing to do for a while; looked at now and then."""
@@ -232,7 +238,8 @@ class NodeManager:
         if time.monotonic() - self._swept >= _SWEEP_S:
             self._swept = time.monotonic()
             tracker = self.node_tracker
-            idle = set(tracker.present if tracker.paused else tracker.drained & tracker.present)
+            unused = tracker.drained | tracker.off_hours
+            idle = set(tracker.present if tracker.paused else unused & tracker.present)
             idle -= self._decision_loop.pool | self._launcher_pool.lingering
             self.give_back(sorted(idle - self._giving))
 
@@ -265,7 +272,7 @@ class NodeManager:
             deadline.cancel()
 
     def _broke(self, error: Exception) -> None:
-        self._remark(f"scheduler '{self._scheduler.name}': {_words(error)}")
+        self._remark(f"scheduler '{self._scheduler.name}': {in_words(error)}")
 
     def _hurry(self, nodes: Collection[str]) -> None:
         """Nodes are taken, and there is no time for a planned change."""
@@ -288,17 +295,7 @@ class NodeManager:
         task.add_done_callback(self._jobs.discard)
 
     async def _run(self, agent: AgentOrder) -> None:
-        again_s = _AGAIN_S
-        while True:
-            began = time.monotonic()
-            try:
-                await self._scheduler.run(self.news, agent)
-            except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything; it is tried again
-                self._broke(error)
-            if time.monotonic() - began >= _LASTED_S:
-                again_s = _AGAIN_S
-            await asyncio.sleep(again_s)
-            again_s = min(2 * again_s, _MOST_AGAIN_S)
+        await keep_running(lambda: self._scheduler.run(self.news, agent), self._broke)
 
     async def _give_back(self, nodes: tuple[str, ...]) -> None:
         self._giving.update(nodes)
@@ -308,8 +305,3 @@ class NodeManager:
             self._broke(error)
         finally:
             self._giving.difference_update(nodes)
-
-
-def _words(error: Exception) -> str:
-    """Return an error of ours as it stands, and others with what they are."""
-    return str(error) if isinstance(error, BftrainError) else f"{type(error).__name__}: {error}"

@@ -32,6 +32,7 @@ class NodeTracker:
         self.present: set[str] = set()  # an agent is registered there
         self.expected: frozenset[str] = frozenset()  # their agents may still come back after a restart
         self.drained: frozenset[str] = frozenset()  # they must not be used
+        self.off_hours: frozenset[str] = frozenset()  # of pools whose hours are not now
         self.noticed: set[str] = set()  # their agents say that they are about to be taken
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
         self.closed = False  # no node is used any more
@@ -45,7 +46,7 @@ class NodeTracker:
         found = self.present | self.expected if self.agents_used else self.allowed
         if not self._agents_suffice:
             found = found & self.allowed
-        return frozenset(found) - self.taken - self.drained - self.noticed
+        return frozenset(found) - self.taken - self.drained - self.off_hours - self.noticed
 
     @property
     def ours(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,17 +17,19 @@ from bftrain.journal import JournalStalled, Statement
 from bftrain.launcher_orders import event_of
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.schemas import LastDecision, Remarked
+from bftrain.live.model.schemas import LastDecision
 from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
 from bftrain.live.run.harvesting import Harvesting
+from bftrain.live.run.operator_notices import OperatorNotices
 from bftrain.live.run.startup import LiveResources
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.live.tasks.task_store import CLUSTER, TaskStore
 from bftrain.live.tasks.usage_ledger import UsageLedger
+from bftrain.values import wire
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
@@ -41,35 +43,9 @@ _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours,
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
 _ENDED: Final = "ended in order"  # when, as a fact; "" while a run goes on
-_NOTICES: Final = 50
-_QUIET_S: Final = 600.0  # before the same is said aloud again
+_KINDS: Final = "kinds of nodes of pools"
 # Receives ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
 Observer = Callable[[str, Any], None]
-
-
-class OperatorNotices:
-    """Keeps what people should know, the latest of it, each once however often it is said.
-
-    ``aloud`` receives each notice when it is new, or has not come for a while.
-    """
-
-    def __init__(self, aloud: Callable[[str], None]) -> None:
-        self._aloud = aloud
-        self._known: OrderedDict[str, Remarked] = OrderedDict()
-
-    def add(self, text: str, time_s: float) -> None:
-        """Take one in."""
-        before = self._known.pop(text, None)
-        self._known[text] = Remarked(time_s=time_s, text=text, times=1 + (before.times if before else 0))
-        while len(self._known) > _NOTICES:
-            self._known.popitem(last=False)
-        if before is None or time_s - before.time_s > _QUIET_S:
-            self._aloud(text)
-
-    @property
-    def latest(self) -> tuple[Remarked, ...]:
-        """Give them, the latest last."""
-        return tuple(self._known.values())
 
 
 class LiveDaemon:
@@ -88,7 +64,7 @@ class LiveDaemon:
             opened.task_store,
             opened.harvester,
             self.launcher_pool,
-            UsageLedger(opened.journal, site.node_rates),
+            UsageLedger(opened.journal, site.node_rates(self._kind_of, self._gpus_of)),
             lambda: self.decision_loop.now,
             self.remark,
         )
@@ -114,12 +90,21 @@ class LiveDaemon:
         self._ticking: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
 
+    def _kind_of(self, node: str) -> str:
+        return self.node_manager.kinds.of(node)
+
+    def _gpus_of(self, node: str) -> float:
+        scheduler = self.opened.scheduler
+        gpus = getattr(scheduler, "gpus_of", None)
+        return float(getattr(scheduler, "gpus", 0.0)) if gpus is None else gpus(node)
+
     # -- life
 
     async def begin(self) -> None:
         """Go on where the journal ends: first the outside has its say, then tasks are taken up again."""
         await self.node_manager.check(self.opened.agent_order, _LOOK_PATIENCE_S)
         self._record_cluster()
+        self._record_kinds()
         self.task_store.begin(time.time(), self.site.digest, self.site)
         self.task_store.record_fact(_ENDED, "")
         self.launcher_pool.launcher(self.site.launcher)  # so that it is known now if it cannot be made
@@ -175,6 +160,15 @@ class LiveDaemon:
             self.remark(f"this is cluster '{cluster}'; the journal was written on cluster '{before}'")
         self.task_store.record_fact(CLUSTER, cluster or before)
 
+    def _record_kinds(self) -> None:
+        """Know the kinds of nodes of pools, those of before where a scheduler does not answer."""
+        kinds: Mapping[str, str] = getattr(self.opened.scheduler, "node_kinds", {})
+        if kinds:
+            self.task_store.record_fact(_KINDS, wire.encode(kinds).decode())
+        elif any(pool.kind for pool in self.site.pools) and (text := self.task_store.fact(_KINDS)):
+            kinds = wire.decode(text, dict[str, str])
+        self.node_manager.kinds = NodeKinds({**kinds, **self.site.kind_of})
+
     async def drain(self) -> None:
         """End in order: tasks put themselves in order, and everything of ours at the scheduler ends."""
         began, self.state = self.ready.is_set(), "draining"
@@ -216,6 +210,7 @@ class LiveDaemon:
             self._share_again()
             if self.harvesting.apply():
                 self.want()
+            self.node_manager.keep_hours()
             self.node_manager.rest(self.harvester.pool)
             self.node_manager.sweep()
             if self._trying is not None and not self._trying.done():
@@ -380,15 +375,17 @@ class LiveDaemon:
 
     def want(self) -> None:
         """Tell the scheduler how many nodes could be used, and which must not be."""
-        self.node_manager.want(self._usable(), self.task_store.drained)
+        kinds = {pool.kind for pool in self.site.pools if pool.kind}
+        by_kind = {kind: self._usable(kind) for kind in kinds}
+        self.node_manager.want(self._usable(), self.task_store.drained, by_kind)
 
-    def _usable(self) -> int:
-        """Return how many nodes the tasks that may compete could use."""
+    def _usable(self, kind: str | None = None) -> int:
+        """Return how many nodes the tasks that may compete could use, of a kind or of all together."""
         if self.harvesting.paused:
             return 0
-        paused = self.harvester.paused
+        paused, spec = self.harvester.paused, self.harvester.spec
         willing = [task for task in self.harvester.unfinished if task not in paused][: self.site.deciding.max_tasks]
-        return sum(self.harvester.spec(task).max_nodes for task in willing)
+        return sum(spec(task).max_nodes for task in willing if kind is None or spec(task).curve_on(kind) is not None)
 
 
 def _run_before(task_store: TaskStore) -> str:

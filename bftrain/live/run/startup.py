@@ -21,6 +21,8 @@ from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live.model.site_config import Agents, SiteSettings
+from bftrain.live.schedulers.pool_settings import PoolSettings
+from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from bftrain.live.tasks.task_store import TaskStore, last_site
 from bftrain.parts import absolute_name
@@ -116,23 +118,30 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def _scheduler(site: SiteSettings) -> Scheduler:
-    name = site.scheduler["name"]
-    make = registry.load("scheduler", name)
-    scheduler: Scheduler = make(site.scheduler_table, site.for_scheduler)
+    pools = [SchedulerPool(pool, _scheduler_of(site, pool)) for pool in site.pools]
+    (first, *others) = pools
+    return first.scheduler if first.settings.plain and not others else SchedulerPools(pools)
+
+
+def _scheduler_of(site: SiteSettings, pool: PoolSettings) -> Scheduler:
+    where = f"scheduler '{pool.name}'" + (f", pool '{pool.pool}'" if pool.pool else "")
+    make = registry.load("scheduler", pool.name)
+    scheduler: Scheduler = make(pool.table, site.for_scheduler(pool))
     state = scheduler.available()
     if not state.ok:
-        raise NotAvailable(state.reason, where=f"scheduler '{name}'", fix=state.fix or None)
+        raise NotAvailable(state.reason, where=where, fix=state.fix or None)
     if not isinstance(scheduler, Scheduler):
-        raise BrokenPlugin("has not all that the port asks for", where=f"scheduler '{name}'")
+        raise BrokenPlugin("has not all that the port asks for", where=where)
     return scheduler
 
 
 def _insist_on_same_site(site: SiteSettings, journal: Journal) -> None:
     """Refuse a journal of another site or scheduler: its tasks were not meant for the nodes of this one."""
     before = last_site(journal)
-    scheduler = before.get("scheduler")
-    known = scheduler.get("name") if isinstance(scheduler, dict) else None
-    for what, was, now in (("scheduler", known, site.scheduler["name"]), ("site", before.get("name"), site.name)):
+    scheduler: Any = before.get("scheduler") or ()
+    names = {one["name"] for one in ([scheduler] if isinstance(scheduler, dict) else scheduler)}
+    known = None if names.intersection(pool.name for pool in site.pools) else "+".join(sorted(names)) or None
+    for what, was, now in (("scheduler", known, site.scheduler_name), ("site", before.get("name"), site.name)):
         if was is not None and was != now:
             fix = f"start it with settings for that {what}, or give '{now}' a state of its own: state = ..."
             raise BadConfig(

@@ -119,6 +119,16 @@ class PilotJobs:
         found = Counter(str(pilot.state) for pilot in self._known.values())
         return {str(state): found[str(state)] for state in PilotState if state in ALIVE}
 
+    @property
+    def gpus(self) -> float:
+        """GPUs that a pilot asks for; 0 if that is not known."""
+        return float(getattr(self._batch, "gpus", 0.0))
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """All nodes that the scheduler has for pilots, as far as known."""
+        return self._nodes
+
     async def check(self, agent: AgentOrder) -> None:
         """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be away for now."""
         with suppress(CommandFailed):

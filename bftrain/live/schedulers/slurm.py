@@ -77,7 +77,8 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"[Ii]nvalid|not permitted|[Pp]ermission|denied|not available|cannot be run|unrecognized", Trouble.REFUSED),
 )
 
-_NEVER: Final = re.compile(r"[Ii]nvalid (partition|qos|account)", re.IGNORECASE)
+_NEVER: Final = re.compile(r"Invalid (partition|qos|account|generic resource|feature)", re.IGNORECASE)
+_GPUS: Final = re.compile(r"--(?:gres=(?:.*,)?gpu|gpus-per-node=|gpus=)(?::?[A-Za-z_][\w-]*)?:?(\d+)?(?:,.*)?")
 _NICE: Final = 10_000  # by which longer pilots come before shorter ones
 _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
@@ -134,14 +135,19 @@ class Slurm(CommandBackend):
         """
         return pilot_script(order, site, "node=$SLURMD_NODENAME", _AS_STEP if self._grace_s else "")
 
+    @property
+    def gpus(self) -> float:
+        """GPUs that a pilot asks for, such as by --gres=gpu:4; 0 if it asks for none."""
+        found = filter(None, map(_GPUS.fullmatch, self._settings.options))
+        return max((float(one[1] or 1) for one in found), default=0.0)
+
     async def limits(self, run: Run) -> PilotLimits:
         """Ask what is allowed; NotAvailable if pilots would not be preempted."""
         return await ask_limits(run, self._settings, self._grace_s)
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
         """Submit pilots, together if that is wanted."""
-        together = count if self._settings.arrays else 1
-        await run(self.sbatch(order, together))
+        await run(self.sbatch(order, together := count if self._settings.arrays else 1))
         return together
 
     async def refused(self, run: Run, order: PilotOrder) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadConfig
 from bftrain.journal import Journal, Statement
-from bftrain.live.model.schemas import Harvested, UsageRow
+from bftrain.live.model.resource_views import Harvested, UsageRow
 from bftrain.live.model.site_config import NodeRates
 from bftrain.live.model.task_record import LiveTaskRecord, Progress
 

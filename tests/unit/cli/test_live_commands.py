@@ -13,7 +13,8 @@ from bftrain.live.client import client as client_module
 from bftrain.live.client.client import Client
 from bftrain.live.commands import live, tasks
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Harvested, StatusView, TaskView
+from bftrain.live.model.resource_views import Harvested
+from bftrain.live.model.schemas import StatusView, TaskView
 from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool, HookTally
 from tests.helpers.live_inside import decided, submit

@@ -66,7 +66,8 @@ def keys(text: str) -> list[tuple[str, re.Match[str]]]:
 @every_site
 def test_it_loads_and_makes_its_scheduler(name: str, tmp_path: Path) -> None:
     settings = site(tmp_path, examples.text(name))
-    scheduler = registry.load("scheduler", settings.scheduler["name"])(settings.scheduler_table, settings.for_scheduler)
+    (pool,) = settings.pools
+    scheduler = registry.load("scheduler", pool.name)(pool.table, settings.for_scheduler(pool))
     assert scheduler.name == name
     assert settings.folder == str(tmp_path / "shared")
 
@@ -95,7 +96,7 @@ def test_what_stands_behind_a_mark_is_what_holds_without_it(name: str, tmp_path:
     table = tomllib.loads(whole)["scheduler"]
     assert commented.scheduler["name"] == table.pop("name")
     kind = SCHEDULERS[name]
-    assert msgspec.convert(table, kind) == msgspec.convert(plain.scheduler_table, kind)
+    assert msgspec.convert(table, kind) == msgspec.convert(plain.pools[0].table, kind)
     alike = [field.name for field in msgspec.structs.fields(SiteSettings) if field.name != "scheduler"]
     assert [getattr(plain, field) for field in alike] == [getattr(commented, field) for field in alike]
 

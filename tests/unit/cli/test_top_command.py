@@ -24,10 +24,10 @@ from bftrain.live.client.client import Client, LiveView, StreamClient
 from bftrain.live.commands import top
 from bftrain.live.commands.top import Keyboard
 from bftrain.live.commands.top_screen import BLOCKS, PLAIN, TopView, spark
+from bftrain.live.model.resource_views import Harvested
 from bftrain.live.model.schemas import (
     Cell,
     Happening,
-    Harvested,
     HistoryView,
     NodeChanges,
     StatusView,

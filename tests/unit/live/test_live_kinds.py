@@ -9,7 +9,8 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain.live.commands.submit import submission_of
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import KindView, Submission
+from bftrain.live.model.resource_views import KindView
+from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from bftrain_replay.resume.journal_events import recorded

@@ -44,7 +44,7 @@ def test_it_waits_twice_as_long_each_time_until_a_run_lasts(monkeypatch: pytest.
     async def test() -> None:
         node_manager = NodeManager(scheduler, nothing, nothing, nothing, nothing, remarks.append, kinds=NodeKinds())
         monkeypatch.setattr(
-            "bftrain.live.nodes.node_manager.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
+            "bftrain.live.schedulers.pools.time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
         )
         monkeypatch.setattr(asyncio, "sleep", sleep)
         node_manager.run(AgentOrder(argv=("agent",)))

@@ -9,8 +9,8 @@ import pytest
 
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Times
-from bftrain.live.nodes import node_manager as yard_module
 from bftrain.live.run import daemon as daemon_module
+from bftrain.live.schedulers import pools
 from bftrain.live.schedulers.port import Allowed, Remark, Taken
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
@@ -151,7 +151,7 @@ async def test_a_scheduler_that_does_not_answer_is_not_waited_for(
 
 @in_a_loop
 async def test_a_scheduler_that_breaks_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yard_module, "_AGAIN_S", 0.005)
+    monkeypatch.setattr(pools, "_AGAIN_S", 0.005)
     world = World()
     world.breaks["run"] = RuntimeError("lost my way")
     async with live_inside(tmp_path, world) as (daemon, service, _, _):

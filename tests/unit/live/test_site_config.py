@@ -70,8 +70,9 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     site = load(written(tmp_path, WHOLE))
     assert (site.name, site.deciding.horizon_s, site.times.drain_s, site.agents.port) == ("physics", 60.0, 5.0, 4321)
     assert (site.folder, site.state) == (str(tmp_path / "shared"), str(tmp_path / "state"))
-    assert site.scheduler_table == {"partition": "spare"}
-    assert site.for_scheduler == port.Site(name="physics", folder=tmp_path / "shared")
+    (pool,) = site.pools
+    assert pool.table == {"partition": "spare"}
+    assert site.for_scheduler(pool) == port.Site(name="physics", folder=tmp_path / "shared")
     assert site.socket == tmp_path / "state" / "api.sock"
     assert site.token == tmp_path / "state" / "token"
     assert site.journal == tmp_path / "state" / "live.db"

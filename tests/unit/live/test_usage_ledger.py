@@ -14,7 +14,7 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput, BadValue
 from bftrain.journal import Journal
-from bftrain.live.model.site_config import Api, NodeRates, SiteSettings, Usage
+from bftrain.live.model.site_config import Api, NodeKinds, NodeRates, SiteSettings, Usage
 from bftrain.live.model.task_record import Progress
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before, usage
@@ -186,4 +186,6 @@ def test_settings_that_cannot_be_are_refused(given: Any, words: str) -> None:  #
 
 def test_rates_are_by_kind_and_else_those_of_all() -> None:
     site = SiteSettings(kinds=KINDS, usage=Usage(gpus={"v100": 4.0}, watts=300.0))
-    assert [site.node_rates.of(node) for node in ("n1", "n3")] == [(4.0, 300.0), (0.0, 300.0)]
+    rates = site.node_rates(NodeKinds(site.kind_of).of, lambda _: 8.0)
+    assert [rates.of(node) for node in ("n1", "n3")] == [(4.0, 300.0), (0.0, 300.0)]
+    assert SiteSettings().node_rates(lambda _: "", lambda _: 8.0).of("n1") == (8.0, 0.0), "for which pilots asked"

@@ -331,3 +331,20 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
 
     with pytest.raises(NotAvailable, match="no such partition"):
         asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="nix"), 0.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus"),
+    [
+        ((), 0),
+        (("--gres=gpu:4",), 4),
+        (("--gres=gpu:a100:2",), 2),
+        (("--gres=gpu",), 1),
+        (("--gres=lustre:1,gpu:a100:8",), 8),
+        (("--gpus-per-node=a100:4", "--constraint=nvlink"), 4),
+        (("--gpus=2",), 2),
+        (("--gres=tape:3",), 0),
+    ],
+)
+def test_gpus_that_pilots_ask_for_are_understood(options: tuple[str, ...], gpus: float) -> None:
+    assert slurm.Slurm(slurm.SlurmSettings(partition="spare", options=options)).gpus == gpus

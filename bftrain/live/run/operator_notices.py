@@ -1,0 +1,37 @@
+"""OperatorNotices: what people should know of a live run, the latest of it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from bftrain.live.model.schemas import Remarked
+
+_NOTICES: Final = 50
+_QUIET_S: Final = 600.0  # before the same is said aloud again
+
+
+class OperatorNotices:
+    """Keeps what people should know, the latest of it, each once however often it is said.
+
+    ``aloud`` receives each notice when it is new, or has not come for a while.
+    """
+
+    def __init__(self, aloud: Callable[[str], None]) -> None:
+        self._aloud = aloud
+        self._known: OrderedDict[str, Remarked] = OrderedDict()
+
+    def add(self, text: str, time_s: float) -> None:
+        """Take one in."""
+        before = self._known.pop(text, None)
+        self._known[text] = Remarked(time_s=time_s, text=text, times=1 + (before.times if before else 0))
+        while len(self._known) > _NOTICES:
+            self._known.popitem(last=False)
+        if before is None or time_s - before.time_s > _QUIET_S:
+            self._aloud(text)
+
+    @property
+    def latest(self) -> tuple[Remarked, ...]:
+        """Give them, the latest last."""
+        return tuple(self._known.values())

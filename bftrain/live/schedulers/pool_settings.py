@@ -1,0 +1,72 @@
+"""PoolSettings: one of the tables [[scheduler]]: a partition, a QOS, a cluster or a scheduler beside others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bftrain.errors import BadConfig
+from bftrain.live.schedulers.week_hours import WeekHours
+from bftrain.values import checks, wire
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_SCHEDULER: Final = "name"  # the key that names it
+
+
+class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is said of a pool beside its scheduler's own settings, which are in ``table``."""
+
+    name: str  # of its scheduler
+    pool: str = ""  # what the pool is called; a single one may have no name
+    when: str = ""  # the times of the week in which its nodes are used; "": always
+    timezone: str = ""  # of these; "": that of this machine
+    kind: str = ""  # of its nodes that [kinds] does not name
+    table: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        checks.text(self, "name")
+        if self.pool and not _NAME.fullmatch(self.pool):
+            checks.reject(self, "pool", f"must be up to 40 letters, digits, '-' and '_', not {self.pool!r}")
+        _ = self.hours
+        if self.kind:
+            checks.text(self, "kind")
+
+    @property
+    def hours(self) -> WeekHours:
+        """The times of the week in which its nodes are used."""
+        return WeekHours.parse(self.when, self.timezone)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is said that a scheduler alone would not do."""
+        return not (self.pool or self.when or self.kind)
+
+    @property
+    def label(self) -> str:
+        """What it is called for people."""
+        return self.pool or self.name
+
+
+_OWN: Final = frozenset(PoolSettings.__struct_fields__) - {"table"}
+
+
+def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[PoolSettings, ...]:
+    """Read a table [scheduler], or the list [[scheduler]]; each but one has a name of its own."""
+    tables = [given] if isinstance(given, Mapping) else list(given)
+    if not tables:
+        raise BadConfig("names no scheduler", where="[[scheduler]]", fix='such as name = "slurm"')
+    pools: list[PoolSettings] = []
+    for number, table in enumerate(tables, start=1):
+        where = "[scheduler]" if isinstance(given, Mapping) else f"[[scheduler]] number {number}"
+        if not isinstance(table.get(_SCHEDULER), str):
+            raise BadConfig("has no name", where=where, fix='such as name = "slurm"')
+        own = {key: table[key] for key in table if key in _OWN}
+        pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _OWN}}, PoolSettings)
+        if any(pool.pool == other.pool for other in pools):
+            what = f"there is another pool called '{pool.pool}'" if pool.pool else "there is another one without a name"
+            raise BadConfig(what, where=where, fix='name each: pool = "gpu"')
+        pools.append(pool)
+    return tuple(pools)

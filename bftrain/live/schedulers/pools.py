@@ -1,0 +1,215 @@
+"""Several pools side by side: partitions, QOS, clusters and schedulers that look like one scheduler to the live run.
+
+Each pool has its own limits, hours and kind of nodes. Outside of its hours a pool is asked for no nodes, and those that
+it has are left in a planned way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bftrain.errors import BftrainError, NotAvailable
+from bftrain.live.schedulers.hook_spool import HookTally
+from bftrain.live.schedulers.pool_settings import PoolSettings
+from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Post, Remark, Scheduler, Taken
+from bftrain.ports import Availability
+
+_AGAIN_S: Final = 1.0  # before a scheduler that broke is run again; twice as long each time
+_MOST_AGAIN_S: Final = 60.0
+_LASTED_S: Final = 60.0  # what ran so long did work
+
+
+@dataclass(eq=False)
+class SchedulerPool:
+    """One pool, and the nodes that are ours by its word."""
+
+    settings: PoolSettings
+    scheduler: Scheduler
+    nodes: set[str] = field(default_factory=set)
+    heard: bool = False  # whether its scheduler was ever asked with success
+
+    @property
+    def open(self) -> bool:
+        """Whether its hours are now."""
+        return time.time() in self.settings.hours
+
+
+class SchedulerPools:
+    """All pools as one scheduler. Remarks of a pool begin with its name."""
+
+    def __init__(self, pools: Collection[SchedulerPool]) -> None:
+        self.pools = tuple(pools)
+        each = [pool.scheduler for pool in self.pools]
+        self.name = "+".join(dict.fromkeys(one.name for one in each))
+        self.agents_suffice = all(one.agents_suffice for one in each)
+        self.ends_agents = all(bool(getattr(one, "ends_agents", one.agents_suffice)) for one in each)
+        keep = [seconds for one in each if (seconds := getattr(one, "keep_workers_s", None)) is not None]
+        self.keep_workers_s: float | None = min(keep, default=None)
+        self._wanted: tuple[int, Collection[str]] | None = None
+        self._by_kind: Mapping[str, int] = {}
+
+    # -- the port
+
+    def available(self) -> Availability:
+        """Say whether the commands of all are here."""
+        return next(
+            (state for pool in self.pools if not (state := pool.scheduler.available()).ok), Availability(ok=True)
+        )
+
+    async def check(self, agent: AgentOrder) -> None:
+        """Raise ``NotAvailable`` if one of them can never work with its settings."""
+        for pool in self.pools:
+            check = getattr(pool.scheduler, "check", None)
+            if check is not None:
+                try:
+                    await check(agent)
+                except NotAvailable as error:
+                    where = f"pool '{pool.settings.label}'" + (f": {error.where}" if error.where else "")
+                    raise NotAvailable(error.what, where=where, fix=error.fix) from error
+
+    async def run(self, post: Post, agent: AgentOrder) -> None:
+        """Run all; one that breaks is run again and disturbs no other."""
+        async with asyncio.TaskGroup() as group:
+            for pool in self.pools:
+                group.create_task(self._run(pool, post, agent))
+
+    async def _run(self, pool: SchedulerPool, post: Post, agent: AgentOrder) -> None:
+        def tell(news: News) -> None:
+            self._hear(pool, news)
+            post(Remark(text=f"pool '{pool.settings.label}': {news.text}") if isinstance(news, Remark) else news)
+
+        await keep_running(
+            lambda: pool.scheduler.run(tell, agent), lambda error: tell(Remark(text=f"it broke: {in_words(error)}"))
+        )
+
+    def _hear(self, pool: SchedulerPool, news: News) -> None:
+        match news:
+            case Allowed():
+                for other in self.pools:
+                    other.nodes.difference_update(news.nodes)
+                pool.nodes.update(news.nodes)
+            case Taken():
+                pool.nodes.difference_update(news.nodes)
+            case _:
+                return
+        self._share_out()
+
+    async def look(self) -> frozenset[str] | None:
+        """Name the nodes of all; of one that cannot be asked those that were its last, none if they are not known."""
+        found = await asyncio.gather(*(pool.scheduler.look() for pool in self.pools))
+        for pool, nodes in zip(self.pools, found, strict=True):
+            if nodes is not None:
+                pool.nodes, pool.heard = set(nodes), True
+        self._share_out()
+        return frozenset().union(*(pool.nodes for pool in self.pools)) if all(one.heard for one in self.pools) else None
+
+    def want_kinds(self, by_kind: Mapping[str, int]) -> None:
+        """Know how many nodes of each kind could be used; of a kind that is not named as many as of all."""
+        self._by_kind = by_kind
+
+    def want(self, nodes: int, without: Collection[str] = ()) -> None:
+        """Hold no more nodes than these in all."""
+        self._wanted = (nodes, without)
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Ask each open pool for what the others do not have, and for no more than its kind of nodes could be used."""
+        if self._wanted is None:
+            return
+        nodes, without = self._wanted
+        held = sum(len(pool.nodes) for pool in self.pools)
+        for pool in self.pools:
+            most = min(nodes, self._by_kind.get(pool.settings.kind, nodes))
+            pool.scheduler.want(max(0, min(most, nodes - held + len(pool.nodes))) if pool.open else 0, without)
+
+    def hint(self) -> None:
+        """Have all look soon."""
+        for pool in self.pools:
+            pool.scheduler.hint()
+
+    def noticed(self, node: str) -> None:
+        """Tell the pool of the node, or all if it is not known."""
+        for pool in self._of((node,)):
+            pool.scheduler.noticed(node)
+
+    async def give_back(self, nodes: Collection[str]) -> None:
+        """Let go of nodes at their pools."""
+        await _all_of(pool.scheduler.give_back(nodes) for pool in self._of(nodes))
+
+    async def leave(self) -> None:
+        """End everything of ours in all pools."""
+        await _all_of(pool.scheduler.leave() for pool in self.pools)
+
+    def _of(self, nodes: Collection[str]) -> tuple[SchedulerPool, ...]:
+        known = set().union(*(pool.nodes for pool in self.pools))
+        if not known.issuperset(nodes):
+            return self.pools
+        return tuple(pool for pool in self.pools if not pool.nodes.isdisjoint(nodes))
+
+    # -- what a live run asks besides
+
+    def off_hours(self) -> frozenset[str]:
+        """Name the nodes of pools whose hours are not now, and ask open and closed ones for what they are to have."""
+        self._share_out()
+        return frozenset().union(*(pool.nodes for pool in self.pools if not pool.open))
+
+    @property
+    def node_kinds(self) -> Mapping[str, str]:
+        """The kinds of nodes, of pools that have one and whose nodes are known."""
+        known = ((pool, getattr(pool.scheduler, "nodes", ())) for pool in self.pools if pool.settings.kind)
+        return {node: pool.settings.kind for pool, nodes in known for node in nodes}
+
+    def gpus_of(self, node: str) -> float:
+        """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""
+        return next((float(getattr(one.scheduler, "gpus", 0.0)) for one in self.pools if node in one.nodes), 0.0)
+
+    @property
+    def cluster(self) -> str:
+        """What the schedulers call their machines, as far as known."""
+        return "+".join(dict.fromkeys(filter(None, (getattr(one.scheduler, "cluster", "") for one in self.pools))))
+
+    @property
+    def pilots(self) -> Mapping[str, float]:
+        """How many pilots there are in all pools, by what they are doing."""
+        found = Counter[str]()
+        for pool in self.pools:
+            found.update(getattr(pool.scheduler, "pilots", {}))
+        return dict(found)
+
+    @property
+    def hooks(self) -> HookTally | None:
+        """What hooks reported, of the first pool that has some."""
+        tallies = (getattr(pool.scheduler, "hooks", None) for pool in self.pools)
+        return next((tally for tally in tallies if tally is not None and tally.spool), None)
+
+
+async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Callable[[Exception], None]) -> None:
+    """Run a scheduler for ever: one that ends or breaks is run again, ever later; ``broke`` receives its errors."""
+    again_s = _AGAIN_S
+    while True:
+        began = time.monotonic()
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything; it is tried again
+            broke(error)
+        if time.monotonic() - began >= _LASTED_S:
+            again_s = _AGAIN_S
+        await asyncio.sleep(again_s)
+        again_s = min(2 * again_s, _MOST_AGAIN_S)
+
+
+async def _all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all, and raise what went wrong first when all are done."""
+    for result in await asyncio.gather(*jobs, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def in_words(error: Exception) -> str:
+    """Return an error of ours as it stands, and others with what they are."""
+    return str(error) if isinstance(error, BftrainError) else f"{type(error).__name__}: {error}"

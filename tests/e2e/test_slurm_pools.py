@@ -1,0 +1,87 @@
+"""Two partitions of a real Slurm side by side, as two pools of one live run: limits, kinds, hours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain.errors import NotAvailable
+from bftrain.live.schedulers import slurm
+from bftrain.live.schedulers.pool_settings import pools_of
+from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
+from bftrain.live.schedulers.port import Site
+from tests.helpers.pilots import QUICK, Keeper, end_all
+from tests.helpers.slurm import Slurm, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.slurm
+
+LOW = ("PriorityTier=1", "PreemptMode=CANCEL", "GraceTime=0", "MaxTime=INFINITE", "State=UP")
+
+
+@pytest.fixture
+def cluster(slurm_cluster: Slurm) -> Iterator[Slurm]:
+    """Give the Slurm of this process with two partitions more, left and right, of half of its nodes each."""
+    end_all(slurm_cluster)
+    names = slurm_cluster.nodes
+    halves = {"left": names[: len(names) // 2], "right": names[len(names) // 2 :]}
+    for name, nodes in halves.items():
+        slurm_cluster.run("scontrol", "create", f"PartitionName={name}", f"Nodes={','.join(nodes)}", *LOW)
+    yield slurm_cluster
+    end_all(slurm_cluster)
+    for name in halves:
+        slurm_cluster.run("scontrol", "delete", f"PartitionName={name}")
+
+
+def pool(name: str, site: Site, **more: object) -> SchedulerPool:
+    (settings,) = pools_of({"name": "slurm", "pool": name, **QUICK, "partition": name, **more})
+    own = Site(name=f"{site.name}-{name}", folder=site.folder)
+    return SchedulerPool(settings, slurm.make(settings.table, own))
+
+
+def test_two_partitions_give_nodes_within_their_limits_and_hours(
+    cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(_: Mapping[str, object], site: Site) -> SchedulerPools:
+        return SchedulerPools((pool("left", site, max_nodes=1, kind="v100"), pool("right", site, when="always")))
+
+    left, right = (set(cluster.nodes[:2]), set(cluster.nodes[2:]))
+    with Keeper(make, {}, tmp_path / "site", cluster.env) as keeper:
+        pools = keeper.scheduler
+        assert isinstance(pools, SchedulerPools)
+        keeper.do(lambda: pools.want(4))
+        wait_until(lambda: right < keeper.ours() and len(keeper.ours() & left) == 1, "all of right, one of left")
+        keeper.wait_for(keeper.ours())
+        jobs = set(cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%P %j").stdout.split("\n"))
+        assert jobs - {""} == {"left bftrain-test-left", "right bftrain-test-right"}
+        assert pools.node_kinds == dict.fromkeys(left, "v100")
+        assert pools.cluster == "test"
+        monkeypatch.setattr(SchedulerPool, "open", property(lambda self: self.settings.pool == "left"))
+        off_hours = keeper.ask(_asked(pools))
+        assert off_hours == right
+        keeper.ask(pools.give_back(off_hours))
+        keeper.wait_for(keeper.ours() & left, "right is left at the end of its hours")
+        wait_until(
+            lambda: not cluster.run("squeue", "-h", "-p", "right", "-o", "%i").stdout.strip(), "none of right waits"
+        )
+        keeper.ask(pools.leave())
+    assert keeper.remarks() == ""
+
+
+async def _asked(pools: SchedulerPools) -> frozenset[str]:
+    return pools.off_hours()
+
+
+def test_a_pool_whose_partition_is_not_there_is_named(cluster: Slurm, tmp_path: Path) -> None:
+    def make(_: Mapping[str, object], site: Site) -> SchedulerPools:
+        return SchedulerPools((pool("left", site), pool("gone", site)))
+
+    with (
+        Keeper(make, {}, tmp_path / "site", cluster.env) as keeper,
+        pytest.raises(NotAvailable, match=r"pool 'gone': partition 'gone': Slurm has no such partition"),
+    ):
+        keeper.ask(keeper.scheduler.check(keeper.order))  # type: ignore[attr-defined]  # of those with pilots

@@ -1,0 +1,283 @@
+"""Several pools side by side: what each is asked for, their hours and kinds, and one that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import Submission
+from bftrain.live.model.site_config import SiteSettings, load
+from bftrain.live.model.task_record import Run
+from bftrain.live.run.startup import open_site
+from bftrain.live.schedulers import pools as pools_module
+from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
+from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
+from bftrain.live.schedulers.port import AgentOrder, Allowed, Remark, Taken
+from bftrain.values.curve import SpeedCurve
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AGENT = AgentOrder(argv=("agent",))
+SITE = """
+[[scheduler]]
+name = "slurm"
+partition = "spare"
+[[scheduler]]
+name = "slurm"
+pool = "gpu"
+partition = "gpu"
+when = "nights and week-ends"
+timezone = "Europe/Zurich"
+kind = "v100"
+max_nodes = 4
+"""
+
+
+def pool(world: World, **settings: Any) -> SchedulerPool:  # noqa: ANN401 - any setting
+    return SchedulerPool(PoolSettings(name="inside", **settings), world)
+
+
+def wants(world: World) -> int:
+    return int(world.asked("want")[-1][0])
+
+
+async def running(*pools: SchedulerPool) -> tuple[SchedulerPools, list[Any], asyncio.Task[None]]:
+    found, news = SchedulerPools(pools), list[Any]()
+    task = asyncio.create_task(found.run(news.append, AGENT))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return found, news, task
+
+
+# -- settings
+
+
+def test_a_list_of_schedulers_is_read_and_each_has_a_name_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    site = load(tmp_path / "site.toml")
+    first, second = site.pools
+    assert (first.label, first.table, second.label) == ("slurm", {"partition": "spare"}, "gpu")
+    assert second.table == {"partition": "gpu", "max_nodes": 4}
+    assert [site.for_scheduler(one).name for one in site.pools] == ["bftrain", "bftrain-gpu"]
+    assert site.scheduler_name == "slurm"
+    assert second.hours.zone is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '[[scheduler]]\nname = "slurm"\n[[scheduler]]\nname = "pbs"\n',
+            "number 2: there is another one without a name",
+        ),
+        (
+            '[[scheduler]]\nname = "slurm"\npool = "a"\n[[scheduler]]\nname = "pbs"\npool = "a"\n',
+            "another pool called 'a'",
+        ),
+        ('[[scheduler]]\npartition = "a"\n', "number 1: has no name"),
+        ('[scheduler]\nname = "slurm"\nwhen = "sometimes"\n', "'sometimes' is no time of the week"),
+        ('[scheduler]\nname = "slurm"\npool = "a b"\n', "must be up to 40 letters"),
+        ("scheduler = []\n", "names no scheduler"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises((BadConfig, BadValue), match=words):
+        load(tmp_path / "site.toml")
+
+
+# -- what each is asked for
+
+
+@in_a_loop
+async def test_each_is_asked_for_what_the_others_do_not_have() -> None:
+    left, right = World(), World()
+    pools, _, task = await running(pool(left), pool(right, pool="right"))
+    pools.want(5, frozenset({"bad"}))
+    assert (wants(left), wants(right)) == (5, 5)
+    left.lend("n1", "n2", "n3")
+    assert (wants(left), wants(right)) == (5, 2)
+    right.lend("n3")  # a node that both have, now by the other's word
+    assert (wants(left), wants(right)) == (4, 3)
+    left.take("n1", "n2", "n3")
+    assert (wants(left), wants(right)) == (4, 5)
+    assert left.asked("want")[-1][1] == {"bad"}
+    task.cancel()
+
+
+@in_a_loop
+async def test_a_pool_with_a_kind_is_asked_for_what_tasks_can_use_of_it() -> None:
+    left, right = World(), World()
+    pools, _, task = await running(pool(left, kind="v100"), pool(right, pool="right", kind="k80"))
+    pools.want_kinds({"v100": 2, "k80": 0})
+    pools.want(2)
+    assert (wants(left), wants(right)) == (2, 0)
+    right_nodes: Any = right
+    right_nodes.nodes = frozenset({"n8", "n9"})
+    assert pools.node_kinds == {"n8": "k80", "n9": "k80"}
+    task.cancel()
+
+
+@in_a_loop
+async def test_outside_of_its_hours_a_pool_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = World(), World()
+    pools, _, task = await running(pool(left), pool(right, pool="right", when="12:00-13:00", timezone="UTC"))
+    clock = [12.5 * 3600]
+    monkeypatch.setattr(pools_module, "time", SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic))
+    pools.want(4)
+    left.lend("n1")
+    right.lend("n2")
+    assert pools.off_hours() == frozenset()
+    clock[0] = 13.0 * 3600
+    assert pools.off_hours() == {"n2"}
+    assert wants(right) == 0
+    clock[0] = 36.0 * 3600
+    assert pools.off_hours() == frozenset()
+    assert wants(right) == 3
+    task.cancel()
+
+
+@in_a_loop
+async def test_nodes_are_given_back_where_they_came_from() -> None:
+    left, right = World(), World()
+    pools, _, task = await running(pool(left), pool(right, pool="right"))
+    left.lend("n1")
+    right.lend("n2")
+    await pools.give_back(("n1",))
+    assert (left.asked("give_back"), right.asked("give_back")) == ([("n1",)], [])
+    await pools.give_back(("n7",))  # that no pool reported yet
+    assert right.asked("give_back") == [("n7",)]
+    pools.noticed("n2")
+    assert (left.asked("noticed"), right.asked("noticed")) == ([], ["n2"])
+    pools.hint()
+    right.breaks["leave"] = RuntimeError("no")
+    with pytest.raises(RuntimeError, match="no"):
+        await pools.leave()
+    assert len(left.asked("leave")) == len(left.asked("hint")) == 1
+    task.cancel()
+
+
+# -- one that does not work
+
+
+@in_a_loop
+async def test_one_that_breaks_is_run_again_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools_module, "_AGAIN_S", 0.005)
+    left, right = World(), World()
+    right.breaks["run"] = RuntimeError("lost my way")
+    pools, news, task = await running(pool(left), pool(right, pool="right"))
+    left.lend("n1")
+    assert Remark(text="pool 'right': it broke: RuntimeError: lost my way") in news
+    del right.breaks["run"]
+    await until(lambda: right._post is not None)  # noqa: SLF001 - it listens again
+    right.lend("n2")
+    left.take("n1")
+    assert news[-2:] == [Allowed(nodes=("n2",)), Taken(nodes=("n1",))]
+    assert pools.name == "inside"
+    task.cancel()
+
+
+@in_a_loop
+async def test_of_one_that_cannot_be_asked_its_last_nodes_count() -> None:
+    left, right = World(), World()
+    pools = SchedulerPools((pool(left), pool(right, pool="right")))
+    left.allowed, right.allowed = {"n1"}, {"n2"}
+    right.look = _unknown  # type: ignore[method-assign]  # it does not answer
+    assert await pools.look() is None
+    del right.look
+    assert await pools.look() == {"n1", "n2"}
+    right.look = _unknown  # type: ignore[method-assign]  # as above
+    left.allowed = {"n3"}
+    assert await pools.look() == {"n3", "n2"}
+
+
+async def _unknown() -> frozenset[str] | None:
+    return None
+
+
+@in_a_loop
+async def test_one_that_can_never_work_is_named() -> None:
+    async def check(_: AgentOrder) -> None:
+        raise NotAvailable("Slurm has no such partition", where="partition 'gpu'", fix="see sinfo")
+
+    right: Any = World()
+    right.check = check
+    with pytest.raises(NotAvailable, match="pool 'right': partition 'gpu': Slurm has no such partition"):
+        await SchedulerPools((pool(World()), pool(right, pool="right"))).check(AGENT)
+
+
+# -- in a live run
+
+
+@in_a_loop
+async def test_a_live_run_leaves_the_nodes_of_a_pool_at_the_end_of_its_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, scheduler = World(), {"name": "inside", "when": "12:00-13:00", "timezone": "UTC"}
+    clock = [time.time() // 86400 * 86400 + 12.5 * 3600]
+    monkeypatch.setattr(pools_module, "time", SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic))
+    async with live_inside(tmp_path, world, scheduler=scheduler) as (daemon, service, _, _):
+        await submit(service, "a", 1, 2)
+        world.lend("n1", "n2")
+        await decided(daemon)
+        assert world.held["a"] == {"n1", "n2"}
+        assert service.status().pools["inside"].open
+        clock[0] += 3600
+        daemon.node_manager.keep_hours()
+        await decided(daemon)
+        assert world.held.get("a", set()) == set()
+        releases = [order for order in world.orders() if order["action"] == "release"]
+        assert releases == [], "it leaves in a planned way"
+        await until(lambda: world.asked("give_back"), "they are given back")
+        assert service.task(ourselves(), "a").waits == "it is outside of the hours of all pools (inside: 12:00-13:00)"
+        assert not service.status().pools["inside"].open
+        clock[0] += 23 * 3600
+        daemon.node_manager.keep_hours()
+        await decided(daemon)
+        assert world.held["a"] == {"n1", "n2"}
+
+
+@in_a_loop
+async def test_nodes_of_a_pool_have_its_kind_also_while_its_scheduler_does_not_answer(tmp_path: Path) -> None:
+    world: Any = World()
+    world.nodes = frozenset({"n1", "n2"})
+    settings: dict[str, Any] = {"scheduler": {"name": "inside", "kind": "v100"}}
+    curves = {"v100": SpeedCurve(nodes=(1, 2), rate=(1.0, 2.0))}
+    given = Submission(run=Run(argv=("train.py",)), max_nodes=2, curves=curves, name="a")
+    async with live_inside(tmp_path, world, **settings) as (daemon, service, _, _):
+        await service.submit(ourselves(), given)
+        world.lend("n1")
+        await decided(daemon)
+        assert world.held["a"] == {"n1"}
+        assert service.nodes(ourselves())[0].kind == "v100"
+    world.nodes = frozenset()
+    async with live_inside(tmp_path, world, **settings) as (daemon, service, _, _):
+        await decided(daemon)
+        assert service.nodes(ourselves())[0].kind == "v100"
+        assert world.held["a"] == {"n1"}
+
+
+def test_a_journal_goes_on_with_more_pools_but_not_with_other_schedulers(tmp_path: Path) -> None:
+    local: dict[str, Any] = {"name": "local", "nodes": 1}
+    home = str(tmp_path / "live")
+
+    def opened(*tables: dict[str, Any]) -> None:
+        site = SiteSettings(state=home, folder=home, scheduler=tables)
+        found = open_site(site, lambda _: None)
+        found.task_store.begin(0.0, site.digest, site)
+        found.task_store.write()
+        if found.hub is not None:
+            found.hub.close()
+        found.close()
+
+    opened(local)
+    opened(local, {**local, "pool": "more"})
+    assert [one.label for one in pools_of([local, {**local, "pool": "more"}])] == ["local", "more"]
