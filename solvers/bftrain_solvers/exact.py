@@ -15,7 +15,7 @@ from bftrain.values.table import ValueTable
 from bftrain.version import __version__
 from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
 from bftrain_solvers.highs import solver as highs
-from bftrain_solvers.knapsack import LastPrice, best_sizes
+from bftrain_solvers.knapsack import KnapsackMemory, best_sizes
 
 
 class ExactSolver:
@@ -34,7 +34,7 @@ class ExactSolver:
     capabilities: Final = SolverCapabilities(level_coupling=True, node_kinds=True)
 
     def __init__(self) -> None:
-        self._last_price = LastPrice()
+        self._memory = KnapsackMemory()
 
     def available(self) -> Availability:
         """It is always available: it needs numpy only."""
@@ -74,7 +74,7 @@ class ExactSolver:
         else:
             present = np.array([task.size for task in problem.tasks])
             stop_at = started + limits.deadline_s
-            found = best_sizes(table.values, present, problem.pool, stop_at, self._last_price)
+            found = best_sizes(table.values, present, problem.pool, stop_at, self._memory)
             sizes, bound = found.sizes, found.bound
             termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
         return answer(

@@ -3,13 +3,14 @@
 Words used here: an *entry* is a row's number at a size; the *price* of a node is what it must earn; the *loss* of a
 size is how far it stays behind the row's best size once nodes are paid for. With a good price, at which the tasks want
 as many nodes as there are, almost every size loses more than can be made good again, and what is left, the *core*, is
-small. It is divided over stages (:mod:`bftrain_solvers.stages`), and grows until it is certain to hold the best plan.
+small (:mod:`bftrain_solvers.core`). It is divided over stages (:mod:`bftrain_solvers.stages`), and grows until it is
+certain to hold the best plan. Prices, losses and cores are computed once for all rows that are alike.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,9 @@ import numpy as np
 from bftrain.errors import Fault
 from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.core import Candidates, Core, NodePrice
+from bftrain_solvers.few_changes import BestValues, few_changes
+from bftrain_solvers.row_kinds import RowKinds, kinds_of_rows
 from bftrain_solvers.stages import SearchBounds, Stage, best_division, least_loss, quick_division
 from bftrain_solvers.value_grid import LARGEST_PRODUCT, NEVER, ValueGrid, grid_of
 
@@ -27,20 +31,6 @@ _GROWTH: Final = 16
 _FEW_ALIKE: Final = 3
 _MOST_FREE: Final = 64
 _MOST_CANDIDATES: Final = 64  # sizes with a loss of which all sums are tried
-
-
-@dataclass(frozen=True, slots=True)
-class NodePrice:
-    """The price is ``rise / run`` per node; losses are multiplied by ``run`` so that they are whole numbers.
-
-    ``least`` and ``most`` are the smallest and largest sizes without a loss; the pool lies between their sums.
-    """
-
-    rise: int
-    run: int
-    losses: Integers
-    least: Integers
-    most: Integers
 
 
 @dataclass(slots=True)
@@ -67,22 +57,33 @@ class LastPrice:
         self.rise, self.run, self.unit, self.weight = found.rise, found.run, grid.unit, grid.weight
 
 
-def priced(grid: ValueGrid, wanted: Integers, pool: int, last: LastPrice | None = None) -> NodePrice:
-    """Find the price and the losses at it. ``wanted`` are the sizes wanted for nothing; their sum is above ``pool``."""
+@dataclass(slots=True)
+class KnapsackMemory:
+    """What helps with the next problem, and changes no answer: the last price, and the best values known."""
+
+    price: LastPrice = field(default_factory=LastPrice)
+    values: BestValues = field(default_factory=BestValues)
+
+
+def priced(grid: ValueGrid, wanted: Integers, pool: int, copies: Integers, last: LastPrice | None = None) -> NodePrice:
+    """Find the price and the losses at it. ``wanted`` are the sizes wanted for nothing; their sum is above ``pool``.
+
+    ``copies`` says how many rows each row of the grid stands for.
+    """
     fewest = np.zeros(len(wanted), dtype=np.int64) if grid.allowed is None else grid.allowed.argmax(axis=1)
     low, high = wanted, fewest
     if last is not None and last.fits(grid):
         tried = _losses_at(grid, grid.whole, last.rise, last.run)
-        if int(tried.least.sum()) > pool:
+        if int(tried.least @ copies) > pool:
             low = tried.least
-        elif int(tried.most.sum()) < pool:
+        elif int(tried.most @ copies) < pool:
             high = tried.most
         else:
             return tried
-    low, high = _bracket(grid.entries, low, high, pool)
-    found = _exact(grid, low, high, pool, _QUICK_TRIES)
+    low, high = _bracket(grid.entries, low, high, pool, copies)
+    found = _exact(grid, low, high, pool, copies, _QUICK_TRIES)
     if found is None:  # the bracket came out of rounded numbers: start again from one that is certain
-        found = _exact(grid, wanted, fewest, pool, _MOST_TRIES)
+        found = _exact(grid, wanted, fewest, pool, copies, _MOST_TRIES)
     if found is None:
         raise Fault("no price was found at which the tasks want what there is", where="solver 'exact'")
     if last is not None:
@@ -90,7 +91,7 @@ def priced(grid: ValueGrid, wanted: Integers, pool: int, last: LastPrice | None 
     return found
 
 
-def _bracket(entries: Floats, low: Integers, high: Integers, pool: int) -> tuple[Integers, Integers]:
+def _bracket(entries: Floats, low: Integers, high: Integers, pool: int, copies: Integers) -> tuple[Integers, Integers]:
     """Close in, in floating point, on the sizes wanted just below (too many) and just above the price.
 
     The price tried next is where the two lines meet that the sizes known so far put under the best total.
@@ -98,17 +99,18 @@ def _bracket(entries: Floats, low: Integers, high: Integers, pool: int) -> tuple
     rows, width = entries.shape
     row = np.arange(rows)
     sizes = np.arange(width, dtype=np.float64)
-    low_nodes, low_value = int(low.sum()), float(entries[row, low].sum())
-    high_nodes, high_value = int(high.sum()), float(entries[row, high].sum())
+    count = copies.astype(np.float64)
+    low_nodes, low_value = int(low @ copies), float(entries[row, low] @ count)
+    high_nodes, high_value = int(high @ copies), float(entries[row, high] @ count)
     paid = np.empty_like(entries)
     while True:
         price = (low_value - high_value) / (low_nodes - high_nodes)
         np.subtract(entries, price * sizes, out=paid)
         best = paid.argmax(axis=1)
-        nodes = int(best.sum())
+        nodes = int(best @ copies)
         if not high_nodes < nodes < low_nodes:
             return low, high
-        value = float(entries[row, best].sum())
+        value = float(entries[row, best] @ count)
         if value - low_value <= price * (nodes - low_nodes) + 1e-15 * abs(low_value):
             return low, high
         if nodes > pool:
@@ -117,7 +119,7 @@ def _bracket(entries: Floats, low: Integers, high: Integers, pool: int) -> tuple
             high, high_nodes, high_value = best, nodes, value
 
 
-def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, tries: int) -> NodePrice | None:
+def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, copies: Integers, tries: int) -> NodePrice | None:
     """Close in on the price in whole numbers; each try takes the slope of one row between its two sizes."""
     whole = grid.whole
     for _ in range(tries):
@@ -127,13 +129,13 @@ def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, tries: int
         # Rise and run of the row whose slope between the two sizes is nearest to that of all rows together
         runs = low[rows] - high[rows]
         rises = whole[rows, low[rows]] - whole[rows, high[rows]]
-        overall = float(rises.sum(dtype=np.float64)) / float(runs.sum())
+        overall = float(rises.astype(np.float64) @ copies[rows]) / float(runs @ copies[rows])
         nearest = int(np.abs(rises / runs - overall).argmin())
         rise, run = int(rises[nearest]), int(runs[nearest])
         found = _losses_at(grid, whole, rise, run)
-        if int(found.least.sum()) > pool:
+        if int(found.least @ copies) > pool:
             low = found.least
-        elif int(found.most.sum()) < pool:
+        elif int(found.most @ copies) < pool:
             high = found.most
         else:
             return found
@@ -151,20 +153,6 @@ def _losses_at(grid: ValueGrid, whole: Integers, rise: int, run: int) -> NodePri
     least = lossless.argmax(axis=1)  # the first; of yes and no this is faster than the smallest number
     most = last - lossless[:, ::-1].argmax(axis=1)
     return NodePrice(rise, run, losses, least, most)
-
-
-def core_of(losses: Integers, cutoff: int) -> tuple[Integers, Integers, list[Stage]]:
-    """Keep the sizes that lose at most ``cutoff``: the least of each row, and the stages of rows that have more."""
-    row, size = np.divmod(np.flatnonzero(losses <= cutoff), losses.shape[1])
-    left = np.bincount(row, minlength=len(losses))
-    ends = left.cumsum()
-    begins = ends - left
-    least = size[begins]
-    rows = (left > 1).nonzero()[0]
-    nodes = (size - least[row]).tolist()
-    loss = losses[row, size].tolist()
-    stages = [(nodes[a:b], loss[a:b]) for a, b in zip(begins[rows].tolist(), ends[rows].tolist(), strict=True)]
-    return least, rows, stages
 
 
 def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:
@@ -222,82 +210,113 @@ class KnapsackResult:
 
 
 def best_sizes(
-    values: Floats, present: Integers, pool: int, stop_at: float, last: LastPrice | None = None
+    values: Floats, present: Integers, pool: int, stop_at: float, memory: KnapsackMemory | None = None
 ) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
-    larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``last``
-    is the price of the call before, and becomes that of this one.
+    larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``memory``
+    is what the calls before left for the next ones.
     """
-    grid = grid_of(values, present, [pool], stop_at=stop_at)
+    kinds = kinds_of_rows(values, present)
+    held = present[kinds.first]
+    grid = grid_of(values[kinds.first], held, [pool], stop_at=stop_at, copies=kinds.count)
     wanted = grid.entries.argmax(axis=1)
-    if int(wanted.sum()) <= pool:
-        return KnapsackResult(wanted.tolist(), None)
-    at_price = priced(grid, wanted, pool, last)
+    if int(wanted @ kinds.count) <= pool:
+        return KnapsackResult(wanted[kinds.of_row].tolist(), None)
+    key = None if memory is None else memory.values.key(values, kinds, grid, pool)
+    if memory is None or key is None:
+        return _searched(grid, kinds, held, wanted, pool, stop_at, memory)
+    value = memory.values.get(key)
+    plan = None if value is None else few_changes(grid, kinds, held, pool, value)
+    if plan is not None:
+        return KnapsackResult(plan, None)
+    found = _searched(grid, kinds, held, wanted, pool, stop_at, memory)
+    if found.bound is None and value is None:
+        memory.values.keep(key, grid, kinds, np.array(found.sizes, dtype=np.int64))
+    return found
+
+
+def _searched(
+    grid: ValueGrid,
+    kinds: RowKinds,
+    held: Integers,
+    wanted: Integers,
+    pool: int,
+    stop_at: float,
+    memory: KnapsackMemory | None,
+) -> KnapsackResult:
+    """Find the best sizes where not all rows can have what they want."""
+    at_price = priced(grid, wanted, pool, kinds.count, None if memory is None else memory.price)
     # Sizes without a loss, the larger ones for the first rows; what remains idle is less than one such step
-    sizes, steps = at_price.least.copy(), at_price.most - at_price.least
-    upto = int(np.searchsorted(steps.cumsum(), pool - int(sizes.sum()), side="right"))  # so many whole steps fit
-    sizes[:upto] = at_price.most[:upto]
+    most = at_price.most[kinds.of_row]
+    sizes = at_price.least[kinds.of_row]
     idle = pool - int(sizes.sum())
-    if idle == 0 or at_price.losses[upto, sizes[upto] + idle] == 0:
+    taken = (most - sizes).cumsum()
+    upto = int(taken.searchsorted(idle, side="right"))  # so many whole steps fit
+    sizes[:upto] = most[:upto]
+    idle -= int(taken[upto - 1]) if upto else 0
+    if idle == 0 or at_price.losses[kinds.of_row[upto], sizes[upto] + idle] == 0:
         # Without any loss the first rows have all they can, the next one all that is left: no best plan comes before
         sizes[upto : upto + 1] += idle
         return KnapsackResult(sizes.tolist(), None)
-    # Smallest loss of these, which lose nothing but idle nodes, and of what changing one of them leads to
-    known = at_price.rise * idle
-    idle_then = idle + sizes[:, None] - np.arange(values.shape[1])
-    total = at_price.losses + at_price.rise * idle_then
-    known = int(total[idle_then >= 0].min(initial=known))
+    known = at_price.least_known(sizes, idle, kinds, held, pool)
     try:
-        return KnapsackResult(_best(at_price, pool, known, stop_at), None)
+        return KnapsackResult(_best(at_price, kinds, pool, known, stop_at), None)
     except DeadlinePassed:
         # No plan has more than all rows at their best with nodes paid for, and the whole pool's price
-        best = grid.entries[np.arange(len(sizes)), at_price.least].sum()
-        paid = at_price.rise / at_price.run * (pool - float(at_price.least.sum()))
+        best = grid.entries[np.arange(len(kinds)), at_price.least] @ kinds.count.astype(np.float64)
+        paid = at_price.rise / at_price.run * (pool - float(at_price.least @ kinds.count))
         return KnapsackResult(sizes.tolist(), float((best + paid) / grid.weight * grid.unit) + grid.raised)
 
 
-def _best(at_price: NodePrice, pool: int, known: int, stop_at: float) -> list[int]:
+def _best(at_price: NodePrice, kinds: RowKinds, pool: int, known: int, stop_at: float) -> list[int]:
     """Find the plan that the rules for ties prefer, out of all that lose least; ``known`` is the loss of some plan.
 
     A core with all sizes that lose at most as much as some plan does has all the best plans in it. Mostly it is so
     small that it is divided at once. Where it is not, grow a smaller one until it yields a plan that good.
     """
-    losses = at_price.losses
-    candidates = losses[(losses > 0) & (losses <= known)] if known else losses[:0]
-    if candidates.size <= _MOST_CANDIDATES:
-        least, rows, stages = core_of(losses, known)
-        room = SearchBounds(pool - int(least.sum()), at_price.rise, known, stop_at)
-        if (quick := quick_division(stages, room)) is not None:
-            return _with_division(least, rows, quick[1])
+    candidates = Candidates.of(at_price, kinds, pool, known)
+    if candidates.lossy.size <= _MOST_CANDIDATES:
+        core = candidates.core(kinds, candidates.budget)
+        if (quick := quick_division(core.stages, _bounds(core, at_price, pool, candidates, stop_at))) is not None:
+            return core.divided(quick[1])
+    return _from_growing_core(at_price, kinds, pool, candidates, stop_at)
+
+
+def _from_growing_core(
+    at_price: NodePrice, kinds: RowKinds, pool: int, candidates: Candidates, stop_at: float
+) -> list[int]:
     size = _FIRST_CORE
     while True:
-        cutoff = known
-        if size < candidates.size:
-            cutoff = min(cutoff, int(np.partition(candidates, size - 1)[size - 1]))
-        least, rows, stages = core_of(losses, cutoff)
-        room = SearchBounds(pool - int(least.sum()), at_price.rise, known, stop_at)
-        fewer = fewer_stages(stages, cutoff) if known else None
+        cutoff = candidates.cutoff(size)
+        core = candidates.core(kinds, cutoff)
+        bounds = _bounds(core, at_price, pool, candidates, stop_at)
+        fewer = fewer_stages(core.stages, cutoff) if candidates.budget and bounds.nodes >= 0 else None
         if fewer is not None:
-            known = least_loss(fewer, room)
-            if known <= cutoff:  # now with all stages, but no size that loses more
-                least, rows, stages = core_of(losses, known)
-                room = SearchBounds(pool - int(least.sum()), at_price.rise, known, stop_at)
-                fewer = None
-        if fewer is None:
-            division = quick_division(stages, room) or best_division(stages, room)
-            if division is None and cutoff >= known:
-                raise Fault("a core that holds a plan yielded none", where="solver 'exact'")
-            known = known if division is None else division[0]
-            if division is not None and known <= cutoff:
-                return _with_division(least, rows, division[1])
-        candidates = candidates[candidates <= known]
-        size = _GROWTH * int((candidates <= cutoff).sum())
+            loss = least_loss(fewer, bounds)
+            candidates = Candidates.of(at_price, kinds, pool, loss + candidates.fixed)
+            if loss > cutoff:
+                size = max(_GROWTH * int((candidates.lossy <= cutoff).sum()), size + 1)
+                continue
+            cutoff = candidates.budget  # now with all stages, but no size that loses more
+            core = candidates.core(kinds, cutoff)
+            bounds = _bounds(core, at_price, pool, candidates, stop_at)
+        division = _division(core, bounds)
+        if division is not None and division[0] <= cutoff:
+            return core.divided(division[1])
+        if cutoff == candidates.budget:
+            raise Fault("a core that holds a plan yielded none", where="solver 'exact'")
+        if division is not None:
+            candidates = Candidates.of(at_price, kinds, pool, division[0] + candidates.fixed)
+        size = max(_GROWTH * int((candidates.lossy <= cutoff).sum()), size + 1)
 
 
-def _with_division(least: Integers, rows: Integers, more: list[int]) -> list[int]:
-    """Give the sizes of all rows, if ``rows`` get so many ``more`` than their least."""
-    least[rows] += np.array(more, dtype=np.int64)
-    plan: list[int] = least.tolist()
-    return plan
+def _division(core: Core, bounds: SearchBounds) -> tuple[int, list[int]] | None:
+    if bounds.nodes < 0:  # the core is too small for any plan
+        return None
+    return quick_division(core.stages, bounds) or best_division(core.stages, bounds)
+
+
+def _bounds(core: Core, at_price: NodePrice, pool: int, candidates: Candidates, stop_at: float) -> SearchBounds:
+    return SearchBounds(pool - sum(core.least), at_price.rise, candidates.budget, stop_at)

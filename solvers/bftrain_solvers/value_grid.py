@@ -57,18 +57,31 @@ class ValueGrid:
 
 
 def grid_of(
-    values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None, stop_at: float = inf
+    values: Floats,
+    present: Integers,
+    pools: Sequence[int],
+    columns: Columns | None = None,
+    stop_at: float = inf,
+    copies: Integers | None = None,
 ) -> ValueGrid:
     """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
 
-    ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each.
+    ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each. ``copies`` says
+    for how many rows each one stands, if not for itself only.
     """
-    rows, width = values.shape
+    width = values.shape[1]
+    rows = len(values) if copies is None else int(copies.sum())
     allowed, smallest, largest = _range(values)
     raised, unit = 0.0, _SMALLEST_FLOAT
-    if lopsided(values, present, smallest, largest):
-        clear = cleared(values, present, pools, columns, stop_at)
-        values, raised = clear.values, clear.raised
+    if lopsided(values, present, smallest, largest, copies):
+        if copies is None:
+            clear = cleared(values, present, pools, columns, stop_at)
+            values = clear.values
+        else:  # of rows alike all are cleared alike
+            each = np.repeat(np.arange(len(values)), copies)
+            clear = cleared(values[each], present[each], pools, columns, stop_at)
+            values = clear.values[copies.cumsum() - copies]
+        raised = clear.raised
         unit = ldexp(1.0, frexp(max(clear.rounding, _SMALLEST_FLOAT))[1])  # finer than that, equal values are not
         allowed, smallest, largest = _range(values)
     largest = max(largest, -smallest)
@@ -103,7 +116,9 @@ class PrunedRows:
     rounding: float
 
 
-def lopsided(values: Floats, present: Integers, smallest: float, largest: float) -> bool:
+def lopsided(
+    values: Floats, present: Integers, smallest: float, largest: float, copies: Integers | None = None
+) -> bool:
     """Say whether the best plan might come to far less than the largest or the smallest entry does.
 
     Without losses it comes to the largest entry at least. Else it is as good as letting all tasks stay, and as good
@@ -112,10 +127,11 @@ def lopsided(values: Floats, present: Integers, smallest: float, largest: float)
     if smallest >= 0.0:
         return False
     enough = max(largest, -smallest) / _LOPSIDED
-    if largest + min(0.0, float(values[:, 0].sum())) >= enough:
+    count: Integers = np.ones(len(values), dtype=np.int64) if copies is None else copies
+    if largest + min(0.0, float(values[:, 0] @ count)) >= enough:
         return False
     width = values.shape[1]
-    return float(values[np.arange(len(values)), np.where(present < width, present, 0)].sum()) < enough
+    return float(values[np.arange(len(values)), np.where(present < width, present, 0)] @ count) < enough
 
 
 def cleared(

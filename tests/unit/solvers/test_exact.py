@@ -174,7 +174,7 @@ def test_says_which_solvers_can_do_a_coupled_objective() -> None:
 def test_a_price_is_found_from_any_start(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)]
     # As if floating point had led nowhere: the search starts again from ends that are certain
-    monkeypatch.setattr(knapsack, "_bracket", lambda entries, low, high, pool: (high, high))  # noqa: ARG005
+    monkeypatch.setattr(knapsack, "_bracket", lambda entries, low, high, pool, copies: (high, high))  # noqa: ARG005
     assert [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)] == expected
 
 

@@ -1,0 +1,168 @@
+"""The core of a problem: the sizes that may be in a best plan, few of all that there are.
+
+At a price each size has a loss, and the best plan loses no more than any plan that is known. Two bounds leave out most
+sizes. A size that loses more is in no best plan. Neither is one for which others would have to give up nodes, or to
+take nodes, at a loss that is too large: the least loss of a node given up, or taken, says what that costs at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from bftrain_solvers.arrays import Integers
+from bftrain_solvers.row_kinds import RowKinds
+from bftrain_solvers.stages import Stage
+from bftrain_solvers.value_grid import NEVER
+
+_DEAR: Final = 1e290  # a loss that is larger than any, even times the nodes of a table
+_ROUNDING: Final = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrice:
+    """The price is ``rise / run`` per node; losses are multiplied by ``run`` so that they are whole numbers.
+
+    ``least`` and ``most`` are the smallest and largest sizes without a loss; the pool lies between their sums. All
+    stand by kind of row.
+    """
+
+    rise: int
+    run: int
+    losses: Integers
+    least: Integers
+    most: Integers
+
+    def least_known(self, sizes: Integers, idle: int, kinds: RowKinds, held: Integers, pool: int) -> int:
+        """Return the smallest loss of some plans: of ``sizes``, which lose only what is ``idle``, and of staying.
+
+        And of those that change one size of one of these; ``held`` are the sizes now, by kind.
+        """
+        losses, rise, width = self.losses, self.rise, self.losses.shape[1]
+        kind, columns = np.arange(len(kinds)), np.arange(width)
+        known = rise * idle
+        at_most = np.bincount(kinds.of_row[sizes > self.least[kinds.of_row]], minlength=len(kinds))
+        for here, there in ((self.least, at_most < kinds.count), (self.most, at_most > 0)):
+            idle_then = idle + here[:, None] - columns
+            total = losses + rise * idle_then
+            known = int(total.min(where=(idle_then >= 0) & there[:, None], initial=known))
+        idle = pool - int(held @ kinds.count)
+        if idle < 0 or int(held.max()) >= width:
+            return known
+        lost = losses[kind, held]
+        if int(lost.max()) >= known:  # or not allowed
+            return known
+        staying = int(lost @ kinds.count) + rise * idle
+        if 0 <= staying - int(lost.max()) - rise * width < NEVER:
+            idle_then = idle + held[:, None] - columns
+            total = losses + (rise * (held[:, None] - columns) + (staying - lost)[:, None])
+            known = min(known, staying, int(total.min(where=idle_then >= 0, initial=known)))
+        return min(known, staying)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Sizes that may be in a plan as good as one that is known: their kinds of rows, sizes and losses.
+
+    Losses count from the smallest of the kind. What these come to is in no plan to be made good, and so is taken off
+    ``budget``, which is what may still be lost; all in all a plan loses ``fixed`` more.
+    """
+
+    kind: Integers
+    size: Integers
+    losses: Integers
+    lossy: Integers  # the losses above 0
+    fixed: int
+    budget: int
+
+    @classmethod
+    def of(cls, at_price: NodePrice, kinds: RowKinds, pool: int, known: int) -> Candidates:
+        """Find them; ``known`` is the loss of some plan."""
+        losses, width = at_price.losses, at_price.losses.shape[1]
+        place = np.flatnonzero(losses <= known)
+        kind, size = np.divmod(place, width)
+        loss = losses.ravel()[place]
+        above, below = size - at_price.least[kind], at_price.most[kind] - size
+        given, taken = above < 0, below < 0
+        by_giving = float((loss[given] / -above[given]).min(initial=_DEAR))
+        by_taking = float((loss[taken] / -below[taken]).min(initial=float(at_price.rise)))
+        short = above - (pool - int(at_price.least @ kinds.count))  # nodes that others must give up for it
+        spare = below - (int(at_price.most @ kinds.count) - pool)  # nodes that others must take, or that stay idle
+        others = np.maximum(by_giving * np.maximum(short, 0), by_taking * np.maximum(spare, 0))
+        kept = loss + others <= known * _ROUNDING
+        kind, size, loss = kind[kept], size[kept], loss[kept]
+        least = np.minimum.reduceat(loss, np.searchsorted(kind, np.arange(len(kinds))))
+        fixed = int(least @ kinds.count)
+        if fixed:
+            loss = loss - least[kind]
+            kept = loss <= known - fixed
+            kind, size, loss = kind[kept], size[kept], loss[kept]
+        return cls(kind, size, loss, loss[loss > 0], fixed, known - fixed)
+
+    def cutoff(self, size: int) -> int:
+        """Return the loss up to which ``size`` sizes have one, or the budget if there are no more."""
+        if size >= self.lossy.size:
+            return self.budget
+        return min(self.budget, int(np.partition(self.lossy, size - 1)[size - 1]))
+
+    def core(self, kinds: RowKinds, cutoff: int) -> Core:
+        """Return the core of the sizes that lose at most ``cutoff``."""
+        kind, size, loss = self.kind, self.size, self.losses
+        if cutoff < self.budget:
+            kept = loss <= cutoff
+            kind, size, loss = kind[kept], size[kept], loss[kept]
+        count = np.bincount(kind, minlength=len(kinds))
+        ends = count.cumsum()
+        begins = ends - count
+        least: list[int] = size[begins][kinds.of_row].tolist()
+        stages: list[tuple[int, Stage]] = []
+        for each in np.flatnonzero(count > 1).tolist():
+            part = slice(int(begins[each]), int(ends[each]))
+            stages.extend(_stages_of(kinds.rows(each), size[part].tolist(), loss[part].tolist(), self.budget, least))
+        stages.sort(key=lambda stage: stage[0])
+        return Core(least, [row for row, _ in stages], [stage for _, stage in stages])
+
+
+def _stages_of(
+    rows: list[int], sizes: list[int], losses: list[int], budget: int, least: list[int]
+) -> list[tuple[int, Stage]]:
+    """Return the stages of rows alike; where a row has fewer sizes than the others, raise its ``least``.
+
+    If only one size loses nothing, few rows can have another one. Of rows alike the earlier ones have more, so it is
+    enough that the first few may have larger sizes, and the last few smaller ones.
+    """
+    stage = ([size - sizes[0] for size in sizes], losses)
+    free = losses.index(0) if losses.count(0) == 1 else None
+    if free is None:
+        return [(row, stage) for row in rows]
+    larger, smaller = losses[free + 1 :], losses[:free]
+    growing = min(len(rows), budget // min(larger)) if larger else 0
+    shrinking = min(len(rows), budget // min(smaller)) if smaller else 0
+    if growing + shrinking >= len(rows):
+        return [(row, stage) for row in rows]
+    for row in rows[: len(rows) - shrinking]:
+        least[row] = sizes[free]
+    up: Stage = ([size - sizes[free] for size in sizes[free:]], losses[free:])
+    down: Stage = (stage[0][: free + 1], losses[: free + 1])
+    return [
+        *((row, up) for row in rows[:growing]),
+        *((row, down) for row in rows[len(rows) - shrinking :]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The ``least`` size of each row, and the ``stages`` of those ``rows`` that have a choice."""
+
+    least: list[int]
+    rows: list[int]
+    stages: list[Stage]
+
+    def divided(self, more: list[int]) -> list[int]:
+        """Return the sizes of all rows, if those with a choice get so many ``more`` than their least."""
+        sizes = self.least.copy()
+        for row, nodes in zip(self.rows, more, strict=True):
+            sizes[row] += nodes
+        return sizes

@@ -1,0 +1,113 @@
+"""``exact`` where many tasks are alike: kinds of rows, small cores, and values that are remembered."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from bftrain.values.solution import Limits, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers.exact import ExactSolver
+from bftrain_solvers.row_kinds import kinds_of_rows
+from tests.helpers.tables import best_sizes_by_plain_programme, table_of
+
+
+def sizes(solver: ExactSolver, table: ValueTable) -> list[int]:
+    solution = solver.solve(table, Limits())
+    assert solution.termination is Termination.OPTIMAL
+    assert solution.bound == solution.value == table.value_of(solution.sizes)
+    return list(solution.sizes.values())
+
+
+def rows_of_few_kinds(rng: np.random.Generator) -> np.ndarray:
+    kinds, width = int(rng.integers(1, 4)), int(rng.integers(3, 9))
+    steps = rng.integers(0, 5, (kinds, width))
+    if rng.random() < 0.5:
+        steps = -np.sort(-steps, axis=1)
+    curves = np.cumsum(steps, axis=1).astype(np.float64)
+    curves -= curves[:, :1]
+    if rng.random() < 0.3:
+        curves[:, 1] = -inf
+    return curves[rng.integers(0, kinds, int(rng.integers(17, 30)))]
+
+
+def held(rng: np.random.Generator, rows: int, width: int, pool: int) -> list[int]:
+    found, left = [0] * rows, pool
+    for row in rng.permutation(rows).tolist():
+        found[row] = min(left, int(rng.integers(0, width))) if rng.random() < 0.6 else 0
+        left -= found[row]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_without_costs_values_are_remembered_and_nothing_else_changes(seed: int) -> None:
+    rng, remembering = np.random.default_rng(seed), ExactSolver()
+    values = rows_of_few_kinds(rng)
+    pool = int(rng.integers(1, values.size // 2))
+    for _ in range(6):  # the same tasks hold other sizes, and the pool is the same or another one
+        table = table_of(values, pool, held(rng, *values.shape, pool))
+        assert sizes(remembering, table) == best_sizes_by_plain_programme(table)
+        pool = max(1, pool + int(rng.integers(-1, 2)))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_one_change_after_the_other_from_a_best_plan(seed: int) -> None:
+    rng, remembering = np.random.default_rng(100 + seed), ExactSolver()
+    values = rows_of_few_kinds(rng)
+    pool = values.size // 3
+    present = sizes(remembering, table_of(values, pool))
+    for _ in range(6):  # so that one or two changes are mostly enough
+        pool = max(pool + int(rng.integers(-2, 3)), sum(present), 1)
+        table = table_of(values, pool, present)
+        present = sizes(remembering, table)
+        assert present == best_sizes_by_plain_programme(table)
+        present = [size if rng.random() < 0.9 else 0 for size in present]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_costs_of_rescaling(seed: int) -> None:
+    rng = np.random.default_rng(200 + seed)
+    values = rows_of_few_kinds(rng)
+    pool = int(rng.integers(1, values.size // 2))
+    present = held(rng, *values.shape, pool)
+    for row, size in enumerate(present):
+        if size:
+            stays = values[row, size]
+            values[row] -= int(rng.integers(0, 2)) * 3  # so that some rows of a kind remain alike
+            values[row, size] = stays
+    table = table_of(values, pool, present)
+    assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
+
+
+def test_rows_are_alike_if_values_and_sizes_are() -> None:
+    values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
+    present = np.array([0, 1] * 10)
+    kinds = kinds_of_rows(values, present)
+    assert sorted(kinds.count.tolist()) == [5, 5, 5, 5]
+    assert kinds.same_values
+    assert all(
+        kinds.rows(int(kinds.of_row[row])) == list(range(row % 2 + row // 10 * 10, row // 10 * 10 + 10, 2))
+        for row in range(20)
+    )
+    assert not kinds_of_rows(values, np.zeros(20, dtype=np.int64)).same_values
+
+
+def test_few_rows_are_not_looked_at() -> None:
+    assert len(kinds_of_rows(np.zeros((3, 2)), np.zeros(3, dtype=np.int64))) == 3
+
+
+def test_equal_marks_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bftrain_solvers.row_kinds._factors", lambda count: np.zeros(count, dtype=np.int64))
+    values = np.cumsum(np.random.default_rng(1).integers(0, 5, (20, 6)), axis=1).astype(np.float64)
+    table = table_of(values - values[:, :1], pool=40)
+    assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
+
+
+def test_answers_are_the_same_when_values_were_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bftrain_solvers.few_changes._MOST_KEPT", 3)
+    remembering, values = ExactSolver(), np.tile([0.0, 3.0, 5.0, 6.0], (20, 1))
+    for pool in (*range(20, 30), *range(20, 30)):
+        table = table_of(values, pool, [1] * 10 + [0] * 10)
+        assert sizes(remembering, table) == best_sizes_by_plain_programme(table)
