@@ -43,10 +43,6 @@ def run_trainer(trainer: Untyped, **arguments: Untyped) -> Untyped:
         trainer = Trainer(model=model, args=TrainingArguments(...), train_dataset=data)
         run_trainer(trainer)  # instead of trainer.train()
     """
-    try:
-        import transformers  # noqa: F401 - whether it is there
-    except ImportError as error:
-        raise BadScript(str(error), where="run_trainer", fix="pip install transformers accelerate") from error
     group = TrainerGroup(trainer)
     state = State(model=trainer.model, optimizer=trainer.optimizer, schedule=trainer.lr_scheduler, trainer=group)
     group.state = state
@@ -64,12 +60,15 @@ class TrainerGroup:
     state: State
 
     def __init__(self, trainer: Untyped) -> None:
-        from transformers import TrainerCallback
-
+        if not hasattr(trainer, "create_accelerator_and_postprocess"):
+            what, fix = f"a {type(trainer).__name__} is no Trainer of Transformers", "give it a transformers.Trainer"
+            raise BadScript(what, where="run_trainer", fix=fix)
         if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
             what = f"a Trainer with {'DeepSpeed' if trainer.is_deepspeed_enabled else 'FSDP'} divides the model"
             fix = "leave it out, or train with --backend process, from Trainer's own checkpoints"
             raise BadScript(f"{what}: each worker must hold all of it", where="run_trainer", fix=fix)
+        from transformers import TrainerCallback
+
         self.trainer = trainer
         self.progress: dict[str, Any] = {"trainer": "", "losses": [0.0, 0.0, 0], "normalised": None, "scaler": {}}
         self.committed = 0

@@ -53,6 +53,44 @@ print(json.dumps({"end": [*weights, output.training_loss, trainer.evaluate()["ev
 """
 
 
+LIGHTNING = """
+import json
+import torch, lightning
+from torch.utils.data import DataLoader, TensorDataset
+from bftrain_elastic.lightning import run_trainer
+torch.set_num_threads(1)
+lightning.seed_everything(1)
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.inside = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    def written(self, name, value):
+        print(json.dumps({"step": self.trainer.global_step, "logged": name, "value": value}), flush=True)
+    def on_train_epoch_end(self):
+        self.written("rate", self.trainer.optimizers[0].param_groups[0]["lr"])
+    def training_step(self, batch, _):
+        return torch.nn.functional.mse_loss(self.inside(batch[0]), batch[1])
+    def validation_step(self, batch, _):
+        self.log("val", torch.nn.functional.mse_loss(self.inside(batch[0]), batch[1]))
+    def on_validation_epoch_end(self):
+        self.written("val", float(self.trainer.callback_metrics["val"]))
+    def configure_optimizers(self):
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)]
+
+x = torch.randn(43, 4).double()
+data = TensorDataset(x, x.prod(dim=1, keepdim=True))
+model = Model().double()
+quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+trainer = lightning.Trainer(accelerator="cpu", max_epochs=9, accumulate_grad_batches=3, num_sanity_val_steps=0, **quiet)
+loader = DataLoader(data, batch_size=8)
+run_trainer(trainer, model, train_dataloaders=DataLoader(data, batch_size=4, shuffle=True), val_dataloaders=loader)
+end = [float(one.detach().sum()) for one in model.parameters()]
+print(json.dumps({"end": [*end, trainer.validate(model, loader, verbose=False)[0]["val"]]}), flush=True)
+"""
+
+
 def needs(package: str) -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
     return pytest.mark.skipif(missing, reason=f"{package} is not installed here; install it with pip")
@@ -90,13 +128,8 @@ def train_resized(folder: Path, script: str, *words: str, modules: str, planned:
     return group.all, alone.all[0]
 
 
-@needs("transformers")
-@pytest.mark.parametrize(("model", "planned"), [("bert", True), ("gpt2", False)])
-def test_the_trainer_of_transformers_trains_as_one_process_through_resizes(
-    tmp_path: Path, model: str, *, planned: bool
-) -> None:
-    about = {"modules": f"transformers.trainer transformers.models.{model}.modeling_{model}", "planned": planned}
-    (first, second, third), alone = train_resized(tmp_path, TRANSFORMERS, model, str(tmp_path / "out"), **about)
+def compare_training(first: Worker, second: Worker, third: Worker, alone: Worker) -> None:
+    """Compare all steps and the end with those of a training that is never resized."""
     reports = {one["step"]: one for worker in (first, second) for one in worker.of("report")}
     straight = {one["step"]: one for one in alone.of("report")}
     assert sorted(reports) == list(range(1, 37))
@@ -104,11 +137,34 @@ def test_the_trainer_of_transformers_trains_as_one_process_through_resizes(
     for step, one in straight.items():
         assert reports[step]["samples"] == one["samples"] == (12 if step % 4 else 7)
         assert reports[step]["loss"] == pytest.approx(one["loss"], rel=1e-6)
+    for worker in (second, third):
+        assert worker.lines()[-1]["end"] == pytest.approx(alone.lines()[-1]["end"], rel=1e-6, abs=1e-9)
+
+
+def compared_logs(first: Worker, second: Worker, alone: Worker) -> dict[tuple[int, str], float]:
+    """Return what was logged, which is the same with resizes and without."""
     logged, expected = (
         {(one["step"], one["logged"]): one["value"] for worker in some for one in worker.lines() if "logged" in one}
         for some in ((first, second), (alone,))
     )
-    assert len(expected) == 27
     assert logged == pytest.approx(expected, rel=1e-6)
-    for worker in (second, third):
-        assert worker.lines()[-1]["end"] == pytest.approx(alone.lines()[-1]["end"], rel=1e-6, abs=1e-9)
+    return logged
+
+
+@needs("transformers")
+@pytest.mark.parametrize(("model", "planned"), [("bert", True), ("gpt2", False)])
+def test_the_trainer_of_transformers_trains_as_one_process_through_resizes(
+    tmp_path: Path, model: str, *, planned: bool
+) -> None:
+    about = {"modules": f"transformers.trainer transformers.models.{model}.modeling_{model}", "planned": planned}
+    (first, second, third), alone = train_resized(tmp_path, TRANSFORMERS, model, str(tmp_path / "out"), **about)
+    assert len(compared_logs(first, second, alone)) == 27
+    compare_training(first, second, third, alone)
+
+
+@needs("lightning")
+@pytest.mark.parametrize("planned", [True, False])
+def test_the_trainer_of_lightning_trains_as_one_process_through_resizes(tmp_path: Path, *, planned: bool) -> None:
+    (first, second, third), alone = train_resized(tmp_path, LIGHTNING, modules="lightning", planned=planned)
+    assert len(compared_logs(first, second, alone)) == 18
+    compare_training(first, second, third, alone)

@@ -28,7 +28,7 @@ MISUSES: Final = {
     ),
     "lightning": ScriptMisuse(
         "the Trainer of Lightning sees one process, and so exchanges no gradients",
-        "train its module in a loop of your own with state.parallel()",
+        "give it to bftrain_elastic.lightning.run_trainer(trainer, model), without a State and run() of your own",
     ),
     "parallel": ScriptMisuse(
         "nothing exchanges their gradients",

@@ -1,0 +1,62 @@
+"""The small CNN of cnn.py as a LightningModule: bftrain train cnn_lightning.py --nodes 1:4.
+
+What makes it elastic is marked 1 and 2; everything else is as Lightning has it. Workers start sooner with
+--preload lightning. Needs: pip install lightning
+"""
+
+import argparse
+import tempfile
+
+import lightning
+import torch
+from torch import nn
+
+from bftrain_elastic.lightning import run_trainer  # 1.
+
+
+class Classifier(lightning.LightningModule):
+    """Says where in a noisy picture a bar is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(16 * 6 * 6, 64), nn.ReLU(), nn.Linear(64, 10),
+        )  # fmt: skip
+
+    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
+        """Return the loss of a batch."""
+        return nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+
+    def validation_step(self, batch: list[torch.Tensor], _: int) -> None:
+        """Log the loss of a batch that is not trained."""
+        self.log("validation_loss", nn.functional.cross_entropy(self.layers(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> dict[str, object]:
+        """Return the optimizer and the schedule of its learning rate."""
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)}
+
+
+def images(count: int) -> torch.utils.data.Dataset:
+    """Draw noisy bars, whose place is what is to be learned."""
+    labels = torch.randint(0, 10, (count,))
+    pixels = torch.randn(count, 1, 28, 28) * 0.3
+    for image, label in zip(pixels, labels.tolist(), strict=True):
+        image[0, :, 2 + 2 * label : 5 + 2 * label] += 1.0
+    return torch.utils.data.TensorDataset(pixels, labels)
+
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=200)
+parser.add_argument("--output", default=tempfile.gettempdir(), help="where Lightning writes its own checkpoints")
+arguments = parser.parse_args()
+
+lightning.seed_everything(1)
+torch.set_num_threads(1)
+batches = torch.utils.data.DataLoader(images(2400), batch_size=240, shuffle=True)  # 240 samples of all workers together
+new = torch.utils.data.DataLoader(images(240), batch_size=240)
+quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+best = lightning.pytorch.callbacks.ModelCheckpoint(monitor="validation_loss", dirpath=arguments.output)
+trainer = lightning.Trainer(max_epochs=arguments.epochs, callbacks=[best], **quiet)
+run_trainer(trainer, Classifier(), train_dataloaders=batches, val_dataloaders=new)  # 2. instead of trainer.fit()
