@@ -7,6 +7,7 @@ that comes, and goes on from the last commit by its own way of resuming.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -75,6 +76,7 @@ class TrainerGroup:
         self.samples, self.loss = 0, 0.0  # of the present step
         self.given = GivenBatch(0, 1.0)  # of which this worker trains its share now
         self._history: tuple[int, str] = (-1, "")
+        self._store = _leave_own_group()
         trainer.__class__ = type(type(trainer).__name__, (_TrainerMixin, type(trainer)), {"_group": self})
         trainer.add_callback(type("GroupCallback", (_CallbackMixin, TrainerCallback), {})(self))
         trainer.args.average_tokens_across_devices = False  # this is done here, for all models rightly
@@ -169,6 +171,18 @@ class TrainerGroup:
         trainer._initial_global_step = 0  # noqa: SLF001 - as above
         if self.progress["scaler"]:
             trainer.accelerator.scaler.load_state_dict(self.progress["scaler"])
+
+
+def _leave_own_group() -> Untyped:
+    """Leave the group that TrainingArguments formed as a launcher says; return its store, where :func:`run` meets."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return None
+    store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - there is no public way
+    dist.destroy_process_group()
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # it is there as long as it is kept
+    return store
 
 
 class _CallbackMixin:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,40 @@ def test_the_trainer_of_transformers_trains_as_one_process_through_resizes(
     (first, second, third), alone = train_resized(tmp_path, TRANSFORMERS, model, str(tmp_path / "out"), **about)
     assert len(compared_logs(first, second, alone)) == 27
     compare_training(first, second, third, alone)
+
+
+@needs("transformers")
+def test_the_trainer_of_transformers_goes_on_from_disk_where_a_launcher_starts_all_again(tmp_path: Path) -> None:
+    script, out = tmp_path / "script.py", str(tmp_path / "out")
+    script.write_text(TRANSFORMERS)
+    env = {PRELOAD: "transformers.trainer transformers.models.gpt2.modeling_gpt2", "BFTRAIN_LAUNCHER": "process"}
+    alone = Worker("alone", tmp_path / "straight", script, "gpt2", out, **env)
+    workers = [alone]
+    try:
+        for count in (2, 1):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+            group = {"WORLD_SIZE": str(count), "BFTRAIN_SIZE": str(count), **place} if count > 1 else {}
+            ranks = [{"RANK": str(rank)} if count > 1 else {} for rank in range(count)]
+            members = [
+                Worker(f"{count}-{rank}", tmp_path / "task", script, "gpt2", out, **env, **group, **one)
+                for rank, one in enumerate(ranks)
+            ]
+            workers += members
+            if count > 1:
+                until_step(members[0], 7)
+                members[0].process.send_signal(signal.SIGTERM)
+            assert [one.ends() for one in members] == [0] * count, members[0].log.read_text()
+        assert alone.ends() == 0
+        reports = {one["step"]: one["loss"] for worker in workers[1:] for one in worker.of("report")}
+        expected = {one["step"]: one["loss"] for one in alone.of("report")}
+        assert {one["size"] for worker in workers[1:] for one in worker.of("report")} == {1, 2}
+        assert reports == pytest.approx(expected, rel=1e-6)
+        assert len(reports) == 36
+    finally:
+        for worker in workers:
+            worker.close()
 
 
 @needs("lightning")

@@ -91,7 +91,9 @@ class PreforkServer:
                 self._report_outlived()  # this is the time to give up waiting, too
                 if self._agent in ready:
                     silent_s = 0.0
-                    data = self._agent.recv(65536)
+                    data = b""
+                    with suppress(ConnectionResetError):  # it was killed, and had not read all that we said
+                        data = self._agent.recv(65536)
                     if not data:
                         return
                     for line in self._lines.feed(data):
@@ -328,7 +330,8 @@ def main(arguments: list[str]) -> None:
     agent = socket.socket(fileno=int(arguments[0]))
     missing = import_modules(arguments[3:])
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
-    agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
+    with suppress(ConnectionError):  # it is gone: the loop will see it
+        agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
     try:
         PreforkServer(agent, signals).run()
     finally:
