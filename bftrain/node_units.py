@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ SLOT_MARK: Final = "/"  # between a node and its slot
 
 _WORDS: Final = {GPU: "GPU", CORE: "core"}
 _NODE_WORD: Final = re.compile(r"(?<![\w/.<-])([Nn])ode(?=s?(?:-hours?|-seconds?|-time)?(?![\w/-]|\.\w))")
-_SLOT: Final = re.compile(r"/(?:gpu|core)\d+\Z")
+_SLOT: Final = re.compile(r"/(gpu|core)\d+\Z")
 _OUTSIDE: Final = re.compile(r",(?![^\[]*\])")
 
 
@@ -35,6 +35,17 @@ def is_slot(name: str) -> bool:
     (True, False)
     """
     return bool(_SLOT.search(name))
+
+
+def unit_of(names: Sequence[str]) -> str:
+    """Return what all names are, or that they are whole nodes.
+
+    >>> unit_of(["n1/gpu0", "n2/gpu3"]), unit_of(["n1/gpu0", "n2"])
+    ('gpu', 'node')
+    """
+    first = _SLOT.search(names[0]) if names else None
+    found = {match[1] if (match := _SLOT.search(name)) else NODE for name in names} if first else {NODE}
+    return found.pop() if len(found) == 1 else NODE
 
 
 def node_of(slot: str) -> str:

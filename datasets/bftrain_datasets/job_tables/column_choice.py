@@ -53,6 +53,7 @@ PER_NODE: Final = ("cores", "gpus")
 OF_UNIT: Final = {GPU: "gpus", CORE: "cores"}
 SAMPLE_ROWS: Final = 200
 _PLAIN: Final = re.compile(r"[^a-z0-9]+")
+OF_A_SCHEDULE: Final = "--map submit=COL,elapsed=COL,count=COL"
 FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain shows what each column is taken for"
 
 
@@ -68,13 +69,18 @@ class ColumnUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMap:
-    """What the columns of a table mean. ``relative`` says that times count from zero, ``unit_counted`` what is idle."""
+    """What the columns of a table mean.
+
+    ``relative`` says that times count from zero, ``unit_counted`` what is idle. ``to_schedule`` is the meaning of the
+    size, ``count`` or ``cores``, where jobs are to be scheduled again, so that it is not needed when they started.
+    """
 
     uses: Mapping[str, ColumnUse]
     names: tuple[str, ...]
     public_set: PublicSet | None = None
     relative: bool = False
     unit_counted: str = NODE
+    to_schedule: str = ""
 
     def __contains__(self, meaning: str) -> bool:
         return meaning in self.uses
@@ -100,6 +106,8 @@ class TableMap:
 
     def missing(self) -> list[str]:
         """Say what has to be known of a job and is not."""
+        if self.to_schedule:
+            return self._missing_to_schedule()
         units = OF_UNIT.get(self.unit_counted)
         found = [] if "start" in self or {"submit", "wait"} <= self.uses.keys() else ["when a job started (start)"]
         if "start" not in self and {"end", "elapsed"} <= self.uses.keys():
@@ -110,6 +118,16 @@ class TableMap:
             found.append(f"how many {in_words_of(self.unit_counted, 'nodes')} it had ({units})")
         elif units is None and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
             found.append("its nodes (nodes), or how many (count)")
+        return found
+
+    def _missing_to_schedule(self) -> list[str]:
+        found = [] if "submit" in self else ["when a job was submitted (submit)"]
+        if "elapsed" not in self and not ("end" in self and {"start", "wait"} & self.uses.keys()):
+            found.append("how long it ran (elapsed)")
+        if self.to_schedule == "cores" and "cores" not in self:
+            found.append("how many cores it had (cores)")
+        elif self.to_schedule != "cores" and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
+            found.append("how many nodes it had (count)")
         return found
 
 
@@ -143,6 +161,7 @@ def choose(
     set_name: str | None,
     where: str,
     unit: str = NODE,
+    to_schedule: str = "",
 ) -> TableMap:
     """Say what each column means, by what the options want, else a public set, else name and first rows."""
     known = named_set(set_name) if set_name else public_set_of(names)
@@ -165,10 +184,13 @@ def choose(
         public_set=known,
         relative=_relative(uses, sample, times),
         unit_counted=unit,
+        to_schedule=to_schedule,
     )
     missing = made.missing()
     if missing:
-        raise BadInput(miss_text(made), where=where, fix=f"name the column with {FIX}")
+        raise BadInput(
+            miss_text(made), where=where, fix=f"name the column with {OF_A_SCHEDULE if to_schedule else FIX}"
+        )
     return made
 
 

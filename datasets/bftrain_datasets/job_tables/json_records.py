@@ -55,6 +55,7 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
 }
 _KEYS: Final = re.compile(rb'"([^"\\]{1,100})"\s*:')
 _NUMBER: Final = {"set", "number"}  # how Slurm writes a number that may be missing or infinite
+_RESOURCE: Final = {"type", "name", "count"}  # and how it lists what a job had
 
 
 def keys_in(head: bytes) -> list[str]:
@@ -210,6 +211,8 @@ def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str
     if depth == MOST_DEPTH:
         return
     if isinstance(record, list):
+        resources = sorted({_resource(each) for each in record if _is_resource(each)})
+        yield from (f"{before}.{name}" for name in resources)
         record = record[0] if record and isinstance(record[0], dict) else None
     if not isinstance(record, dict) or record.keys() >= _NUMBER:
         if before:
@@ -229,6 +232,9 @@ def dig(record: object, path: str) -> Any:  # noqa: ANN401 - JSON is what it is
 def dig_path(record: object, path: Sequence[str]) -> Any:  # noqa: ANN401 - JSON is what it is
     """Give the field at a path of names."""
     if isinstance(record, list):
+        resources = [each for each in record if _is_resource(each)]
+        if resources and path and path[0] not in _RESOURCE:
+            return _amount(resources, path[0])
         found = [dig_path(each, path) for each in record] if path else record
         return [deep for each in found for deep in (each if isinstance(each, list) else [each])]
     if isinstance(record, dict):
@@ -241,6 +247,21 @@ def dig_path(record: object, path: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
         if record.keys() >= _NUMBER:
             return record["number"] if record["set"] else None
     return None if path else record
+
+
+def _is_resource(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.keys() >= _RESOURCE and isinstance(entry["count"], int)
+
+
+def _resource(entry: Mapping[str, Any]) -> str:
+    """Return what an entry counts: ``cpu``, ``mem``, or the name of a generic resource, such as ``gpu``."""
+    return str(entry["name"] or entry["type"]).partition(":")[0]
+
+
+def _amount(resources: Sequence[Mapping[str, Any]], wanted: str) -> int | None:
+    """Return how many of a resource are listed: the whole where it stands beside types, as ``gpu`` and ``gpu:a100``."""
+    known = {str(each["name"] or each["type"]): each["count"] for each in resources if _resource(each) == wanted}
+    return known.get(wanted, sum(known.values()) if known else None)
 
 
 def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, Any]]:

@@ -184,6 +184,8 @@ class JobTableReader:
         if "start" not in self.map:
             waited = self.times(batch, "submit") + self.spans(batch, "wait")
             start = np.where(np.isnan(waited), end - elapsed_s, waited)
+            if self.map.to_schedule:  # when they start is what is asked
+                start = np.where(np.isnan(start), self.times(batch, "submit"), start)
         end = np.where(np.isnan(end), start + elapsed_s, end)
         state = self._states(batch)
         start[state == _WAITING] = np.nan
@@ -226,18 +228,19 @@ class JobTableReader:
             return
         chosen, column = self.map.unit("cluster"), self.map.uses["cluster"].column
         self.clusters.update(names)
-        if not chosen and self.cluster in ALL_CLUSTERS:
+        wanted = chosen or self.cluster
+        if wanted in ALL_CLUSTERS:
             return
-        if wanted := chosen or self.cluster:
+        if wanted:
             reason[np.array([name != wanted for name in names]) & (reason < 0)] = 1
             return
         if len(self.clusters) > 1:
             some = sorted(self.clusters)
-            raise BadInput(
-                f"jobs of {len(some)} clusters, whose nodes may have the same names: {', '.join(some[:5])}",
-                where=self.where,
-                fix=f"choose one: --map cluster={column}:{some[-1]}; or import with --cluster NAME, or --cluster all",
+            what = f"jobs of {len(some)} clusters, whose nodes may have the same names: {', '.join(some[:5])}"
+            fix = (
+                f"choose one: --map cluster={column}:{some[-1]}, or {column}:all; or import with --cluster NAME or all"
             )
+            raise BadInput(what, where=self.where, fix=fix)
 
 
 def _with_units(
@@ -284,13 +287,15 @@ def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
         return 0
 
 
-def read_table(file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock) -> JobTableReader:
+def read_table(
+    file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock, *, to_schedule: str = ""
+) -> JobTableReader:
     """Open a table and say what its columns mean; times without a zone are in ``clock``'s."""
     rows = open_table(file, tally, options.columns)
     if isinstance(rows, JsonTable):
         rows.rows = _rows_of(rows, options)
     sample: Mapping[str, Sequence[Any]] = rows.sample()
-    found = choose(rows.names, sample, options.map, options.preset, file.where, options.unit)
+    found = choose(rows.names, sample, options.map, options.preset, file.where, options.unit, to_schedule)
     return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit)
 
 

@@ -37,22 +37,16 @@ class TableWorkload:
         cores_per_node: int | None,
     ) -> None:
         self._tally = tally
-        self._table = read_table(file, tally, options, time_formats.RecordClock(where=lambda: tally.where))
+        clock = time_formats.RecordClock(where=lambda: tally.where)
+        self._table = read_table(file, tally, options, clock, to_schedule="cores" if shared else "count")
         found = self._table.map
         known = found.public_set
         self.nodes = known.nodes or 0 if known is not None else 0
         self._zone_is_known = known is not None and known.zone is not None
         if known is not None and known.zone:
             self._table.clock.zone = time_formats.zone(known.zone)
-        if "submit" not in found:
-            columns = ", ".join(found.names[:12])
-            what = f"no column tells when a job was submitted; the columns are {columns}"
-            raise BadInput(what, where=file.where, fix="name it with --map submit=COLUMN")
         self._by_cores = shared
         self._per_node = cores_per_node or 1
-        if shared and "cores" not in found:
-            what = "no column tells how many cores a job had"
-            raise BadInput(what, where=file.where, fix="leave --sharing cores out")
         if shared and cores_per_node is None:
             raise BadInput("a table does not say how many cores a node has", where=file.where, fix="--cores-per-node N")
 

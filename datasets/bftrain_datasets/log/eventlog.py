@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain.node_units import words_of
+from bftrain.node_units import NODE, unit_of, words_of
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values.events import Event, NodesJoined, NodesLeft
 from bftrain_datasets.log.log_columns import (
@@ -79,6 +80,9 @@ class EventLog(ShortRepr):
 
     def __post_init__(self) -> None:
         self._set("node_names", checked_names(self.node_names))
+        unit = unit_of(self.node_names) if self.provenance.unit == NODE else NODE
+        if unit != NODE:  # a log made by hand says so by its names alone
+            self._set("provenance", msgspec.structs.replace(self.provenance, unit=unit))
         self._set("times", checked_column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
         self._set("offsets", checked_column("offsets", self.offsets, np.int64))
         self._set("nodes", checked_column("nodes", self.nodes, np.int32))

@@ -35,7 +35,7 @@ SIMULATED: Final = "simulated"
 CAUSES: Final[Mapping[str, str]] = {  # each after its idle node-hours
     CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
     DOWNTIME: "suspected downtime, as no node ran a job",
-    ALWAYS_IDLE: "on nodes that never ran a job",
+    ALWAYS_IDLE: "on nodes that ran no job in this time",
     ROWS_ASIDE: "while jobs ran whose rows could not be used",
     HOSTS_INCOMPLETE: "on further hosts that jobs may have held, of which only the first is named",
     PROCS_AS_NODES: "as jobs that do not fill their nodes may have held more of them",

@@ -177,3 +177,9 @@ def test_a_log_may_be_a_single_moment() -> None:
     assert log.span_s == 0
     assert log.idle_share == 0
     assert log.pool_sizes().tolist() == [1]
+
+
+def test_a_log_made_by_hand_counts_what_its_names_are() -> None:
+    moved = [(0.0, name, NodeState.IDLE) for name in ("n1/gpu0", "n1/gpu1")]
+    assert log_from_transitions(moved, end_s=1.0).unit == "gpu"
+    assert log_from_transitions([*moved, (0.0, "n2", NodeState.IDLE)], end_s=1.0).unit == "node"

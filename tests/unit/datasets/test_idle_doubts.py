@@ -60,7 +60,7 @@ def test_what_is_doubtful_for_two_causes_is_counted_once() -> None:
         (
             200.0,
             {"always_idle": 3.0},
-            "200 idle node-hours, of which 197 are sure; 3 doubtful: 3 on nodes that never ran a job",
+            "200 idle node-hours, of which 197 are sure; 3 doubtful: 3 on nodes that ran no job in this time",
         ),
         (
             9.0,
@@ -70,19 +70,19 @@ def test_what_is_doubtful_for_two_causes_is_counted_once() -> None:
         (
             1.0,
             {"always_idle": 0.5},
-            "1 idle node-hour, of which 0.5 are sure; 0.5 doubtful: 0.5 on nodes that never ran a job",
+            "1 idle node-hour, of which 0.5 are sure; 0.5 doubtful: 0.5 on nodes that ran no job in this time",
         ),
         (
             2.0,
             {"always_idle": 1.0},
-            "2 idle node-hours, of which 1 is sure; 1 doubtful: 1 on nodes that never ran a job",
+            "2 idle node-hours, of which 1 is sure; 1 doubtful: 1 on nodes that ran no job in this time",
         ),
         (
             2e6,
             {"always_idle": 1500.0, "censored_end": 1.0},
             (
-                "2,000,000 idle node-hours, of which 1,998,499 are sure; 1,501 doubtful: 1,500 on nodes that never "
-                "ran a job"
+                "2,000,000 idle node-hours, of which 1,998,499 are sure; 1,501 doubtful: 1,500 on nodes that ran "
+                "no job in this time"
             ),
         ),
         (

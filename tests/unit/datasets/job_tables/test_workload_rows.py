@@ -43,16 +43,28 @@ def test_nodes_may_be_shared_where_the_table_tells_cores(tmp_path: Path) -> None
     assert scheduled(tmp_path, TABLE, nodes=4, cores_per_node=8).workload.jobs.size == [2, 3, 1, 4]
     with pytest.raises(BadInput, match=r"does not say how many cores a node has .--cores-per-node N"):
         scheduled(tmp_path, TABLE, nodes=4, sharing="cores")
-    with pytest.raises(BadInput, match=r"no column tells how many cores"):
+    with pytest.raises(BadInput, match=r"missing is how many cores it had .cores."):
         scheduled(tmp_path, TABLE.replace("num_cores", "c"), nodes=4, cores_per_node=8, sharing="cores")
 
 
 def test_a_table_without_submission_says_so(tmp_path: Path) -> None:
     text = TABLE.replace("submit_time", "made")
-    with pytest.raises(BadInput, match=r"no column tells when a job was submitted.*name it with --map submit=COLUMN"):
+    with pytest.raises(BadInput, match=r"missing is when a job was submitted .submit.; other.*with --map submit=COL"):
         scheduled(tmp_path, text, nodes=4)
     named = scheduled(tmp_path, text, nodes=4, map="submit=made, count = num_nodes")
     assert named.schedule.start_s == scheduled(tmp_path, TABLE, nodes=4).schedule.start_s
+
+
+def test_a_table_that_tells_no_starts_is_scheduled(tmp_path: Path) -> None:
+    """As Philly's: what counts is when jobs came, how long they ran and how much they had."""
+    lines = "".join(f"{DAY + at},{run},{nodes},vc{job % 2}\n" for job, at, _, run, nodes in JOBS)
+    table, mapped = "timestamp,duration,num_gpus,cluster\n" + lines, "submit=timestamp,count=num_gpus"
+    with pytest.raises(BadInput, match=r"choose one: --map cluster=cluster:vc1, or cluster:all"):
+        scheduled(tmp_path, table, nodes=4, map=mapped)
+    found = scheduled(tmp_path, table, nodes=4, map=f"{mapped},cluster=cluster:all")
+    assert found.schedule.start_s == scheduled(tmp_path, TABLE, nodes=4).schedule.start_s
+    cores = {"sharing": "cores", "cores_per_node": 4, "map": "submit=timestamp,cores=num_gpus,cluster=cluster:all"}
+    assert scheduled(tmp_path, table, nodes=1, **cores).schedule.start_s == found.schedule.start_s
 
 
 def test_a_public_set_is_named(tmp_path: Path) -> None:

@@ -281,6 +281,29 @@ def test_json_lines_and_sacct_json(tmp_path: Path) -> None:
     assert found.log.node_names == ("n1", "n2")
 
 
+def test_sacct_json_tells_what_was_allocated(tmp_path: Path) -> None:
+    """GPUs stand there in all and by type, or by type alone; cores without a name."""
+    cpu = {"type": "cpu", "name": "", "id": 1, "count": 8}
+    both = [{"type": "gres", "name": name, "id": 1001, "count": 3} for name in ("gpu", "gpu:a100")]
+    typed = [{"type": "gres", "name": f"gpu:{name}", "id": 1002, "count": 1} for name in ("a100", "h100")]
+    jobs = [
+        {
+            "job_id": number,
+            "state": {"current": ["COMPLETED"]},
+            "nodes": f"n{number}",
+            "allocation_nodes": 1,
+            "time": {"start": 1600000000, "end": 1600000600, "elapsed": 600},
+            "tres": {"allocated": [cpu, *gres]},
+        }
+        for number, gres in ((1, both), (2, typed))
+    ]
+    text = json.dumps({"jobs": jobs})
+    log = imported(tmp_path, text, unit="gpu", node_units=4).log
+    assert (len(log.node_names), log.idle_node_s) == (8, 600.0 * (1 + 2))
+    log = imported(tmp_path, text, unit="core", node_units=10).log
+    assert (len(log.node_names), log.idle_node_s) == (20, 600.0 * (2 + 2))
+
+
 def test_jobs_of_two_clusters_are_not_merged(tmp_path: Path) -> None:
     text = "cluster,start,end,hosts\na,1600000000,1600000600,n1\nb,1600000000,1600001200,n1\n"
     with pytest.raises(BadInput, match=r"jobs of 2 clusters.*a, b .choose one: --map cluster=cluster:b"):
