@@ -123,6 +123,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
         zone=time_formats.zone(zone) if zone else UTC,
         prices=node_prices or NodePrices(),
         groups=NodeGroups.of(sample.log),
+        start_cost_s=files.start_cost_s,
         handback_delay_s=handback_delay_s,
         jobs=jobs,
     )

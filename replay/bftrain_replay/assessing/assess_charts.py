@@ -12,7 +12,7 @@ from bftrain_replay.assessing.what_if import TASKS, WhatIfRow
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.results.harvest_by_block import interval
 
-_HEIGHT: Final = 170
+_HEIGHT: Final = 150
 _CAPTION: Final = "Bars: nodes at work on average; lines: 90 % intervals."
 
 

@@ -22,14 +22,14 @@ from bftrain_replay.assessing.figure_text import (
     worth_rows,
 )
 from bftrain_replay.assessing.handback import HandbackEffect, LaterJobs
-from bftrain_replay.assessing.what_if import COSTS, LEAD, TASKS, MixRow, WhatIfRow
+from bftrain_replay.assessing.what_if import COSTS, KEPT, LEAD, TASKS, MixRow, WhatIfRow
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
 
 _SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
-_WORDS: Final = {COSTS: "rescaling costs {}", LEAD: "leaving on notice of {}"}
+_WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", KEPT: "saved {}"}
 _MIXES: Final = 3  # rows
 _GROUPS: Final = 8  # rows; more are one row together
 _BY: Final = {"kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
@@ -91,7 +91,9 @@ def _sections(found: LogAssessment) -> Iterator[PageSection]:
     yield PageSection(heading="When it is there", parts=(by_hour(found), by_weekday(found)), columns=True)
     curve = saturation(found)
     if curve is not None:
-        yield PageSection(heading="On what it depends", parts=(curve, _what_ifs(found.what_ifs)), columns=True)
+        yield PageSection(
+            heading="On what it depends", parts=(curve, _what_ifs(found.what_ifs, found.start_cost_s)), columns=True
+        )
     lost = HtmlTable(
         label="What is lost to what",
         headings=("node-hours a week", "(90 % interval)", "of the idle time"),
@@ -100,14 +102,9 @@ def _sections(found: LogAssessment) -> Iterator[PageSection]:
     )
     groups, mixes = _groups(found), [_mixes(found.mixes)] if found.mixes else []
     jobs = list(_batch_jobs(found.handback)) if found.handback is not None else []
-    if jobs and not groups:
-        yield PageSection(
-            heading="Where it goes, and what it does to batch jobs", parts=(*jobs, lost, *mixes), columns=True
-        )
-    else:
-        yield PageSection(heading="Where it goes", parts=(lost, *groups, *mixes), columns=bool(groups or mixes))
-        if jobs:
-            yield PageSection(heading="What it does to batch jobs", parts=jobs)
+    heading = "Where it goes, and what it does to batch jobs" if jobs else "Where it goes"
+    parts = (lost, *groups, *mixes, *jobs)
+    yield PageSection(heading=heading, parts=parts, columns=len(parts) > 1)
     yield PageSection(heading="Assumptions, and how to repeat this", parts=(_assumed(found),))
 
 
@@ -133,23 +130,25 @@ def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
     else:
         jobs = text_formats.counted(found.jobs, "job")
         rows.append(("jobs that take idle nodes", f"{interval(found.taking, text_formats.percent)} of {jobs}"))
-        rows.append(("jobs that begin later, others before them late", interval(found.delayed, text_formats.percent)))
-        rows.append(("extra wait on average over all jobs", interval(found.mean_s, text_formats.duration)))
+        rows.append(("jobs that begin later", interval(found.delayed, text_formats.percent)))
+        rows += [
+            (f"jobs that begin more than {text_formats.duration(each.over_s)} later", _of_jobs(each))
+            for each in found.distribution
+            if each.jobs and each.over_s
+        ]
+        rows.append(("extra wait, on average over all jobs", interval(found.mean_s, text_formats.duration)))
         spread = [text_formats.duration(wait_s) for wait_s in (found.extra_s or {}).values()]
         if spread:
             percents = " / ".join(map(str, found.extra_s or ()))
-            rows.append((f"of those: {percents} in 100 wait at most", " / ".join(spread)))
-    if found.distribution:
-        rows.append(("jobs that begin later by more than", ""))
-        rows += [(f"{text_formats.duration(each.over_s)}", _of_jobs(each)) for each in found.distribution if each.jobs]
+            rows.append((f"of {percents} in 100 that begin later, at most", " / ".join(spread)))
     if found.resimulated is not None:
         again = found.resimulated
         waits = (again.wait_mean_s, again.delayed_wait_mean_s, again.extra_mean_s)
         text = "{} instead of {}, {} more".format(*map(text_formats.duration, (waits[1], waits[0], waits[2])))
-        rows.append((f"queue scheduled again by {again.policy}: mean wait", text))
-        rows.append(("of these jobs begin later", text_formats.percent(again.later)))
+        rows.append((f"mean wait, scheduled again by {again.policy}", text))
+        rows.append((f"jobs that begin later by {again.policy}", text_formats.percent(again.later)))
     if found.own_wait_median_s is not None:
-        rows.append(("half of all jobs wait anyway at least", text_formats.duration(found.own_wait_median_s)))
+        rows.append(("what half of all jobs wait anyway, at least", text_formats.duration(found.own_wait_median_s)))
     if found.worst_user is not None:
         worst = found.worst_user
         text = f"{text_formats.counted(worst.jobs, 'job')}, {text_formats.duration(worst.mean_s)} on average"
@@ -169,14 +168,21 @@ def _lost(found: LogAssessment) -> Iterator[Sequence[str]]:
     yield "harvest: work that counts", interval(found.harvest), interval(found.harvest_share, text_formats.percent)
 
 
-def _what_ifs(rows: Sequence[WhatIfRow]) -> HtmlTable:
+def _start_of(row: WhatIfRow, cost_s: float | None) -> str:
+    """Say what a start takes if costs are so many times as high."""
+    if row.what != COSTS or not cost_s or row.value is None:
+        return ""
+    return f": {text_formats.duration(cost_s * row.value)} a start"
+
+
+def _what_ifs(rows: Sequence[WhatIfRow], start_cost_s: float | None) -> HtmlTable:
     shown = [row for row in rows if row.what != TASKS and not row.assumed]
     return HtmlTable(
         label="What if",
         headings=("what if", "node-hours a week", "change"),
         rows=[
             (
-                _WORDS.get(row.what, "progress {}").format(row.label),
+                _WORDS.get(row.what, "{}").format(row.label) + _start_of(row, start_cost_s),
                 interval(row.harvest),
                 interval(row.change, text_formats.percent, signed=True),
             )

@@ -83,6 +83,7 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     groups_by: str
     groups: tuple[GroupHarvest, ...]
     what_ifs: tuple[WhatIfRow, ...]
+    start_cost_s: float | None  # of half of the tasks, at least
     mixes: tuple[MixRow, ...]
     prices: NodePrices
     worth: WeeklyWorth
@@ -156,6 +157,7 @@ class AssessmentInputs:
     zone: tzinfo = UTC
     prices: NodePrices = field(default_factory=NodePrices)
     groups: NodeGroups | None = None
+    start_cost_s: float | None = None
     handback_delay_s: float | None = None
     jobs: BatchJobs | None = None
     resimulated: ResimulatedWaits | None = None
@@ -208,6 +210,7 @@ def assess(
         groups_by=inputs.groups.source if inputs.groups else "",
         groups=tuple(groups),
         what_ifs=others.what_ifs,
+        start_cost_s=inputs.start_cost_s,
         mixes=others.mixes,
         prices=inputs.prices,
         worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),

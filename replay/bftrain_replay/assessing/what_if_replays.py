@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
+
 from bftrain.taskfiles.files import save_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.edits import leave_earlier
@@ -58,6 +60,11 @@ class InputFiles:
         return cls(
             log=log, log_file=log_file, tasks=workload.tasks, task_file=task_file, workload=workload, scratch=scratch
         )
+
+    @property
+    def start_cost_s(self) -> float | None:
+        """What a start takes, by the median of the tasks."""
+        return float(np.median([task.start_cost_s for task in self.tasks])) if self.tasks else None
 
     def inputs(self, lead_s: float) -> PassInputs:
         """Return log and tasks for workers; the log that tasks leave earlier is a file of its own."""

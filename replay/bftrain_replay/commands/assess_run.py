@@ -99,6 +99,7 @@ class AssessRequest:
                 zone=self._zone(files.log),
                 prices=prices,
                 groups=NodeGroups.of(files.log),
+                start_cost_s=files.start_cost_s,
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
                 resimulated=again,

@@ -203,7 +203,13 @@ def test_each_question_is_answered_on_the_page_or_it_says_what_is_needed(replaye
     (source,) = log.provenance.sources
     jobs = jobs_of([site_data(f"{RECORDS[source.name]}/{source.name}")], log) if source.name in RECORDS else None
     inputs = AssessmentInputs(
-        name="log", command="", prices=PRICES, groups=NodeGroups.of(log), handback_delay_s=30.0, jobs=jobs
+        name="log",
+        command="",
+        prices=PRICES,
+        groups=NodeGroups.of(log),
+        start_cost_s=30.0,
+        handback_delay_s=30.0,
+        jobs=jobs,
     )
     same = EstimatedFigure(median=1.0)
     rows = Alternatives(
@@ -220,7 +226,7 @@ def test_each_question_is_answered_on_the_page_or_it_says_what_is_needed(replaye
         "Value a week",
         "Extra energy a week",
         "Extra waits",
-        "rescaling costs x 10",
+        "costs x 10: 5 min a start",
         "which tasks do the most",
     ):
         assert words in text
