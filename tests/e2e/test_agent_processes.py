@@ -47,6 +47,14 @@ def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
     assert alive([worker])
 
 
+def test_imports_and_workers_yield_and_the_agent_does_not(one_node: OneNode) -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    one_node.start(words=("--nice", "3"))
+    worker = one_node.started(SLEEPS)
+    found = [os.getpriority(os.PRIO_PROCESS, pid) - before for pid in (one_node.agent.pid, one_node.prefork, worker)]
+    assert found == [0, 3, 3]
+
+
 def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
     make_secret(tmp_path / "secret")
     with socket.create_server(("127.0.0.1", 0)) as door:

@@ -161,11 +161,12 @@ class OneNode:
         self.hub.open()
         return self.watched
 
-    def start(self, grace_s: float = 0.0, preload: Sequence[str] = ()) -> None:
+    def start(self, grace_s: float = 0.0, preload: Sequence[str] = (), words: Sequence[str] = ()) -> None:
         """Start the agent; it is forked if something is preloaded."""
         self.agents = LocalAgents(
             self.hub, self.folder / "secret", preload=preload, tmp=self.folder, grace_s=grace_s, slots=64
         )
+        self.agents._words += words  # noqa: SLF001 - of the agent's command line
         self.agents.start("n1")
         self.agent = self.agents.running["n1"]
         self.watched.until("warm")

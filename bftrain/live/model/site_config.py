@@ -110,6 +110,7 @@ class NodeRates:
 # -- settings
 
 _LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
+_MOST_NICE: Final = 19
 _FAIR: Final = "hierarchical"  # the objective: users have had the same service, and so have tasks of one user
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
@@ -134,6 +135,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     grace_s: float = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
     settle_s: float = 5.0  # that a preemption may take to reach all processes of a node and its agent
     log_mb: float = 64.0  # megabytes that are kept of what a worker prints: the beginning and the end
+    nice: int = 0  # by which imports and workers yield to other processes of a node, as for nice(1): 0 to 19
 
     def __post_init__(self) -> None:
         for name in ("listen", "address", "python"):
@@ -147,6 +149,8 @@ class Agents(_Table, frozen=True, kw_only=True):
         for name in ("grace_s", "settle_s"):
             checks.number(self, name, at_least=0.0)
         checks.number(self, "log_mb", at_least=1.0)
+        if checks.integer(self, "nice", at_least=0) > _MOST_NICE:
+            checks.reject(self, "nice", f"must be at most {_MOST_NICE}")
 
 
 class Api(_Table, frozen=True, kw_only=True):

@@ -199,4 +199,6 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
         words += ["--grace", f"{agents.grace_s:g}"]
     if agents.log_mb != Agents().log_mb:  # else pilots of an earlier version would be replaced for nothing
         words += ["--log-limit", f"{agents.log_mb:g}"]
+    if agents.nice:
+        words += ["--nice", f"{agents.nice}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))

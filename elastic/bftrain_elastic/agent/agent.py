@@ -65,7 +65,7 @@ class NodeAgent:
         self._prefork = PreforkProcess(
             self._selector,
             socket_folder=self._worker_socket.folder,
-            preload=settings.preload,
+            settings=settings,
             forked=forked,
             on_message=self._on_prefork_message,
             on_lost=self._on_prefork_lost,

@@ -22,7 +22,7 @@ class AgentSettings(argparse.Namespace):
 
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
     workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves. A worker's log is kept
-    within ``log_limit`` bytes.
+    within ``log_limit`` bytes. What the agent starts yields to other processes by ``nice``, the agent itself does not.
     """
 
     manager: tuple[str, int]
@@ -36,6 +36,7 @@ class AgentSettings(argparse.Namespace):
     parent: int
     remove: Path | None
     log_limit: int
+    nice: int
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
@@ -68,6 +69,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--remove", type=Path, help="remove this folder if --parent ended before the agent")
     log = "megabytes of what a worker printed that are kept, of the beginning and the end"
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
+    nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
+    add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)
     return parser
 
 

@@ -10,12 +10,13 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
 from bftrain_elastic.agent import prefork_server
+from bftrain_elastic.agent.agent_settings import AgentSettings
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import end_descendants, kill, state_of
 from bftrain_elastic.retry import RetryDelay
@@ -36,13 +37,14 @@ class PreforkProcess:
         selector: selectors.BaseSelector,
         *,
         socket_folder: Path,
-        preload: Sequence[str],
+        settings: AgentSettings,
         forked: bool,
         on_message: Callable[[TypedMessage], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._selector = selector
-        self._arguments = [str(os.getpid()), str(socket_folder), *preload]
+        self._arguments = [str(os.getpid()), str(socket_folder), *settings.preload]
+        self._nice = settings.nice
         self._forked = forked
         self._on_message = on_message
         self._on_lost = on_lost
@@ -126,6 +128,7 @@ class PreforkProcess:
         try:
             gc.freeze()  # objects of the agent must not close descriptors of this process
             os.setsid()
+            os.nice(self._nice)  # I/O has a low priority then, too
             signal.set_wakeup_fd(-1)
             for number in _BLOCKED:
                 if signal.getsignal(number) is not signal.SIG_IGN:

@@ -88,6 +88,13 @@ def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
         SiteSettings(kinds={"a": "n1", "b": "n1"})
 
 
+@pytest.mark.parametrize("nice", [-1, 20])
+def test_workers_yield_by_no_more_than_there_is(tmp_path: Path, nice: int) -> None:
+    assert load(written(tmp_path, "[agents]\nnice = 19\n")).agents.nice == 19
+    with pytest.raises(BadConfig, match=r"Agents\.nice: must be at"):
+        load(written(tmp_path, f"[agents]\nnice = {nice}\n"))
+
+
 def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     site = SiteSettings()
