@@ -253,7 +253,8 @@ class Launcher(Protocol):
         """Know what to run for a task, before its first action.
 
         A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s`` and ``workers_per_node``. ``finish_code``,
-        ``finish_file``, ``work_samples`` and ``stall_limit_s`` are there only if they say something.
+        ``finish_file``, ``work_samples``, ``stall_limit_s``, ``setup``, ``prefix`` and ``python`` are there only if
+        they say something.
         """
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:

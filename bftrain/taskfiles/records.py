@@ -94,6 +94,10 @@ OF_THE_RUN: Final = (
     "finish_code",
     "finish_file",
     "stall_limit_s",
+    "environment",
+    "setup",
+    "prefix",
+    "python",
 )
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)

@@ -6,6 +6,7 @@ A replay reads the same task files: docs/formats.md lists the keys.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +58,18 @@ class MomentOption(click.ParamType[datetime]):
             self.fail(f"'{value}' is not a time, such as 2030-01-31T18:00", param, ctx)
 
 
+def _words(_context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """Split an option into words as a shell does."""
+    try:
+        return None if value is None else shlex.split(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+
+
+def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
+    return list(value) or None
+
+
 @click.command(
     cls=DocumentedCommand,
     example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90",
@@ -73,6 +86,18 @@ class MomentOption(click.ParamType[datetime]):
 @click.option("--folder", type=click.Path(path_type=Path), help="For commits and logs; goes on from them [a new one].")
 @click.option("--cwd", type=click.Path(path_type=Path), help="Where it runs [here].")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For its environment; without VALUE as it is here.")
+@heading("Environment")
+@click.option("--environment", metavar="NAME", help="One of the site's [its default].")
+@click.option(
+    "--setup", multiple=True, metavar="LINE", help="A line of bash that runs before, such as module load cuda."
+)
+@click.option(
+    "--prefix",
+    callback=_words,
+    metavar="WORDS",
+    help="In front of the command, such as 'apptainer exec --nv torch.sif'.",
+)
+@click.option("--python", metavar="PATH", help="The Python that runs the script, such as that of a venv.")
 @heading("When it is over")
 @click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")
 @click.option(
@@ -168,6 +193,7 @@ def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
     run["cwd"] = str((base / run.get("cwd", ".")).resolve())
     if "folder" in run:
         run["folder"] = str((base / run["folder"]).resolve())
+    run |= _python(run, base)
     run["argv"] = _argv(record, where, base)
     _convert_curves(given, where)
     if "batch" in given:
@@ -185,6 +211,12 @@ def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
         raise BadInput(f"{(error.where or '').rpartition('.')[2]}: {error.what}", where=where, fix=error.fix) from error
     except TypeError as error:
         raise BadInput(str(error), where=where) from error
+
+
+def _python(run: dict[str, Any], base: Path) -> dict[str, str]:
+    """Return the path of a Python; links stay: those of a venv lead to a Python that knows nothing of it."""
+    path = str(run.get("python", ""))
+    return {"python": os.path.abspath(base / path)} if "/" in path else {}  # noqa: PTH100 - as above
 
 
 def _argv(record: dict[str, Any], where: str, base: Path) -> list[str]:

@@ -17,6 +17,7 @@ import msgspec
 from bftrain import config, text_formats, toml_io
 from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError
+from bftrain.live.model.environment import Environment
 from bftrain.live.schedulers import port
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.nodesets import expand
@@ -238,6 +239,8 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     state: str = ""
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
+    environment: str = ""  # for tasks that name none
+    environments: Mapping[str, Environment] = {}  # that tasks may name
     scheduler: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = msgspec.field(
         default_factory=lambda: {"name": "local"}
     )
@@ -267,6 +270,9 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "state", state)
         msgspec.structs.force_setattr(self, "folder", self.folder or state)
         checks.texts(self, "launchers")
+        checks.frozen_mapping(self, "environments")
+        if self.environment and self.environment not in self.environments:
+            checks.reject(self, "environment", f"there is no [environments.{self.environment}]")
         if len(str(self.socket).encode()) > _LONGEST_SOCKET:
             checks.reject(self, "state", "is too long for a socket in it", "set api.socket to a shorter path")
 

@@ -70,23 +70,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         said("Seconds without a step after which it gives its nodes back; 0: never. The site's if null.", minimum=0),
     ] = None
 
+    environment: Annotated[str, said("One of the site's; its default if it is empty.")] = ""
+    setup: Annotated[tuple[str, ...], said("Lines of bash that run before it, after those of the environment.")] = ()
+    prefix: Annotated[
+        tuple[Annotated[str, said("One word.", minLength=1)], ...],
+        said("Words in front of the command, such as apptainer exec IMAGE; else those of the environment."),
+    ] = ()
+    python: Annotated[str, said("That runs the script; else that of the environment, or the nodes'.")] = ""
+
     def __post_init__(self) -> None:
-        words = checks.texts(self, "argv")
-        if not words or not all(words):
-            checks.reject(self, "argv", "must be a script or command, and its arguments")
-        if any(
-            "\0" in word
-            for word in (*words, self.cwd, self.folder, self.finish_file, *self.env.keys(), *self.env.values())
-        ):
-            checks.reject(self, "argv", "holds a NUL character")
+        self._check_words()
         for name in ("folder", "cwd"):
             given = getattr(self, name)
             if given and not given.startswith("/"):
                 checks.reject(self, name, f"must be an absolute path, not {given!r}")
         if any(not key or "=" in key for key in self.env):
             checks.reject(self, "env", "names must not be empty nor hold '='")
-        if sum(map(len, (*words, *self.env.keys(), *self.env.values()))) > _LETTERS:
-            checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
         checks.number(self, "stop_grace_s", at_least=0.0)
         checks.integer(self, "workers_per_node", at_least=0)
         if self.finish_code is not None:
@@ -95,6 +94,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 checks.reject(self, "finish_code", f"must be at most {_LARGEST_EXIT_CODE}, and not {os.EX_TEMPFAIL}")
         if self.stall_limit_s is not None:
             checks.number(self, "stall_limit_s", at_least=0.0)
+
+    def _check_words(self) -> None:
+        words = [word for name in ("argv", "setup", "prefix") for word in checks.texts(self, name)]
+        words += [*self.env.keys(), *self.env.values()]
+        if not self.argv or not all(self.argv):
+            checks.reject(self, "argv", "must be a script or command, and its arguments")
+        if not all(self.prefix):
+            checks.reject(self, "prefix", "holds an empty word")
+        if any("\0" in word for word in (*words, self.cwd, self.folder, self.finish_file, self.python)):
+            checks.reject(self, "argv", "holds a NUL character")
+        if sum(map(len, words)) > _LETTERS:
+            checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ class LiveDaemon:
         self.task_store = opened.task_store
         self.harvester = opened.harvester
         self.remarks = OperatorNotices(say)
-        self.launcher_pool = LauncherPool(self.tell, opened.hub, stall_s=site.times.stall_s)
+        self.launcher_pool = LauncherPool(self.tell, opened.hub, site)
         self.decision_loop = DecisionLoop(opened.harvester, opened.journal, site.deciding, self, site.times.settle_s)
         self.task_manager = TaskManager(
             opened.task_store,

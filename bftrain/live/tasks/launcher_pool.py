@@ -10,6 +10,8 @@ from typing import Any, Final
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.launcher_orders import orders
+from bftrain.live.model.environment import FIELDS, environment_of
+from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.ports import Launcher
 from bftrain.values.actions import Action, Plan, Release
@@ -23,15 +25,12 @@ _GENTLY = "decided"  # a cause for which launchers take the time that a planned 
 
 
 class LauncherPool:
-    """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used.
+    """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used."""
 
-    ``stall_s``: without a step for so long, tasks that do not say otherwise give their nodes back.
-    """
-
-    def __init__(self, tell: Tell, hub: AgentHub | None, *, stall_s: float) -> None:
+    def __init__(self, tell: Tell, hub: AgentHub | None, site: SiteSettings) -> None:
         self._tell = tell
         self._hub = hub
-        self._stall_s = stall_s
+        self._site = site
         self._launchers: dict[str, Launcher] = {}
         self._of: dict[str, Launcher] = {}  # task -> its launcher
         # node that is to be given up gently -> the task on it, and since when (monotonic)
@@ -44,7 +43,7 @@ class LauncherPool:
         where = f"task '{record.name}'"
         launcher = self.launcher(record.launcher)
         try:
-            launcher.add(record.name, _job(record, self._stall_s))
+            launcher.add(record.name, _job(record, self._site))
         except ElasticError as error:
             raise BadInput(error.what, where=error.where or where, fix=error.fix) from error
         except OSError as error:
@@ -154,14 +153,16 @@ class LauncherPool:
         return found
 
 
-def _job(record: LiveTaskRecord, stall_s: float) -> dict[str, Any]:
+def _job(record: LiveTaskRecord, site: SiteSettings) -> dict[str, Any]:
     """Return the job as a launcher takes it; what says nothing is left out, for launchers that do not know it."""
     job = {name: getattr(record.run, name) for name in _ALWAYS}
-    limit_s = stall_s if record.run.stall_limit_s is None else record.run.stall_limit_s
+    limit_s = site.times.stall_s if record.run.stall_limit_s is None else record.run.stall_limit_s
     optional = {
         "finish_code": record.run.finish_code,
         "finish_file": record.run.finish_file or None,
         "work_samples": record.spec.work_samples,
         "stall_limit_s": None if limit_s == _USUAL_STALL_LIMIT_S else limit_s,
     }
+    environment = environment_of(record.run, dict(site.environments), site.environment)
+    optional |= {name: getattr(environment, name) or None for name in FIELDS}
     return job | {name: value for name, value in optional.items() if value is not None}

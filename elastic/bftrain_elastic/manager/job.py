@@ -22,7 +22,8 @@ class LauncherJob:
     ``workers_per_node`` 0 means one a GPU, or one where there is none. With ``finish_code`` or ``finish_file`` a
     program says that its work is done by that exit code, or by that file when it ends with 0 (from ``folder`` if
     relative); any other end is then a preemption or a failure. ``work_samples`` is the whole work, if that is known.
-    A task without a step for ``stall_limit_s`` seconds gives its nodes back; 0: never.
+    A task without a step for ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash),
+    ``prefix`` (words in front of the command) or ``python`` it runs in an environment of its own, by no fork.
     """
 
     argv: tuple[str, ...]
@@ -35,6 +36,9 @@ class LauncherJob:
     finish_file: str = ""
     work_samples: float | None = None
     stall_limit_s: float = 1800.0
+    setup: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    python: str = ""
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -64,7 +68,8 @@ class LauncherJob:
         if unknown:
             raise BadJob(f"unknown: {', '.join(unknown)}", where="job", fix=f"known: {', '.join(sorted(known))}")
         try:
-            return cls(**{**plain, "argv": tuple(plain.get("argv", ()))})
+            words = {name: tuple(plain.get(name, ())) for name in ("argv", "setup", "prefix")}
+            return cls(**{**plain, **words})
         except TypeError as error:
             raise BadJob(str(error), where="job") from error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
-from bftrain_elastic.manager import availability
+from bftrain_elastic.manager import availability, environment
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.fake_launcher import FakeLauncher
@@ -85,9 +85,7 @@ class AgentLauncher:
     # -- in the hub's thread
 
     def _new_lifecycle(self, task: str, job: LauncherJob) -> TaskLifecycle:
-        return self._make_lifecycle(
-            task, job, HubTaskContext(self._hub, self, task, {"cwd": job.cwd, "logs": str(job.logs)})
-        )
+        return self._make_lifecycle(task, job, HubTaskContext(self._hub, self, task, job))
 
     def _add(self, task: str, job: LauncherJob, lifecycle: TaskLifecycle) -> None:
         self._jobs[task], self._lifecycles[task], self._held[task] = job, lifecycle, ()
@@ -218,11 +216,11 @@ def fake(emit: OnEvent, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: A
 class HubTaskContext:
     """Gives the lifecycle of one task access to agents, workers and the manager."""
 
-    def __init__(self, hub: AgentHub, listener: HubListener, task: str, places: Mapping[str, str]) -> None:
+    def __init__(self, hub: AgentHub, listener: HubListener, task: str, job: LauncherJob) -> None:
         self._hub = hub
         self._listener = listener
         self._task = task
-        self._places = dict(places)  # cwd and logs
+        self._job = job
         self.settle_s = hub.settle_s
         self.now = time.monotonic
         self.inspect, self.send, self.stop = hub.inspect, hub.send, hub.stop
@@ -244,10 +242,11 @@ class HubTaskContext:
     def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in TaskContext
         """Start a worker."""
         place: GroupPlace | None = how.get("place")
-        how |= {"argv": tuple(how["argv"]), "env": dict(how["env"]), "place": asdict(place) if place else None}
-        log = f"{self._places['logs']}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
-        how |= {"task": self._task, "cwd": self._places["cwd"], "log": log}
-        self._hub.spawn(self._listener, node, SpawnWorker(worker=worker, **{"warm": True, **how}))
+        argv, warm = environment.command(self._job, how["argv"], how["env"], warm=how.get("warm", True))
+        how |= {"argv": argv, "warm": warm, "env": dict(how["env"]), "place": asdict(place) if place else None}
+        log = f"{self._job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
+        how |= {"task": self._task, "cwd": self._job.cwd, "log": log}
+        self._hub.spawn(self._listener, node, SpawnWorker(worker=worker, **how))
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager."""

@@ -1,0 +1,49 @@
+"""The environment of a task: lines of bash before its command, words in front of it, and the Python that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from bftrain_elastic.agent.prefork_server import LAUNCHER
+from bftrain_elastic.starters import script, torchrun
+
+if TYPE_CHECKING:
+    from bftrain_elastic.manager.job import LauncherJob
+
+_PYTHON: Final = "python3"  # as PATH finds it when the lines have run, or in the image
+_THROUGH_A_STARTER: Final = "horovod"
+# The lines are words of the command and no part of this program, so nothing in them has to be quoted. They see no
+# arguments: a sourced file would take ours for its own
+_BASH: Final = """\
+_bftrain_n=$1; shift
+_bftrain_lines=("${@:1:_bftrain_n}"); _bftrain_command=("${@:_bftrain_n+1}"); set --
+for _bftrain_line in "${_bftrain_lines[@]}"; do
+  eval "$_bftrain_line" || { echo "bftrain: setup failed: $_bftrain_line" >&2; exit 1; }
+done
+exec "${_bftrain_command[@]}"
+"""
+
+
+def command(
+    job: LauncherJob, argv: Sequence[str], env: Mapping[str, str], *, warm: bool
+) -> tuple[tuple[str, ...], bool]:
+    """Return what an agent is to run for ``argv``, and whether a fork of its prefork server can.
+
+    In an environment of its own a script is run by a Python of its own, which has nothing imported.
+    """
+    if not (job.setup or job.prefix or job.python):
+        return tuple(argv), warm
+    words = tuple(argv)
+    if warm:
+        python = job.python or _PYTHON
+        if words[0] == str(torchrun.__file__):
+            words = (python, "-m", torchrun.__name__, *words[1:])
+        elif env.get(LAUNCHER) == _THROUGH_A_STARTER:
+            words = (python, "-m", script.__name__, *words)
+        else:
+            words = (python, *words)
+    words = (*job.prefix, *words)
+    if job.setup:
+        words = ("bash", "--noprofile", "--norc", "-c", _BASH, "bash", f"{len(job.setup)}", *job.setup, *words)
+    return words, False

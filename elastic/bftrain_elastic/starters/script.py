@@ -1,0 +1,10 @@
+"""Runs a script as a prefork server's worker does, in a Python of its own: ``-m bftrain_elastic.starters.script``."""
+
+from __future__ import annotations
+
+import sys
+
+from bftrain_elastic.agent.prefork_server import run_script
+
+if __name__ == "__main__":
+    sys.exit(run_script(sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""Environments that a site offers, those that tasks bring along, and what reaches the launcher."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.errors import BadValue, UnknownName
+from bftrain.live.model.callers import ourselves
+from bftrain.live.model.environment import Environment, environment_of
+from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.model.task_record import Run
+from tests.helpers.live_callers import submission
+from tests.helpers.live_inside import World, in_a_loop, live_inside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SITE = {"torch": Environment(setup=("module load cuda",), python="/t/python"), "image": Environment(prefix=("a", "i"))}
+FIELDS = {"setup", "prefix", "python"}
+
+
+def found(default: str = "", **more: Any) -> Environment:  # noqa: ANN401 - any field
+    return environment_of(Run(argv=("x.py",), **more), SITE, default)
+
+
+def test_a_task_adds_to_the_environment_that_it_names_or_to_the_default() -> None:
+    assert found() == Environment()
+    assert found("torch") == found(environment="torch") == SITE["torch"]
+    own = found("torch", setup=("export A=1",), python="/own/python")
+    assert own == Environment(setup=("module load cuda", "export A=1"), python="/own/python")
+    assert found("torch", environment="image", prefix=("nice",)) == Environment(prefix=("nice",))
+    with pytest.raises(UnknownName, match=r"no environment is called 'touch' \(did you mean 'torch'\?\)"):
+        found(environment="touch")
+
+
+def test_a_default_that_is_not_there_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"there is no \[environments\.x\]"):
+        SiteSettings(environment="x")
+
+
+@in_a_loop
+async def test_launchers_receive_what_there_is_of_it_and_a_lost_one_holds_the_task_up(tmp_path: Path) -> None:
+    world, run = World(), Run(argv=("x.py",), environment="torch", setup=("b",))
+    async with live_inside(tmp_path, world, environments=SITE) as (_, service, _, _):
+        await service.submit(ourselves(), submission("plain"))
+        await service.submit(ourselves(), submission("own", run=run))
+        assert not FIELDS & world.jobs["plain"].keys(), "launchers of others do not know of it"
+        shown = {name: world.jobs["own"][name] for name in FIELDS & world.jobs["own"].keys()}
+        assert shown == {"setup": ("module load cuda", "b"), "python": "/t/python"}
+        with pytest.raises(UnknownName, match="environment"):
+            await service.submit(ourselves(), submission("odd", run=Run(argv=("x",), environment="touch")))
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert "no environment is called 'torch'" in daemon.task_manager.held_up["own"]
+        assert "plain" not in daemon.task_manager.held_up
