@@ -1,4 +1,4 @@
-"""Objective ``goodput``: progress instead of samples, by the rule of Pollux (Qiao and others, OSDI 2021).
+"""Objective ``goodput``: progress instead of samples, as in Pollux (Qiao and others, OSDI 2021).
 
 Progress at size ``n`` with a batch of ``M`` samples is the speed there times the statistical efficiency
 ``(phi + M0) / (phi + M)``, ``phi`` being the noise scale and ``M0`` the initial batch. A step takes ``M / (n * rate)``
@@ -8,17 +8,24 @@ measured with ``B = n * per_node``, tells the fixed time: as long as computing `
 samples. So the speed is ``n * rate * M / (M + x)``, which is ``thr(n)`` for ``M = B``. Its product with the efficiency
 rises in ``M`` up to ``sqrt(phi * x)`` and falls from there on: the best whole ``M`` is next to that, or at an end of
 the range.
+
+Samples of two models do not compare, so what counts is the part of a task's work left that it does. The root of it lets
+short tasks go first, without all nodes, and gives long ones some: so the mean time to the end is short. A sum of the
+parts themselves would give short tasks more nodes than they use well, and long ones none.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.deciding.objectives import SpeedObjective, speed
+from bftrain.deciding.objectives import NormalisedObjective, alone, speed, speed_of_one
+from bftrain.deciding.table_deadline import Late, in_time
+from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
 
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 
     from bftrain.deciding.objectives import Entries, ForEach
     from bftrain.values.batch_scaling import BatchScaling
+    from bftrain.values.table import ValueTable
     from bftrain.values.task import TaskSpec
 
 _LARGEST: Final = 2.0**53  # up to here floats are whole numbers
@@ -63,7 +71,7 @@ def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> t
     curve = None if task.batch is None else task.curve_on(kind)
     if task.batch is None or curve is None:
         return ()
-    return _tabulated(curve, task.batch, task.max_nodes, chosen)[0]
+    return _tabulated(curve, task.batch, task.max_nodes, chosen=chosen)[0]
 
 
 def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
@@ -74,20 +82,22 @@ def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
     if task.batch is None:
         return task
     batch, most = task.batch, task.max_nodes
-    curves = {kind: _tabulated(curve, batch, most, chosen)[1] for kind, curve in task.curves.items()}
+    curves = {kind: _tabulated(curve, batch, most, chosen=chosen)[1] for kind, curve in task.curves.items()}
     spread = task.spread
     if spread is not None:
         known = [
-            each if each.curve is None else replace(each, curve=_tabulated(each.curve, batch, most, chosen)[1])
+            each if each.curve is None else replace(each, curve=_tabulated(each.curve, batch, most, chosen=chosen)[1])
             for each in spread.speeds
         ]
         spread = replace(spread, speeds=tuple(known))
-    own = _tabulated(task.curve, batch, most, chosen)[1]
+    own = _tabulated(task.curve, batch, most, chosen=chosen)[1]
     return replace(task, curve=own, curves=curves, batch=None, spread=spread)
 
 
 @lru_cache(maxsize=512)  # tasks of one model are alike
-def _tabulated(curve: SpeedCurve, batch: BatchScaling, most: int, chosen: bool) -> tuple[tuple[int, ...], SpeedCurve]:  # noqa: FBT001 - a part of the key
+def _tabulated(
+    curve: SpeedCurve, batch: BatchScaling, most: int, *, chosen: bool
+) -> tuple[tuple[int, ...], SpeedCurve]:
     """Return the batches by size and the curve of the progress with them, at every size up to ``most``."""
     sizes = np.arange(most + 1)
     task = CompetingTask(name="task", max_nodes=most, curve=curve, batch=batch)
@@ -133,4 +143,39 @@ def _rate(task: CompetingTask, curve: SpeedCurve) -> float:
     return most if task.batch is None else most / (1.0 - task.batch.fixed_share)
 
 
-goodput = SpeedObjective("goodput", progress)
+def _parts_of_work(table: ValueTable, late: Late) -> Entries:
+    """Give the root of the part of its work left that each task does over the horizon, costs of rescaling taken off.
+
+    Work of less than one node does meanwhile counts as that much. A task without a known end counts as the one that
+    would take longest on one node, and all alike if no end is known.
+    """
+    horizon_s, tasks = table.problem.horizon_s, table.problem.tasks
+    single = np.empty(len(tasks))
+    for place, task in enumerate(tasks):
+        in_time(late)
+        if task.batch is not None:  # as decided by a Harvester tasks say their progress already
+            batch, most = task.batch, task.max_nodes
+            curves = {kind: _tabulated(curve, batch, most, chosen=True)[1] for kind, curve in task.curves.items()}
+            own = _tabulated(task.curve, batch, most, chosen=True)[1]
+            task = replace(task, curve=own, curves=curves, batch=None)  # noqa: PLW2901 - seen from here on
+        single[place] = speed_of_one(task, task.curve)
+    work = np.array([np.nan if task.work_left_samples is None else task.work_left_samples for task in tasks])
+    left_s = np.fmax(work / single, horizon_s)  # the horizon where the work is not known
+    left_s = np.where(np.isnan(work), left_s.max(), left_s)
+    done = np.where(np.isfinite(table.values), np.maximum(table.values, 0.0), 0.0)
+    weights = np.array([task.weight for task in tasks])
+    return weights[:, None] * np.sqrt(done / (left_s * single)[:, None])
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputObjective(NormalisedObjective):
+    """A sum over tasks of the root of the part of their work left that they do over the horizon."""
+
+    of_speeds = staticmethod(progress)  # type: ignore[assignment]  # its parameters have other names
+
+    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+        """Progress a second at every size."""
+        return alone(progress, task, sizes)
+
+
+goodput = GoodputObjective("goodput", _parts_of_work, ObjectiveCapabilities(interruptible=True))

@@ -66,7 +66,7 @@ def as_they_are(speeds: Entries, _sizes: NDArray[np.int64], _each: ForEach) -> E
 
 def over_single(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
     """Speed as a multiple of the speed on one node, so that slow models count as much as fast ones."""
-    return np.divide(speeds, each(_speed_of_one))
+    return np.divide(speeds, each(speed_of_one))
 
 
 def by_weight(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
@@ -74,7 +74,7 @@ def by_weight(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entr
     return np.multiply(each(lambda task, _: task.weight), speeds)
 
 
-def _speed_of_one(task: CompetingTask, curve: SpeedCurve) -> float:
+def speed_of_one(task: CompetingTask, curve: SpeedCurve) -> float:
     """Speed on one node in samples/s, of the kind that is fastest; the smallest size that runs may stand in for one."""
     best = 0.0
     for seen in task.curves.values() if task.curves else (curve,):
@@ -120,7 +120,7 @@ class SoftDeadline:
     def of_speeds(self, speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
         """Compute the same for the speeds of any tasks."""
         urgent = (self.urgency - 1.0) * np.minimum(speeds, each(_needed_speed))
-        return np.divide(each(lambda task, _: task.weight) * (speeds + urgent), each(_speed_of_one))
+        return np.divide(each(lambda task, _: task.weight) * (speeds + urgent), each(speed_of_one))
 
 
 def _needed_speed(task: CompetingTask, curve: SpeedCurve) -> float:

@@ -56,13 +56,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     shrink_cost_s: float
     start_cost_s: float | None = None
     source: str
+    batch: BatchScaling | None = None  # with which batches its tasks may train
 
 
 @cache
 def profiles() -> Mapping[str, Profile]:
     """All bundled profiles by name, the fastest model first."""
     curves = {name: SpeedCurve(nodes=_NODES, rate=rates) for name, rates in _RATES.items()}
-    costs = {"grow_cost_s": GROW_COST_S, "shrink_cost_s": SHRINK_COST_S}
+    costs: dict[str, Any] = {"grow_cost_s": GROW_COST_S, "shrink_cost_s": SHRINK_COST_S}
     return MappingProxyType(
         {name: Profile(name=name, curve=curve, source=SOURCE, **costs) for name, curve in curves.items()}
     )
@@ -166,6 +167,11 @@ def spread_of(given: object, where: str) -> SpreadSpeeds:
     return wire.convert(given, SpreadSpeeds, where=f"{where}: spread")
 
 
+def batch_record(batch: BatchScaling) -> dict[str, Any]:
+    """Describe batches by their keys; what is default is left out."""
+    return {key: value for key, value in asdict(batch).items() if value != _OF_A_BATCH[key]}
+
+
 def check_keys(record: Mapping[str, Any], where: str) -> None:
     """Refuse a key that neither a replay nor a live run reads."""
     for key in record:
@@ -244,7 +250,7 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
         record["curves"] = {kind: _points(curve) for kind, curve in task.curves.items()}
     fields = {key: getattr(task, key) for key in _AFTER_THE_CURVE}
     if task.batch is not None:
-        fields["batch"] = {key: value for key, value in asdict(task.batch).items() if value != _OF_A_BATCH[key]}
+        fields["batch"] = batch_record(task.batch)
     if task.spread is not None:
         fields["spread"] = _spread(task.spread)
     return record | {key: value for key, value in fields.items() if value != defaults[key]}

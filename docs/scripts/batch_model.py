@@ -19,7 +19,7 @@ from bftrain.deciding.goodput import goodput
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
-from bftrain_datasets.workloads.catalogue import step_times
+from bftrain_datasets.workloads.catalogue import fixed_share, step_times
 
 HEADER: Final = ("set", "median with `fixed_share`", "nine in ten within", "median without")
 
@@ -39,11 +39,7 @@ def errors(path: Path) -> tuple[list[float], list[float]]:
     batch = max(set.intersection(*map(set, by_size.values())))
     sizes = tuple(sorted(by_size))
     curve = SpeedCurve(nodes=sizes, rate=tuple(size * batch / by_size[size][batch] for size in sizes))
-    smallest = by_size[sizes[0]]
-    few, many = min(smallest), max(smallest)
-    sample_s = (smallest[many] - smallest[few]) / (many - few)
-    most = max(rate / size for size, rate in zip(sizes, curve.rate, strict=True))
-    shares = max(0.0, 1.0 - sample_s * most), 0.0
+    shares = fixed_share(by_size[sizes[0]], curve), 0.0
     found: tuple[list[float], list[float]] = ([], [])
     for size, steps in by_size.items():
         for other, step_s in steps.items():

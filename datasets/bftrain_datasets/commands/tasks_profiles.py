@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
@@ -12,8 +13,6 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import RenderableType
 
     from bftrain.taskfiles.records import Profile
@@ -22,6 +21,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+class NoiseScales(click.ParamType[Mapping[str, float]]):
+    """A noise scale of all models, or of some by name."""
+
+    name = "n|model=n,.."
+    NONE: Final[Mapping[str, float]] = MappingProxyType({})
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, float]:
+        """Read ``2000``, or ``bert=150,imagenet=8000``."""
+        if not isinstance(value, str):
+            return self.NONE
+        found: dict[str, float] = {}
+        for part in value.split(","):
+            model, _, number = part.rpartition("=")
+            try:
+                found[model.strip()] = float(number)
+            except ValueError:
+                found[model.strip()] = -1.0
+            if not 0.0 <= found[model.strip()] < float("inf"):
+                self.fail(f"{part!r} is no noise scale; write 2000, or bert=150,imagenet=8000", param, ctx)
+        return found
 
 
 def reading_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -38,6 +59,12 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
             type=click.IntRange(min=1),
             help="Of a set of AdaptDL: samples of one GPU in one step [the most that all sizes have].",
         ),
+        click.option(
+            "--noise-scale",
+            type=NoiseScales(),
+            default=NoiseScales.NONE,
+            help="Of sets of AdaptDL: gradient noise scale in samples, so that tasks say their batches [none].",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -46,7 +73,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain tasks profiles\nbftrain tasks profiles bert_scalability.csv --gpus-per-node 4 -o bert.toml",
+    example="bftrain tasks profiles\nbftrain tasks profiles bert_scalability.csv --noise-scale 150 -o bert.toml",
     epilog="FILE is a profile file (.toml) such as bftrain train --save-profile writes, a throughput table of Gavel "
     "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
 )
@@ -73,6 +100,8 @@ def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: An
     if path is not None:
         save_profiles(known.values(), path)
     records = [{**structs.asdict(each), "curve": structs.asdict(each.curve)} for each in known.values()]
+    for record, each in zip(records, known.values(), strict=True):
+        record["batch"] = None if each.batch is None else structs.asdict(each.batch)
     out.result(records, lambda: _in_words(known, path))
 
 
@@ -80,6 +109,7 @@ def _in_words(known: Mapping[str, Profile], path: Path | None) -> RenderableType
     from bftrain import text_formats
 
     rows = []
+    with_batches = any(each.batch is not None for each in known.values())
     for each in known.values():
         nodes, rate = each.curve.nodes, each.curve.rate
         first = next((place for place, speed in enumerate(rate) if speed), 0)
@@ -93,9 +123,21 @@ def _in_words(known: Mapping[str, Profile], path: Path | None) -> RenderableType
                 text_formats.large(rate[-1]),
                 text_formats.percent(share),
                 *("-" if cost is None else f"{cost:.3g}" for cost in costs),
+                *(_batch(each) if with_batches else ()),
                 each.source,
             )
         )
-    columns = ("profile", "sizes", "slowest", "fastest", "scaling", "grow, s", "shrink, s", "start, s", "source")
+    of_batches = ("batches", "a node", "noise", "fixed share") if with_batches else ()
+    costs_s = ("grow, s", "shrink, s", "start, s")
+    columns = ("profile", "sizes", "slowest", "fastest", "scaling", *costs_s, *of_batches, "source")
     title = f"{path}: {len(rows):,} profiles" if path is not None else ""
-    return table(title, columns, rows, left=(0, 1, 8))
+    return table(title, columns, rows, left=(0, 1, len(columns) - 1))
+
+
+def _batch(profile: Profile) -> tuple[str, ...]:
+    batch = profile.batch
+    if batch is None:
+        return ("-",) * 4
+    largest = batch.measured if batch.largest is None else batch.largest
+    shown = f"{batch.measured:,}", f"{batch.noise_scale:g}", f"{batch.fixed_share:.2f}"
+    return f"{batch.initial:,}..{largest:,}", *shown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Final
@@ -17,22 +17,25 @@ from bftrain.errors import BadInput, UnknownName
 from bftrain.files import CsvFile
 from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import Profile, profiles
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
 SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+_LARGEST_SHARE: Final = 0.99  # what is more is noise of the measurement: a step computes something
 _SUFFIX: Final = "_scalability"
 _PREFIX: Final = "adaptdl_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueOptions:
-    """How files are read: the kind of node of a Gavel table; GPUs of a node and samples a GPU of an AdaptDL set."""
+    """How files are read: kind of node of a Gavel table; GPUs of a node, batch of a GPU and noise of AdaptDL's sets."""
 
     node_kind: str | None = None
     gpus_per_node: int | None = None
     local_batch: int | None = None
+    noise_scale: Mapping[str, float] = field(default_factory=dict)  # of AdaptDL's models; the empty name: all others
 
 
 def catalogue(files: Iterable[Path], options: CatalogueOptions | None = None) -> dict[str, Profile]:
@@ -91,12 +94,36 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
         raise BadInput(
             what, where=str(path), fix=f"choose one of {', '.join(map(str, sorted(common))) or 'another set'}"
         )
+    name = path.stem.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     points = sorted((size, gpus * batch / step_s[nodes, gpus][batch]) for size, (nodes, gpus) in taken.items())
     curve = SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))
     unit = "GPUs" if per_node is None else f"nodes of {per_node} GPUs"
-    name = path.stem.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     source = f"{path.name}: {unit}, batch {batch} a GPU"
-    return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source)
+    noise = options.noise_scale.get(name, options.noise_scale.get(""))
+    scaling = None
+    if noise is not None:
+        smallest, largest = taken[min(taken)], taken[max(taken)]
+        scaling = BatchScaling(
+            initial=min(step_s[smallest]),
+            noise_scale=noise,
+            largest=largest[1] * max(step_s[largest]),
+            per_node=batch * (per_node or 1),
+            fixed_share=fixed_share(step_s[smallest], curve, per_node or 1),
+        )
+    return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, batch=scaling)
+
+
+def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve, gpus_per_node: int = 1) -> float:
+    """Return the part of a step that takes as long for any batch, from steps of the smallest and the largest batch.
+
+    ``step_s`` are seconds a step by samples of a GPU, at the smallest size. With one batch only it is not known, and 0.
+    """
+    few, many = min(step_s), max(step_s)
+    if few == many:
+        return 0.0
+    sample_s = (step_s[many] - step_s[few]) / ((many - few) * gpus_per_node)
+    most = max(rate / size for size, rate in zip(curve.nodes, curve.rate, strict=True))
+    return min(max(0.0, 1.0 - sample_s * most), _LARGEST_SHARE)
 
 
 def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:

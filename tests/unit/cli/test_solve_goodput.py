@@ -18,10 +18,10 @@ def test_the_best_batch_stands_beside_the_size(bftrain: CommandLine, solver: str
     ended = bftrain("solve", BATCHES, "--solver", solver)
     assert ended.code == 0, ended.err
     shown = {row.split()[0]: " ".join(row.split()[1:]) for row in ended.out.splitlines() if row.strip()}
-    # 3 nodes exchange as long as they compute 3 * 128 * (3 * 500 / 1300 - 1) = 59.1 samples, 13 as long as 1494:
-    # sqrt(300 * 59.1) = 133, sqrt(20,000 * 1494) = 5466
-    assert shown["early"].startswith("3, batch 133")
-    assert shown["late"].startswith("13, batch 5,466")
+    # 4 nodes exchange as long as they compute 4 * 128 * (4 * 500 / 1700 - 1) = 90.4 samples, 12 as long as 1314:
+    # sqrt(300 * 90.4) = 165, sqrt(20,000 * 1314) = 5127
+    assert shown["early"].startswith("4, batch 165")
+    assert shown["late"].startswith("12, batch 5,127")
 
 
 def test_under_other_objectives_there_is_none(bftrain: CommandLine) -> None:

@@ -135,14 +135,52 @@ def test_no_sizes_and_batches_are_better(seed: int) -> None:
             chosen = best_batch(given, size)
             assert chosen in batches(given, size)
             assert of_batch(given, size, chosen) == pytest.approx(wanted[size], rel=1e-12)
+    work = [dice.choice([None, 10.0 ** dice.uniform(0.0, 6.0)]) for _ in tasks]
+    tasks = [
+        replace(given, weight=dice.choice([0.5, 1.0, 3.0]), work_left_samples=left)
+        for given, left in zip(tasks, work, strict=True)
+    ]
+    rows = [
+        [task.weight * (10.0 * made / left) ** 0.5 for made in row]
+        for task, row, left in zip(tasks, best, left_samples(tasks, best), strict=True)
+    ]
     value = max(
-        sum(row[size] for row, size in zip(best, sizes, strict=True))
+        sum(row[size] for row, size in zip(rows, sizes, strict=True))
         for sizes in product(*(range(len(row)) for row in best))
         if sum(sizes) <= pool
     )
     problem = AllocationProblem(pool=pool, horizon_s=10.0, objective="goodput", tasks=tuple(tasks))
     found = solve(problem, ("exact", "highs")[seed % 2])
-    assert (found.quality, found.value) == ("proven", pytest.approx(10.0 * value, rel=1e-9))
+    assert (found.quality, found.value) == ("proven", pytest.approx(value, rel=1e-9))
+
+
+def left_samples(tasks: list[CompetingTask], best: list[list[float]]) -> list[float]:
+    """Give the work left, at least what one node does in 10 s; where it is not known, as long as the longest takes."""
+    sizes = [next(size for size, made in enumerate(row) if made > 0.0) for row in best]
+    single = [row[size] / size for row, size in zip(best, sizes, strict=True)]
+    seconds = [
+        10.0 if task.work_left_samples is None else max(10.0, task.work_left_samples / one)
+        for task, one in zip(tasks, single, strict=True)
+    ]
+    return [
+        one * (max(seconds) if task.work_left_samples is None else left)
+        for task, one, left in zip(tasks, single, seconds, strict=True)
+    ]
+
+
+def test_short_tasks_go_first_and_models_count_alike() -> None:
+    curve = SpeedCurve(nodes=(1, 8), rate=(100.0, 800.0))
+    slow = SpeedCurve(nodes=(1, 8), rate=(1.0, 8.0))
+    short, long = (replace(task(name, curve), work_left_samples=work) for name, work in (("short", 1e5), ("long", 3e5)))
+    other = replace(task("slow", slow), work_left_samples=1e3)  # as long as the short one
+
+    def sizes(*tasks: CompetingTask) -> list[int]:
+        return list(solve(AllocationProblem(pool=8, horizon_s=60.0, objective="goodput", tasks=tasks)).sizes.values())
+
+    assert sizes(short, long) == [6, 2]  # the sum of roots of n / r is largest where n is as 1 / r
+    assert sizes(short, other) == [4, 4]
+    assert sizes(replace(short, work_left_samples=5e3), other) == [7, 1]  # as 60 s, the horizon, beside 1,000 s
+    assert sizes(replace(long, weight=3.0), short) == [6, 2]  # as w^2 / r: 9 / 3 beside 1
 
 
 def test_every_solver_takes_it_and_it_prefers_the_task_with_more_noise() -> None:
@@ -162,7 +200,7 @@ def test_a_harvester_divides_nodes_by_it() -> None:
         batch = BatchScaling(initial=128, noise_scale=noise, largest=8192)
         spec = TaskSpec(name=name, curve=curve, max_nodes=16, batch=batch)
         harvester.handle(TaskSubmitted(time_s=0.0, spec=spec))
-    assert {name: len(held) for name, held in harvester.held.items()} == {"c": 3, "n": 13}
+    assert {name: len(held) for name, held in harvester.held.items()} == {"c": 4, "n": 12}
 
 
 def test_progress_on_several_hosts_is_that_of_the_speed_there() -> None:
