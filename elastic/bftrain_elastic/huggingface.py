@@ -19,7 +19,8 @@ from typing import Any, Final
 from bftrain_elastic.accelerate import group_environment, in_group
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.divided_batches import GivenBatch, divide, seed_step
+from bftrain_elastic.worker.divided_batches import GivenBatch, divide
+from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample, seed_all
 from bftrain_elastic.worker.run_loop import run
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_values import inner
@@ -30,12 +31,13 @@ _Base: Any = object
 _HALF: Final = 0.75  # of a loss: what is below was divided by twice the number of items
 
 
-def run_trainer(trainer: Untyped, **arguments: Untyped) -> Untyped:
+def run_trainer(trainer: Untyped, *, random_by_sample: bool = False, **arguments: Untyped) -> Untyped:
     """Train as ``trainer.train(**arguments)`` does, by all workers of the present group; return what it returns.
 
     ``per_device_train_batch_size`` counts the samples of all workers together, so that the same batches are trained at
     any size, with the gradient and the loss of one process. Each step is reported, and committed before the next one.
-    ``resume_from_checkpoint`` counts as long as nothing was committed.
+    ``resume_from_checkpoint`` counts as long as nothing was committed. With ``random_by_sample`` what a sample and the
+    model draw for it is the same at any size, too: see ``State.random_numbers``.
 
     Example::
 
@@ -44,7 +46,7 @@ def run_trainer(trainer: Untyped, **arguments: Untyped) -> Untyped:
         trainer = Trainer(model=model, args=TrainingArguments(...), train_dataset=data)
         run_trainer(trainer)  # instead of trainer.train()
     """
-    group = TrainerGroup(trainer)
+    group = TrainerGroup(trainer, random_by_sample=random_by_sample)
     state = State(model=trainer.model, optimizer=trainer.optimizer, schedule=trainer.lr_scheduler, trainer=group)
     group.state = state
     output: list[Any] = []
@@ -60,7 +62,7 @@ class TrainerGroup:
 
     state: State
 
-    def __init__(self, trainer: Untyped) -> None:
+    def __init__(self, trainer: Untyped, *, random_by_sample: bool) -> None:
         if not hasattr(trainer, "create_accelerator_and_postprocess"):
             what, fix = f"a {type(trainer).__name__} is no Trainer of Transformers", "give it a transformers.Trainer"
             raise BadScript(what, where="run_trainer", fix=fix)
@@ -70,11 +72,11 @@ class TrainerGroup:
             raise BadScript(f"{what}: each worker must hold all of it", where="run_trainer", fix=fix)
         from transformers import TrainerCallback
 
-        self.trainer = trainer
+        self.trainer, self.random_by_sample = trainer, random_by_sample
         self.progress: dict[str, Any] = {"trainer": "", "losses": [0.0, 0.0, 0], "normalised": None, "scaler": {}}
         self.committed = 0
-        self.samples, self.loss = 0, 0.0  # of the present step
-        self.given = GivenBatch(0, 1.0)  # of which this worker trains its share now
+        self.samples, self.loss, self.parts = 0, 0.0, 0  # of the present step
+        self.given = GivenBatch(0)  # of which this worker trains its share now
         self._history: tuple[int, str] = (-1, "")
         self._store = _leave_own_group()
         trainer.__class__ = type(type(trainer).__name__, (_TrainerMixin, type(trainer)), {"_group": self})
@@ -197,7 +199,8 @@ class _CallbackMixin:
     def on_step_begin(self, _args: Untyped, state: Untyped, *_: Untyped, **__: Untyped) -> None:
         group = self._group
         group.commit()
-        seed_step(group.seed, state.global_step, group.state.rank)
+        group.parts = 0
+        seed_all(mixed_seed(group.seed, state.global_step, group.state.rank))
 
     def on_step_end(self, *_: Untyped, **__: Untyped) -> None:
         group = self._group
@@ -216,8 +219,10 @@ class _TrainerMixin(_Base):  # type: ignore[misc]  # it is put before a class th
     _group: TrainerGroup
 
     def get_train_dataloader(self) -> Untyped:
+        group = self._group
         with _left_alone(self.accelerator):
-            self._divided = divide(super().get_train_dataloader(), self._group.seed)
+            loader = super().get_train_dataloader()
+        self._divided = divide(loader, group.seed, seed_samples=group.random_by_sample)
         return self._divided
 
     def get_total_train_batch_size(self, args: Untyped) -> int:
@@ -258,7 +263,13 @@ class _TrainerMixin(_Base):  # type: ignore[misc]  # it is put before a class th
     def training_step(self, *arguments: Untyped, **named: Untyped) -> Untyped:
         group = self._group
         group.given = self._divided.batch_sampler.given.popleft()
-        loss = super().training_step(*arguments, **named)
+        if group.random_by_sample:
+            seed = mixed_seed(group.seed, self.state.global_step, group.parts)
+            with random_numbers_by_sample(seed, group.given.samples, group.given.share):
+                loss = super().training_step(*arguments, **named)
+        else:
+            loss = super().training_step(*arguments, **named)
+        group.parts += 1
         group.samples += group.given.samples
         group.loss += float(loss)
         return loss

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.divided_batches import GivenBatch, divide, seed_step
+from bftrain_elastic.worker.divided_batches import GivenBatch, divide
+from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample, seed_all
 from bftrain_elastic.worker.run_loop import run
 from bftrain_elastic.worker.state import RegroupSignal, State
 from bftrain_elastic.worker.state_values import inner
@@ -28,12 +29,13 @@ Untyped = Any  # a Trainer and what it takes and gives: Lightning is imported on
 _Base: Any = object
 
 
-def run_trainer(trainer: Untyped, model: Untyped, **arguments: Untyped) -> None:
+def run_trainer(trainer: Untyped, model: Untyped, *, random_by_sample: bool = False, **arguments: Untyped) -> None:
     """Train as ``trainer.fit(model, **arguments)`` does, by all workers of the present group.
 
     The batch size of the training data counts the samples of all workers together, so that the same batches are trained
     at any size, with the gradient of one process. Each step is reported, and committed before the next one.
-    ``ckpt_path`` counts as long as nothing was committed.
+    ``ckpt_path`` counts as long as nothing was committed. With ``random_by_sample`` what a sample and the model draw
+    for it is the same at any size, too: see ``State.random_numbers``.
 
     Example::
 
@@ -42,7 +44,7 @@ def run_trainer(trainer: Untyped, model: Untyped, **arguments: Untyped) -> None:
         trainer = lightning.Trainer(max_epochs=10)
         run_trainer(trainer, model, train_dataloaders=data)  # instead of trainer.fit(model, ...)
     """
-    group = TrainerGroup(trainer, model)
+    group = TrainerGroup(trainer, model, random_by_sample=random_by_sample)
     try:
         run(group.state, lambda _state: group.fit(arguments))
     finally:
@@ -52,7 +54,7 @@ def run_trainer(trainer: Untyped, model: Untyped, **arguments: Untyped) -> None:
 class TrainerGroup:
     """A Trainer and the group that trains its model; its ``state_dict`` is Lightning's checkpoint without the model."""
 
-    def __init__(self, trainer: Untyped, model: Untyped) -> None:
+    def __init__(self, trainer: Untyped, model: Untyped, *, random_by_sample: bool) -> None:
         root = next(
             (_TRAINERS[kind.__module__] for kind in type(trainer).__mro__ if kind.__module__ in _TRAINERS), None
         )
@@ -63,14 +65,14 @@ class TrainerGroup:
         if name not in _WHOLE:
             fix = "leave the strategy out, or train with --backend process, from Lightning's own checkpoints"
             raise BadScript(f"{name} divides the model: each worker must hold all of it", where="run_trainer", fix=fix)
-        self.trainer, self.model = trainer, model
+        self.trainer, self.model, self.random_by_sample = trainer, model, random_by_sample
         self.state = State(model=model, fit=self)
         self.rank, self.workers = 0, 1
         self.progress: dict[str, Any] = {}
         self.committed = 0
         self.optimizers: list[Any] = []
         self.samples, self.loss = 0, 0.0  # of the present step
-        self.given = GivenBatch(0, 1.0)  # of which this worker trains its share now
+        self.given = GivenBatch(0)  # of which this worker trains its share now
         self.left: RegroupSignal | None = None  # what ended the last group as was planned
         trainer._accelerator_connector.strategy = _strategy(root, self)  # noqa: SLF001 - there is no public way
         trainer._accelerator_connector.use_distributed_sampler = False  # noqa: SLF001 - as above
@@ -116,9 +118,13 @@ class TrainerGroup:
         fit_loop[_BATCHES]["is_last_batch"] = False  # that is said of the next batch already
         return {**kept, "loops": {"fit_loop": fit_loop}}
 
+    def seed(self, *numbers: int) -> int:
+        """Return the seed of ``seed_everything``, or the one of what has these numbers."""
+        return mixed_seed(int(os.environ.get("PL_GLOBAL_SEED", "0")), *numbers)
+
     def divide(self, loader: Untyped) -> Untyped:
         """Return a DataLoader of this worker's shares."""
-        divided = divide(loader, int(os.environ.get("PL_GLOBAL_SEED", "0")))
+        divided = divide(loader, self.seed(), seed_samples=self.random_by_sample)
         kind: Any = type("GroupLoader", (_LoaderMixin, type(loader)), {"_group": self})
         found = kind.__new__(kind)
         vars(found).update(vars(divided))
@@ -144,8 +150,7 @@ class _CallbackMixin:
 
     def on_train_batch_start(self, trainer: Untyped, *_: Untyped) -> None:
         self._group.commit()
-        batch = trainer.fit_loop.epoch_loop.total_batch_idx
-        seed_step(int(os.environ.get("PL_GLOBAL_SEED", "0")), batch, self._group.rank)
+        seed_all(self._group.seed(trainer.fit_loop.epoch_loop.total_batch_idx, self._group.rank))
 
     def on_train_batch_end(self, trainer: Untyped, *_: Untyped) -> None:
         group = self._group
@@ -196,6 +201,14 @@ class _StrategyMixin(_Base):  # type: ignore[misc]  # it is put before DDPStrate
     def process_dataloader(self, dataloader: Untyped) -> Untyped:
         loader = super().process_dataloader(dataloader)
         return self._group.divide(loader) if self._group.trainer.training else loader
+
+    def training_step(self, *arguments: Untyped, **named: Untyped) -> Untyped:
+        group = self._group
+        if not group.random_by_sample:
+            return super().training_step(*arguments, **named)
+        seed = group.seed(group.trainer.fit_loop.epoch_loop.total_batch_idx)
+        with random_numbers_by_sample(seed, group.given.samples, group.given.share):
+            return super().training_step(*arguments, **named)
 
     def backward(self, closure_loss: Untyped, *arguments: Untyped, **named: Untyped) -> Untyped:
         loss = closure_loss * self._group.given.weight

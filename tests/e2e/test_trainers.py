@@ -34,10 +34,17 @@ if sys.argv[1] == "bert":
 else:
     from transformers import GPT2Config, GPT2LMHeadModel
     layers = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16}
-    dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    model = GPT2LMHeadModel(GPT2Config(**layers, **sizes, **dropout))
+    model = GPT2LMHeadModel(GPT2Config(**layers, **sizes))  # with dropout
     data = [{"input_ids": row, "labels": row.where(torch.arange(8) > n % 5, -100)} for n, row in enumerate(rows)]
 model.double()
+by_sample = sys.argv[1] == "gpt2"
+
+class Changed(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(data)
+    def __getitem__(self, number):
+        move = int(torch.randint(0, 8, ())) if by_sample else 0
+        return data[number] | {"input_ids": data[number]["input_ids"].roll(move)}
 
 class Written(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_):
@@ -48,8 +55,8 @@ quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "output_d
 evaluated = {"eval_strategy": "epoch", "per_device_eval_batch_size": 2}
 about = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3, "num_train_epochs": 9, "logging_steps": 4}
 args = TrainingArguments(**quiet, **evaluated, **about, learning_rate=0.01, warmup_steps=5, seed=7)
-trainer = Trainer(model=model, args=args, train_dataset=data, eval_dataset=data[:12], callbacks=[Written()])
-output = run_trainer(trainer)  # 36 steps, four an epoch, of which the last has fewer samples
+trainer = Trainer(model=model, args=args, train_dataset=Changed(), eval_dataset=data[:12], callbacks=[Written()])
+output = run_trainer(trainer, random_by_sample=by_sample)  # 36 steps, the last of four an epoch is smaller
 weights = [float(one.detach().sum()) for one in model.parameters()]
 print(json.dumps({"end": [*weights, output.training_loss, trainer.evaluate()["eval_loss"]]}), flush=True)
 """
@@ -66,7 +73,8 @@ lightning.seed_everything(1)
 class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.inside = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        layers = [torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)]
+        self.inside = torch.nn.Sequential(*layers)
     def written(self, name, value):
         print(json.dumps({"step": self.trainer.global_step, "logged": name, "value": value}), flush=True)
     def on_train_epoch_end(self):
@@ -83,11 +91,19 @@ class Model(lightning.LightningModule):
 
 x = torch.randn(43, 4).double()
 data = TensorDataset(x, x.prod(dim=1, keepdim=True))
+
+class Changed(torch.utils.data.Dataset):
+    def __len__(self):
+        return len(data)
+    def __getitem__(self, number):
+        return data[number][0] + torch.randn(4).double() / 9, data[number][1]
+
 model = Model().double()
 quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 trainer = lightning.Trainer(accelerator="cpu", max_epochs=9, accumulate_grad_batches=3, num_sanity_val_steps=0, **quiet)
 loader = DataLoader(data, batch_size=8)
-run_trainer(trainer, model, train_dataloaders=DataLoader(data, batch_size=4, shuffle=True), val_dataloaders=loader)
+shuffled = DataLoader(Changed(), batch_size=4, shuffle=True)
+run_trainer(trainer, model, random_by_sample=True, train_dataloaders=shuffled, val_dataloaders=loader)
 end = [float(one.detach().sum()) for one in model.parameters()]
 print(json.dumps({"end": [*end, trainer.validate(model, loader, verbose=False)[0]["val"]]}), flush=True)
 """

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
-import random
-import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.batch_shares import BatchShare
-from bftrain_elastic.worker.elastic_loader import epoch_seed, group_rank
+from bftrain_elastic.worker.elastic_loader import group_rank
+from bftrain_elastic.worker.random_numbers import SeededSamples, mixed_seed, random_numbers_of
 
 _NUMBERED: Final = "give it a data set with len() and numbered samples, and a batch_size"
 
@@ -21,7 +19,12 @@ class GivenBatch(NamedTuple):
     """A batch of all workers, of which this one has its share."""
 
     samples: int
-    weight: float  # what the mean loss over this worker's part counts
+    share: BatchShare = BatchShare(slice(0, 1), 1.0)
+
+    @property
+    def weight(self) -> float:
+        """What the mean loss over this worker's part counts."""
+        return self.share.weight
 
 
 class DividedBatches:
@@ -31,30 +34,30 @@ class DividedBatches:
     later. ``given`` holds the batches that the loader has asked for, in order; it reads ahead.
     """
 
-    def __init__(self, batch_sampler: Any, seed: int) -> None:  # noqa: ANN401 - an iterable of lists of numbers
+    def __init__(self, batch_sampler: Any, seed: int, *, by_epoch: bool) -> None:  # noqa: ANN401 - lists of numbers
         self.batch_sampler = batch_sampler
         self.epoch = 0
         self.start = 0  # batches of the epoch that are done
         self.given: deque[GivenBatch] = deque()
-        self._seed = seed
+        self._seed, self._by_epoch = seed, by_epoch  # whether samples are asked for by epoch and number
         self._drawn: tuple[int, list[list[int]]] = (-1, [])
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
         return len(self.batch_sampler)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         """Give this worker's numbers of each batch of the epoch that is left."""
         rank, workers = group_rank()
         self.given.clear()
         for batch in self._batches()[self.start :]:
             share = BatchShare.of(len(batch), rank, workers)
-            self.given.append(GivenBatch(len(batch), share.weight))
-            yield batch[share.mine]
+            self.given.append(GivenBatch(len(batch), share))
+            yield [(self.epoch, number) for number in batch[share.mine]] if self._by_epoch else batch[share.mine]
 
     def _batches(self) -> list[list[int]]:
         if self._drawn[0] != self.epoch:
-            seed = epoch_seed(self._seed, self.epoch)
+            seed = mixed_seed(self._seed, self.epoch)
             samplers: list[Any] = [self.batch_sampler, getattr(self.batch_sampler, "sampler", None)]
             for one in samplers:
                 if hasattr(one, "set_epoch"):
@@ -66,8 +69,11 @@ class DividedBatches:
         return self._drawn[1]
 
 
-def divide(loader: Any, seed: int) -> Any:  # noqa: ANN401 - torch.utils.data.DataLoader, which torch leaves untyped
-    """Return a copy of a DataLoader whose ``batch_sampler`` is a :class:`DividedBatches` of the loader's own."""
+def divide(loader: Any, seed: int, *, seed_samples: bool = False) -> Any:  # noqa: ANN401 - a DataLoader of torch
+    """Return a copy of a DataLoader whose ``batch_sampler`` is a :class:`DividedBatches` of the loader's own.
+
+    With ``seed_samples`` the random numbers of a sample depend on the seed, its epoch and its number.
+    """
     from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
     kind = type(loader).__name__
@@ -80,32 +86,8 @@ def divide(loader: Any, seed: int) -> Any:  # noqa: ANN401 - torch.utils.data.Da
         what = "a DistributedSampler divides the data once more, for a number of workers that will change"
         raise BadScript(what, where="the training data", fix="leave it out: batches are divided anyway")
     divided = copy.copy(loader)
-    vars(divided)["_iterator"] = None
-    vars(divided)["batch_sampler"] = DividedBatches(loader.batch_sampler, seed)  # DataLoader forbids to set it
+    vars(divided)["_iterator"] = None  # this way, because DataLoader forbids to set the others
+    vars(divided)["batch_sampler"] = DividedBatches(loader.batch_sampler, seed, by_epoch=seed_samples)
+    if seed_samples:
+        vars(divided)["dataset"] = SeededSamples(loader.dataset, seed)
     return divided
-
-
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Begin a step's random numbers: those of a worker depend on what was drawn before no more than on resizes."""
-    import torch
-
-    mixed = epoch_seed(epoch_seed(seed, step), rank)
-    random.seed(mixed)
-    torch.manual_seed(mixed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(mixed % 2**32)
-
-
-@contextmanager
-def random_numbers_of(seed: int) -> Iterator[None]:
-    """Draw random numbers from a seed of their own, and then go on with the present ones."""
-    import torch
-
-    before = random.getstate()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            random.seed(seed)
-            torch.manual_seed(seed)
-            yield
-    finally:
-        random.setstate(before)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
-
-_SEEDS: Final = 2**63
-_EPOCH_FACTOR: Final = 1_000_003  # a prime, so that seeds of epochs and of runs hardly ever meet
+from bftrain_elastic.worker.random_numbers import SeededSamples, mixed_seed
 
 
 class GlobalBatch(NamedTuple):
@@ -36,6 +34,8 @@ class ElasticLoader:
         shuffle: draw another order for each epoch.
         seed: of these orders.
         drop_last: leave out the last batch of an epoch if it is smaller.
+        seed_samples: draw the random numbers of each sample from the seed, its epoch and its number, so that random
+            changes to it are the same for any number of workers and of ``num_workers``.
         options: anything else that ``torch.utils.data.DataLoader`` takes, such as ``num_workers``.
 
     Example::
@@ -61,6 +61,7 @@ class ElasticLoader:
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        seed_samples: bool = False,
         **options: Any,  # noqa: ANN401 - of DataLoader
     ) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -71,7 +72,7 @@ class ElasticLoader:
             fix = "make batch_size at least 1, and at most as large as the data set if drop_last is set"
             raise BadScript(f"{len(dataset)} samples give no batch", where="ElasticLoader", fix=fix)
         self._dataset, self._length, self._batch_size = dataset, length, batch_size
-        self._shuffle, self._seed, self._options = shuffle, seed, options
+        self._shuffle, self._seed, self._options, self._seed_samples = shuffle, seed, options, seed_samples
         self.epochs = epochs
         self.epoch = 0  # of the batch in hand, from 0
         self.position = 0  # samples of this epoch that were given, with the batch in hand
@@ -97,7 +98,8 @@ class ElasticLoader:
 
         given: deque[GlobalBatch] = deque()  # DataLoader reads ahead
         rank, workers = group_rank()
-        loader = iter(DataLoader(self._dataset, batch_sampler=self._numbers(given, rank, workers), **self._options))
+        dataset = SeededSamples(self._dataset, self._seed) if self._seed_samples else self._dataset
+        loader = iter(DataLoader(dataset, batch_sampler=self._numbers(given, rank, workers), **self._options))
         try:
             for batch in loader:
                 now = given.popleft()
@@ -106,7 +108,7 @@ class ElasticLoader:
         finally:
             getattr(loader, "_shutdown_workers", lambda: None)()  # at once, and not when the rubbish is collected
 
-    def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[int]]:
+    def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[Any]]:
         """Give the numbers of this worker's samples, batch by batch; the batches go into ``given``."""
         position, size = self.position, decided_batch() or self._batch_size
         for epoch in range(self.epoch, self.epochs):
@@ -115,7 +117,8 @@ class ElasticLoader:
                 numbers = order[begin : min(begin + size, self._length)]
                 share = BatchShare.of(len(numbers), rank, workers)
                 given.append(GlobalBatch(epoch, begin + len(numbers), len(numbers), share))
-                yield numbers[share.mine]
+                mine = numbers[share.mine]
+                yield [(epoch, number) for number in mine] if self._seed_samples else mine
             position = 0
 
     def _order(self, epoch: int) -> list[int]:
@@ -123,7 +126,7 @@ class ElasticLoader:
             return list(range(len(self._dataset)))
         import torch
 
-        dice = torch.Generator().manual_seed(epoch_seed(self._seed, epoch))
+        dice = torch.Generator().manual_seed(mixed_seed(self._seed, epoch))
         order: list[int] = torch.randperm(len(self._dataset), generator=dice).tolist()
         return order
 
@@ -137,11 +140,6 @@ class ElasticLoader:
             what = f"the data set has {self._length} samples, and had {found['length']} when the state was kept"
             raise BadScript(what, where="ElasticLoader", fix="give it the same data, or begin in a new folder")
         self.epoch, self.position = found["epoch"], found["position"]
-
-
-def epoch_seed(seed: int, epoch: int) -> int:
-    """Return the seed of the order of an epoch."""
-    return (seed * _EPOCH_FACTOR + epoch) % _SEEDS
 
 
 def group_rank() -> tuple[int, int]:

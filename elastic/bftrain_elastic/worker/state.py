@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
+from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, refuse_sharded
 from bftrain_elastic.worker.state_transfer import move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
@@ -116,6 +118,19 @@ class State(StateBase):
             loss = weight * mse_loss(model(x[mine]), y[mine])
         """
         return BatchShare.of(samples, self.rank, self.workers)
+
+    def random_numbers(self, samples: int, seed: int = 0) -> AbstractContextManager[None]:
+        """Draw the random numbers of a step, such as those of dropout, so that they are the same at any size.
+
+        They depend on ``seed``, the step, and the place of a sample in the batch of ``samples``: each worker draws for
+        all of them, and takes those of its share.
+
+        Example::
+
+            with state.random_numbers(len(x)):
+                loss = weight * mse_loss(model(x[mine]), y[mine])
+        """
+        return random_numbers_by_sample(mixed_seed(seed, self.step), samples, self.share(samples))
 
     def commit(self) -> None:
         """Say that here it is safe to stop, and that this is what to return to if a worker dies.

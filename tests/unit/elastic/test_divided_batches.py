@@ -105,14 +105,3 @@ def test_what_cannot_be_divided_is_refused_in_words(loader: object, words: str) 
     with pytest.raises(BadScript, match=words) as refused:
         divided_batches.divide(loader, seed=0)
     assert refused.value.fix
-
-
-def test_random_numbers_of_a_step_depend_on_the_step_and_the_worker_alone() -> None:
-    def drawn(step: int, rank: int) -> tuple[float, float]:
-        divided_batches.seed_step(5, step, rank)
-        return float(torch.rand(())), random.random()  # noqa: S311 - no secrets
-
-    first = drawn(3, 0)
-    others = [drawn(3, 1), drawn(4, 0)]
-    assert drawn(3, 0) == first
-    assert len({first, *others}) == 3
