@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
+from bftrain import journal_parts
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.journal_parts import JournalPart
+from bftrain.journal_steps import JournalStep, read_steps, repair_of
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
@@ -69,25 +71,18 @@ class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: HarvesterSnapshot
 
 
-class JournalStep(msgspec.Struct, frozen=True, kw_only=True):
-    """Events of one moment and the decision they led to (``None`` if none was recorded: the run was cut off)."""
-
-    number: int
-    events: tuple[Event, ...]
-    decision: Decision | None
-
-
 class Journal:
     """An open journal. Use it in a ``with`` block, and from one thread; only one process may add to it."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self.path = path
-        self._safe = True
+        self._safe, self._next = True, 0
+        self.parts = journal_parts.read_parts(self.rows) if self.has_table("part") else ()
         self._number, self._step, self._kind = self._last_entry()
         select = "SELECT coalesce(max(step), -1) FROM standing WHERE changed"
         # The last step after which the settings were changed; -1 for none
-        self._closed = int(self.rows(select)[0][0]) if self._has_stood else -1
+        self._closed = int(self.rows(select)[0][0]) if self.has_table("standing") else -1
 
     # -- opening
 
@@ -182,13 +177,49 @@ class Journal:
         changed = settings != self.settings_now
         row = (self._step, wire.encode(settings).decode(), changed, wire.encode(snapshot).decode())
         older = "SELECT step FROM standing ORDER BY step DESC LIMIT 1 OFFSET 1"
+        clear = f"DELETE FROM standing WHERE NOT changed AND step < ({older}) AND step NOT IN (?, ?)"  # noqa: S608 - ours
         self.change(
             (_STANDING, ()),
             ("INSERT OR REPLACE INTO standing VALUES (?, ?, ?, ?)", row),
-            (f"DELETE FROM standing WHERE NOT changed AND step < ({older})", ()),  # noqa: S608 - all of it is ours
+            (clear, (self._cut, self._next)),
             sync=changed,
         )
         self._closed = self._step if changed else self._closed
+
+    def cut_point(self) -> int:
+        """Return the last step that can be moved into another file; where things stood then is kept from now on."""
+        select = "SELECT step FROM standing WHERE NOT changed AND step > ? AND step < ? ORDER BY step LIMIT 1"
+        found = self.rows(select, (self._cut, self._step)) if self.has_table("standing") else []
+        self._next = int(found[0][0]) if found else 0
+        return self._next
+
+    def cut(self, part: JournalPart) -> None:
+        """Begin after a part that was copied into a file of its own; its entries can be removed from then on."""
+        row = (part.last, part.first, part.digest, part.file)
+        clear = "DELETE FROM standing WHERE NOT changed AND step < ?"
+        insert = "INSERT INTO part (last, first, digest, file) VALUES (?, ?, ?, ?)"
+        self.change((journal_parts.TABLE, ()), (insert, row), (clear, (part.last,)))
+        self.parts = (*self.parts, part)
+
+    def remove_moved(self, most: int) -> bool:
+        """Remove some of the entries that were moved into other files; return whether there were any."""
+        if not self.parts or not self.rows("SELECT 1 FROM entry WHERE step <= ? LIMIT 1", (self._cut,)):
+            return False
+        self.change(journal_parts.remove_steps(self._cut, most), sync=False)
+        return True
+
+    def fill(
+        self, entries: Sequence[tuple[Any, ...]], standing: Sequence[tuple[Any, ...]], parts: Sequence[JournalPart]
+    ) -> None:
+        """Take over entries and snapshots of another journal into this one, which is new, after ``parts`` of it."""
+        tables = {"entry (number, step, kind, time_s, body)": entries, "standing": standing}
+        tables["part (last, first, digest, file)"] = [(one.last, one.first, one.digest, one.file) for one in parts]
+        statements: list[Statement] = [(_STANDING, ()), (journal_parts.TABLE, ())]
+        for table, rows in tables.items():
+            marks = ", ".join("?" * len(rows[0])) if rows else ""
+            statements += [(f"INSERT INTO {table} VALUES ({marks})", row) for row in rows]  # noqa: S608 - all of it is ours
+        self.parts = tuple(parts)
+        self.change(*statements)
 
     def _insert(
         self, step: int, items: Sequence[Event | Decision], also: Sequence[Statement] = (), *, sync: bool = True
@@ -221,7 +252,12 @@ class Journal:
         last: tuple[Any, Any, str] | None = self._connection.execute(select).fetchone()
         if last is not None and not (isinstance(last[0], int) and isinstance(last[1], int)):
             raise BadInput("is damaged: its last entry has no number", where=str(self.path), fix=repair_of(self.path))
-        return last or (0, 0, "")
+        return last or (0, self._cut, "")
+
+    @property
+    def _cut(self) -> int:
+        """The last step that was moved into another file; 0 for none."""
+        return self.parts[-1].last if self.parts else 0
 
     # -- reading
 
@@ -263,13 +299,9 @@ class Journal:
         """Where things stood whenever the settings were changed."""
         return self._stood("WHERE changed ORDER BY step")
 
-    @property
-    def _has_stood(self) -> bool:
-        return self.has_table("standing")
-
     def _stood(self, which: str) -> Iterator[StoredSnapshot]:
         select = f"SELECT step, settings, changed, body FROM standing {which}"  # noqa: S608 - all of it is ours
-        for step, settings, changed, body in self.rows(select) if self._has_stood else ():
+        for step, settings, changed, body in self.rows(select) if self.has_table("standing") else ():
             where, texts = f"{self.path}: standing {step}", (settings, body)
             if not isinstance(step, int) or step > self._step or not all(isinstance(text, str) for text in texts):
                 raise BadInput("is damaged: it is of no step", where=where, fix=repair_of(self.path))
@@ -295,41 +327,60 @@ class Journal:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise BadInput(f"is damaged: {error}", where=str(self.path), fix=repair_of(self.path)) from error
 
+    @property
+    def first(self) -> int:
+        """The step after which steps can be read; 0 if all are there, in this file or in those of its parts."""
+        first = self._cut
+        for part in reversed(self.parts):
+            if part.last != first or not self._file_of(part).is_file():
+                break
+            first = part.first
+        return first
+
+    def _file_of(self, part: JournalPart) -> Path:
+        return self.path.parent / part.file if part.file else self.path.parent / "no such part"
+
+    def snapshot_at(self, cut: int) -> StoredSnapshot:
+        """Give where things stood where a part ends and the next one begins."""
+        part = next((part for part in self.parts if part.first == cut and self._file_of(part).is_file()), None)
+        if cut != self._cut and part is not None:
+            with Journal.open(self._file_of(part)) as opened:
+                return opened.snapshot_at(cut)
+        found = next(self._stood(f"WHERE step = {cut:d}"), None)
+        if found is None:
+            raise BadInput(f"has no snapshot after step {cut}", where=str(self.path), fix=repair_of(self.path))
+        return found
+
+    def check_parts(self) -> None:
+        """Refuse parts in other files that are not what was moved there."""
+        before = ""
+        for part in self.parts:
+            if (path := self._file_of(part)).is_file():
+                with Journal.open(path) as opened:
+                    journal_parts.check_digest(
+                        opened.rows(journal_parts.ENTRIES, (part.first, part.last)), part, before, path
+                    )
+            before = part.digest
+
     def steps(self, after: int = 0) -> Iterator[JournalStep]:
-        """All steps in their order, or those after one, read as they are asked for."""
+        """All steps in their order, or those after one, read as they are asked for; also from the files of parts."""
+        first = max(after, self.first)
+        for part in self.parts:
+            if part.last > first:
+                with Journal.open(self._file_of(part)) as opened:
+                    yield from opened._own_steps(max(first, part.first))  # noqa: SLF001 - of this class
+        yield from self._own_steps(max(first, self._cut))
+
+    def _own_steps(self, after: int) -> Iterator[JournalStep]:
         begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"
         select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - all of it is ours
         with closing(self._read(select, (after,) if after else ())) as rows:  # so that no reader is left where it ends
             yield from read_steps(rows, self.path, after)
 
 
-def read_steps(rows: Iterable[tuple[Any, ...]], path: Path, after: int = 0) -> Iterator[JournalStep]:
-    """Read steps from rows of step, number, kind and body; raise ``BadInput`` where one is missing or damaged."""
-    last_step, last_number = after, 0
-    for step, entries in groupby(rows, key=lambda row: row[0]):
-        events: list[Event] = []
-        decision: Decision | None = None
-        for _, number, kind, body in entries:
-            where = f"{path}: entry {number}"
-            if step != last_step + 1 or (last_number and number != last_number + 1) or decision is not None:
-                raise BadInput("entries before it are missing", where=where, fix=repair_of(path))
-            last_number = number
-            if kind == "event":
-                events.append(wire.decode(body, Event, where=where, fix=repair_of(path)))
-            else:
-                decision = wire.decode(body, Decision, where=where, fix=repair_of(path))
-        last_step = step
-        yield JournalStep(number=step, events=tuple(events), decision=decision)
-
-
 def _begins_as_journal(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
-
-
-def repair_of(path: Path) -> str:
-    """Return how to go on with a damaged journal."""
-    return f"bftrain journal repair {path.name} -o NEW makes a journal of what can be read before the damage"
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> None:

@@ -15,9 +15,11 @@ from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BftrainError, described
-from bftrain.journal import Journal, JournalStep, repair_of
+from bftrain.journal import Journal
+from bftrain.journal_steps import JournalStep, repair_of
 from bftrain.parts import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver, solver_capabilities
+from bftrain.values import wire
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -92,6 +94,8 @@ class Rerun:
         self._journal = journal
         self._begin = _as_it_was if decide_again else _follower
         self._restarts = {stood.step: stood for stood in journal.restart_snapshots()}
+        # What is decided again must lead from each part of the journal to where the next one begins
+        self._cuts = {part.last for part in journal.parts if part.last > journal.first} if decide_again else set()
         self._solver, self.harvester = self._begin(journal.settings)
 
     def differences(self) -> Iterator[Difference]:
@@ -100,7 +104,12 @@ class Rerun:
 
     def steps(self) -> Iterator[RerunStep]:
         """Go through all steps; each is given when the harvester has gone through it."""
-        self._change_settings(0)
+        first = self._journal.first
+        if first:
+            stood = self._journal.snapshot_at(first)
+            self._solver, self.harvester = self._begin(stood.settings)
+            self.harvester.restore(stood.snapshot)
+        self._change_settings(first)
         for step in self._journal.steps():
             with following(self._journal.path, step):
                 at_once, decided = self.harvester.absorb(*step.events), step.decision
@@ -111,7 +120,14 @@ class Rerun:
                     decided = self.harvester.decide(step.decision.time_s)
                     self._solver.recorded = None
             yield RerunStep(step=step, at_once=at_once, decided=decided)
+            if step.number in self._cuts:
+                self._compare_with_next_part(step.number)
             self._change_settings(step.number)
+
+    def _compare_with_next_part(self, cut: int) -> None:
+        if wire.encode(self.harvester.snapshot) != wire.encode(self._journal.snapshot_at(cut).snapshot):
+            what = f"the part after step {cut} does not begin where the one before it ends"
+            raise BadInput(what, where=str(self._journal.path), fix=repair_of(self._journal.path))
 
     def _change_settings(self, after: int) -> None:
         stood = self._restarts.get(after)
@@ -167,13 +183,13 @@ def followed(
     settings: Settings,
     changes: Mapping[int, tuple[Settings, HarvesterSnapshot]],
     path: Path,
+    done: int = 0,
 ) -> Iterator[tuple[JournalStep | None, Harvester]]:
     """Return each step that follows from those before, with the state after it; none where settings change after one.
 
-    ``BadInput`` where one does not follow.
+    ``BadInput`` where one does not follow. The steps up to ``done`` are not there; ``changes`` has the state after it.
     """
     _, follower = _follower(settings)
-    done = 0
     for step in chain((None,), steps):
         if step is not None:
             with following(path, step):

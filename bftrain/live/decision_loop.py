@@ -139,6 +139,10 @@ class DecisionLoop:
         """Write what others keep beside the events; return whether it is written."""
         return not statements or self._write(lambda: self._journal.change(*statements, sync=sync))
 
+    def perform(self, step: Callable[[], None]) -> bool:
+        """Do a step with the journal in its turn, now or when it can be written; return whether it is done."""
+        return self._write(step)
+
     def decide(self) -> None:
         """See that a decision is made: after a restart, and when decisions were held back until now."""
         self._held_back = False

@@ -18,6 +18,7 @@ from bftrain import config, text_formats, toml_io
 from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError
 from bftrain.live.model.environment import Environment
+from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.schedulers import port
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.nodesets import expand
@@ -250,6 +251,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     api: Api = Api()
     times: Times = Times()
     usage: Usage = Usage()
+    keep: KeepSettings = KeepSettings()
 
     def __post_init__(self) -> None:
         """Check every field, and fill in the folders."""
@@ -348,6 +350,7 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "api": Api,
     "times": Times,
     "usage": Usage,
+    "keep": KeepSettings,
 }
 
 

@@ -23,11 +23,12 @@ from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
 from bftrain.live.run.harvesting import Harvesting
+from bftrain.live.run.housekeeping import Housekeeping
 from bftrain.live.run.operator_notices import OperatorNotices
-from bftrain.live.run.startup import LiveResources
+from bftrain.live.run.startup import ENDED, LiveResources, run_before
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import CLUSTER, TaskStore
+from bftrain.live.tasks.task_store import CLUSTER
 from bftrain.live.tasks.usage_ledger import UsageLedger
 from bftrain.values import wire
 from bftrain.values.actions import Action
@@ -42,7 +43,6 @@ _LEAST_S: Final = 1.0
 _LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
-_ENDED: Final = "ended in order"  # when, as a fact; "" while a run goes on
 _KINDS: Final = "kinds of nodes of pools"
 # Receives ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
 Observer = Callable[[str, Any], None]
@@ -75,7 +75,10 @@ class LiveDaemon:
             opened.scheduler, node_tracker, self.launcher_pool, self.decision_loop, site.times, self.remark, kinds
         )
         self.harvesting = Harvesting(opened.task_store, self.node_manager, opened.scheduler, self.remark)
-        self.run_before = _run_before(opened.task_store)
+        self.housekeeping = Housekeeping(
+            site, opened.journal, opened.task_store, self.decision_loop.perform, self.remark
+        )
+        self.run_before = run_before(opened.task_store)
         self.state = "starting"
         self.since_s = time.time()
         self.last_decision: LastDecision | None = None
@@ -106,7 +109,7 @@ class LiveDaemon:
         self._record_cluster()
         self._record_kinds()
         self.task_store.begin(time.time(), self.site.digest, self.site)
-        self.task_store.record_fact(_ENDED, "")
+        self.task_store.record_fact(ENDED, "")
         self.launcher_pool.launcher(self.site.launcher)  # so that it is known now if it cannot be made
         deadline = time.monotonic() + _TAKE_UP_S
         for record in self.task_store.unfinished:
@@ -175,7 +178,7 @@ class LiveDaemon:
         self.decision_loop.hold_back()
         await self.node_manager.drain(began=began)
         self.task_manager.progress()
-        self.task_store.record_fact(_ENDED, f"{time.time():.0f}")
+        self.task_store.record_fact(ENDED, f"{time.time():.0f}")
         self.write(sync=False)
         await run_in_daemon_thread(self.launcher_pool.close)
         if self.decision_loop.stalled is not None:  # so it is not said that all is remembered
@@ -183,6 +186,7 @@ class LiveDaemon:
 
     def close(self) -> None:
         """Do nothing any more; agents and workers are left to themselves."""
+        self.housekeeping.close()
         for job in (self._ticking, self._trying):
             if job is not None:
                 job.cancel()
@@ -211,6 +215,7 @@ class LiveDaemon:
             if self.harvesting.apply():
                 self.want()
             self.node_manager.keep_hours()
+            self.housekeeping.apply()
             self.node_manager.rest(self.harvester.pool)
             self.node_manager.sweep()
             if self._trying is not None and not self._trying.done():
@@ -386,14 +391,3 @@ class LiveDaemon:
         paused, spec = self.harvester.paused, self.harvester.spec
         willing = [task for task in self.harvester.unfinished if task not in paused][: self.site.deciding.max_tasks]
         return sum(spec(task).max_nodes for task in willing if kind is None or spec(task).curve_on(kind) is not None)
-
-
-def _run_before(task_store: TaskStore) -> str:
-    """Say how the run before ended; "" if there was none."""
-    if not task_store.runs:
-        return ""
-    ended = task_store.fact(_ENDED)
-    how = "did not end in order: it was cut off"
-    if ended.isdecimal():
-        how = f"ended in order on {time.strftime('%Y-%m-%d at %H:%M:%S', time.localtime(int(ended)))}"
-    return f"start {task_store.runs + 1} on this state; the run before {how}"

@@ -33,6 +33,7 @@ from bftrain_elastic.wire.authenticated_stream import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
 _EPOCH: Final = "epoch"
+ENDED: Final = "ended in order"  # when, as a fact; "" while a run goes on
 
 
 @dataclass
@@ -202,3 +203,14 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     if agents.nice:
         words += ["--nice", f"{agents.nice}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))
+
+
+def run_before(task_store: TaskStore) -> str:
+    """Say how the run before ended; "" if there was none."""
+    if not task_store.runs:
+        return ""
+    ended = task_store.fact(ENDED)
+    how = "did not end in order: it was cut off"
+    if ended.isdecimal():
+        how = f"ended in order on {time.strftime('%Y-%m-%d at %H:%M:%S', time.localtime(int(ended)))}"
+    return f"start {task_store.runs + 1} on this state; the run before {how}"

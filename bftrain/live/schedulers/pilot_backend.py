@@ -164,9 +164,12 @@ def job_name(site: Site) -> str:
     return f"bftrain-{site.name}"
 
 
+PILOT_LOGS: Final = "pilots"  # the folder of their logs
+
+
 def log_folder(site: Site) -> Path:
     """Give the folder of the pilots' logs, one a node."""
-    return site.folder / "pilots"
+    return site.folder / PILOT_LOGS
 
 
 _NOT_RUN: Final = 127

@@ -13,7 +13,9 @@ import msgspec
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, BftrainError
-from bftrain.journal import Journal, check_format, read_steps
+from bftrain.journal import Journal, check_format
+from bftrain.journal_parts import JournalPart
+from bftrain.journal_steps import read_steps
 from bftrain.live.tasks.task_store import TaskStore, read_record
 from bftrain.rerun import followed
 from bftrain.values import wire
@@ -56,11 +58,16 @@ def repair(path: Path, target: Path) -> JournalRepaired:
 
 def _filled(journal: Journal, source: sqlite3.Connection, path: Path) -> JournalRepaired:
     lost, stopped = list[str](), ""
-    changes = dict(_changes(source, path, lost))
-    select = "SELECT step, number, kind, body FROM entry ORDER BY number"
+    names = ("first", "last", "digest", "file")
+    parts = [JournalPart(**dict(zip(names, row, strict=True))) for row in _rows(source, "part", names, lost)]
+    cut = parts[-1].last if parts else 0  # the steps up to there are in other files, and stay there
+    standing = list(_rows(source, f"standing WHERE step = {cut:d}", ("step", "settings", "changed", "body"), lost))
+    journal.fill((), standing if cut else (), parts)
+    changes = dict(_changes(source, path, lost, cut))
+    select = "SELECT step, number, kind, body FROM entry WHERE step > ? ORDER BY number"
     try:
-        with closing(source.execute(select)) as rows:
-            for step, harvester in followed(read_steps(rows, path), journal.settings, changes, path):
+        with closing(source.execute(select, (cut,))) as rows:
+            for step, harvester in followed(read_steps(rows, path, cut), journal.settings, changes, path, cut):
                 if step is not None:
                     journal.append(step.events, step.decision)
                 elif (settings := changes[len(journal)][0]) != journal.settings_now:
@@ -74,10 +81,11 @@ def _filled(journal: Journal, source: sqlite3.Connection, path: Path) -> Journal
 
 
 def _changes(
-    source: sqlite3.Connection, path: Path, lost: list[str]
+    source: sqlite3.Connection, path: Path, lost: list[str], cut: int
 ) -> Iterator[tuple[int, tuple[Settings, HarvesterSnapshot]]]:
-    """Read after which steps settings were changed, and where things stood then."""
-    for step, settings, snapshot in _rows(source, "standing WHERE changed", ("step", "settings", "body"), lost):
+    """Read after which steps settings were changed, and where things stood then, and after the first that is there."""
+    where = f"standing WHERE (changed AND step >= {cut:d}) OR (step = {cut:d} AND step > 0)"
+    for step, settings, snapshot in _rows(source, where, ("step", "settings", "body"), lost):
         try:
             where = f"{path}: standing {step}"
             yield int(step), (wire.decode(settings, Settings, where=where), wire.decode(snapshot, HarvesterSnapshot))

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain.journal import Journal, Statement, repair_of
+from bftrain.journal import Journal, Statement
+from bftrain.journal_steps import repair_of
 from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.tasks import usage_ledger
 from bftrain.values import wire
@@ -37,11 +38,20 @@ _SCHEMA: Final = (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, step INTEGER NOT NULL, digest TEXT NOT NULL, site TEXT NOT NULL
 ) STRICT""",
 )
+_FORGOTTEN: Final = "last number of a task that is forgotten"
 _VERSION_KEY: Final = "version of tables"
 _VERSION: Final = 2  # 1: without a table of hours
 CLUSTER: Final = "cluster"  # its name, as a fact
 _OVER: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC LIMIT ?"
 _SELECT: Final = "SELECT body, state, progress FROM task"
+
+
+class EndedTask(NamedTuple):
+    """A task that is over: what is to be known to remove what it left."""
+
+    number: int
+    ended_s: float
+    folder: str
 
 
 class TaskStore:
@@ -55,9 +65,10 @@ class TaskStore:
         self._over: OrderedDict[int, LiveTaskRecord] = OrderedDict(
             (record.number, record) for record in self._select(_OVER, _REMEMBERED)[::-1]
         )
-        self.next_number = int(journal.rows("SELECT coalesce(max(number), 0) + 1 FROM task")[0][0])
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
+        last = int(journal.rows("SELECT coalesce(max(number), 0) FROM task")[0][0])
+        self.next_number = max(last, int(self.fact(_FORGOTTEN) or 0)) + 1  # also of tasks that are forgotten
         self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
@@ -129,6 +140,20 @@ class TaskStore:
             self._tasks[name] = msgspec.structs.replace(record, progress=progress)
             text = wire.encode(progress).decode()
             self._due.append(("UPDATE task SET progress = ? WHERE number = ?", (text, record.number)))
+
+    def ended(self) -> list[EndedTask]:
+        """Give all tasks that are over, those first that ended first."""
+        fields = ("number", "json_extract(body, '$.ended_s')", "json_extract(body, '$.run.folder')")
+        select = f"SELECT {', '.join(fields)} FROM task WHERE state NOT IN ('submitted', 'paused') ORDER BY 2"  # noqa: S608 - all of it is ours
+        rows = self._journal.rows(select)
+        return [EndedTask(number, float(ended_s or 0), str(folder or "")) for number, ended_s, folder in rows]
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Forget tasks that are over. Their numbers are never used again."""
+        for number in numbers:
+            self._over.pop(number, None)
+        self.record_fact(_FORGOTTEN, str(max(*numbers, int(self.fact(_FORGOTTEN) or 0))))
+        self.also(("DELETE FROM task WHERE number = ?", (number,)) for number in numbers)
 
     # -- nodes and facts
 

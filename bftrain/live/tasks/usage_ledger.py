@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -147,6 +147,18 @@ def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
             day = day_of(next(filter(None, (record.ended_s, progress.started_s)), record.submitted_s))
             whose = (day, record.number, record.user, record.uid, "", record.spec.campaign)
             yield _INSERT, (*whose, progress.node_s, 0.0, progress.harvested, 0.0)
+
+
+def without_tasks(numbers: Collection[int]) -> tuple[Statement, ...]:
+    """Return what adds the hours of tasks together that are forgotten: by day, user, project and campaign."""
+    among = f"task IN ({', '.join('?' * len(numbers))})"
+    whose = "user, uid, project, campaign"
+    add = ", ".join(f"{name} = {name} + excluded.{name}" for name in ("node_s", "gpu_s", "samples", "energy_j"))
+    together = (
+        f"INSERT INTO used SELECT day, 0, {whose}, {_SUMS} FROM used WHERE {among} GROUP BY day, {whose} "  # noqa: S608 - as above
+        f"ON CONFLICT (day, task, user, project, campaign) DO UPDATE SET {add}"
+    )
+    return (together, tuple(numbers)), (f"DELETE FROM used WHERE {among}", tuple(numbers))  # noqa: S608 - as above
 
 
 def usage(journal: Journal, by: str, since: str = "", uid: int | None = None) -> tuple[UsageRow, ...]:

@@ -12,7 +12,7 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
-    from bftrain.journal import JournalStep
+    from bftrain.journal_steps import JournalStep
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
@@ -102,17 +102,27 @@ def plan(path: Path, out: Output) -> None:
 @_journal_file
 @prints_results
 def verify(path: Path, out: Output) -> None:
-    """Decide every step of JOURNAL again; exit 3 if any decision differs from the recorded one."""
+    """Decide every step of JOURNAL again; exit 3 if any decision differs from the recorded one.
+
+    Steps that were moved into other files are read from there, and compared with their digests. Where such files are no
+    more there it begins with the snapshot after them.
+    """
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
     from bftrain_replay.commands.replay_sources import say_differences
 
     with Journal.open(path) as journal:
+        journal.check_parts()
         found = list(Rerun(journal).differences())
-        steps = len(journal)
-    report = {"steps": steps, "different": [difference.step for difference in found]}
+        steps, first = len(journal), journal.first
+    report = {
+        "steps": steps,
+        **({"first": first + 1} if first else {}),
+        "different": [difference.step for difference in found],
+    }
     if not found:
-        out.result(report, lambda: f"{steps:,} steps, every decision the same")
+        since = f" from step {first + 1:,} on; those before are in no file any more" if first else ""
+        out.result(report, lambda: f"{steps:,} steps, every decision the same{since}")
         return
     if out.json:
         out.result(report, str)

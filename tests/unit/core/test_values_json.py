@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bftrain.errors import BadInput
-from bftrain.journal import JournalStep
+from bftrain.journal_steps import JournalStep
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.batch_scaling import BatchScaling

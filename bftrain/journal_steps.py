@@ -1,0 +1,47 @@
+"""Steps of a journal, read from rows of its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bftrain.errors import BadInput
+from bftrain.values import wire
+from bftrain.values.decision import Decision
+from bftrain.values.events import Event
+
+
+class JournalStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of one moment and the decision they led to (``None`` if none was recorded: the run was cut off)."""
+
+    number: int
+    events: tuple[Event, ...]
+    decision: Decision | None
+
+
+def read_steps(rows: Iterable[tuple[Any, ...]], path: Path, after: int = 0) -> Iterator[JournalStep]:
+    """Read steps from rows of step, number, kind and body; raise ``BadInput`` where one is missing or damaged."""
+    last_step, last_number = after, 0
+    for step, entries in groupby(rows, key=lambda row: row[0]):
+        events: list[Event] = []
+        decision: Decision | None = None
+        for _, number, kind, body in entries:
+            where = f"{path}: entry {number}"
+            if step != last_step + 1 or (last_number and number != last_number + 1) or decision is not None:
+                raise BadInput("entries before it are missing", where=where, fix=repair_of(path))
+            last_number = number
+            if kind == "event":
+                events.append(wire.decode(body, Event, where=where, fix=repair_of(path)))
+            else:
+                decision = wire.decode(body, Decision, where=where, fix=repair_of(path))
+        last_step = step
+        yield JournalStep(number=step, events=tuple(events), decision=decision)
+
+
+def repair_of(path: Path) -> str:
+    """Return how to go on with a damaged journal."""
+    return f"bftrain journal repair {path.name} -o NEW makes a journal of what can be read before the damage"

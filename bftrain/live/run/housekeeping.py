@@ -1,0 +1,183 @@
+"""Housekeeping: the journal is cut into parts, and what tasks that are over left behind is removed in its time.
+
+All that may take long is done in a thread: copying steps, measuring and removing folders. The loop only removes some
+rows at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bftrain.errors import BftrainError
+from bftrain.journal import Journal
+from bftrain.journal_archive import archive_part, remove_file
+from bftrain.live.model.background_thread import run_in_daemon_thread
+from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.schedulers.pilot_backend import PILOT_LOGS
+from bftrain.live.tasks.task_store import EndedTask, TaskStore
+from bftrain.live.tasks.usage_ledger import without_tasks
+
+ARCHIVE: Final = "archive"  # the folder beside the journal
+_EVERY_S: Final = 3600.0
+_FIRST_S: Final = 60.0
+_ROWS: Final = 1000  # that are removed at a time
+_DAY_S: Final = 86_400.0
+_GB: Final = 1e9
+_PILOT_LOG_BYTES: Final = 4_000_000  # of a log of a node's pilots, beyond which it is begun again
+
+
+@dataclass(eq=False, repr=False)
+class Housekeeping:
+    """Does what is due when it is asked to. ``perform`` does a step with the journal when that can be written."""
+
+    _site: SiteSettings
+    _journal: Journal
+    _task_store: TaskStore
+    _perform: Callable[[Callable[[], None]], bool]
+    _remark: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
+        self._next_s = time.monotonic() + _FIRST_S
+        self._moving = bool(self._journal.parts)  # whether entries are left that were moved into other files
+        self._job: asyncio.Task[None] | None = None
+
+    def apply(self) -> None:
+        """Do what is due, a little of it."""
+        if self._moving:
+            self._perform(self._remove_moved)
+        if self._job is not None and not self._job.done():
+            return
+        most, parts = self._site.keep.journal_steps, self._journal.parts
+        if most and not self._moving and len(self._journal) - (parts[-1].last if parts else 0) > most:
+            self._start(self.cut)
+        elif time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _EVERY_S
+            self._start(self.tidy)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        if self._job is not None:
+            self._job.cancel()
+
+    def _start(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def guarded() -> None:
+            try:
+                await job()
+            except (BftrainError, OSError) as error:
+                self._remark(f"the disk cannot be tidied up now, and that is tried again: {error}")
+
+        self._job = asyncio.create_task(guarded(), name="housekeeping")
+
+    def _remove_moved(self) -> None:
+        self._moving = self._journal.remove_moved(_ROWS)
+
+    async def cut(self) -> None:
+        """Move the older steps of the journal into a file of their own."""
+        if last := self._journal.cut_point():
+            path = self._journal.path
+            part = await run_in_daemon_thread(lambda: archive_part(path, last, ARCHIVE))
+            self._perform(lambda: self._journal.cut(part))
+            self._moving = True
+
+    async def tidy(self) -> None:
+        """Remove what has been kept for long enough."""
+        keep, now = self._site.keep, time.time()
+        if keep.archive_days:
+            old_s = now - keep.archive_days * _DAY_S
+            files = [self._journal.path.parent / part.file for part in self._journal.parts if part.file]
+            await run_in_daemon_thread(lambda: _remove_older(files, old_s))
+        ended = self._task_store.ended()
+        own = [task for task in ended if self._is_own(task)]
+        await run_in_daemon_thread(lambda: self._remove_folders(own, now))
+        if keep.task_days:
+            self._forget([task.number for task in ended if now - task.ended_s > keep.task_days * _DAY_S])
+        logs = self._site.tasks.parent / PILOT_LOGS
+        await run_in_daemon_thread(lambda: _shorten_logs(logs))
+
+    def _is_own(self, task: EndedTask) -> bool:
+        """Say whether a folder was made by us for this task, and no unfinished one uses it."""
+        folder = Path(task.folder)
+        used = {record.run.folder for record in self._task_store.unfinished}
+        return (
+            folder.parent == self._site.tasks
+            and folder.name.startswith(f"{task.number:06d}-")
+            and task.folder not in used
+        )
+
+    def _remove_folders(self, tasks: Sequence[EndedTask], now: float) -> None:
+        """Remove folders, or all but the logs in them; the oldest first. From a thread."""
+        keep = self._site.keep
+        left: list[EndedTask] = []
+        for task in tasks:
+            age_days, folder = (now - task.ended_s) / _DAY_S, Path(task.folder)
+            if folder.is_symlink() or not folder.is_dir():
+                continue
+            if keep.task_days and age_days > keep.task_days:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            if keep.commit_days and age_days > keep.commit_days:
+                _remove_all_but_logs(folder)
+                self._sizes.pop(task.number, None)
+            left.append(task)
+        if keep.folders_gb:
+            self._limit_folders(left, keep.folders_gb * _GB)
+
+    def _limit_folders(self, tasks: Sequence[EndedTask], most: float) -> None:
+        self._sizes = {task.number: self._sizes.get(task.number) or _size_of(task.folder) for task in tasks}
+        total = sum(self._sizes.values())
+        for task in tasks:
+            if total <= most:
+                return
+            total -= self._sizes.pop(task.number)
+            shutil.rmtree(task.folder, ignore_errors=True)
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        for begin in range(0, len(numbers), _ROWS):
+            some = numbers[begin : begin + _ROWS]
+            self._task_store.also(without_tasks(some))
+            self._task_store.forget(some)  # and it is written with the next thing that is
+
+
+def _remove_all_but_logs(folder: Path) -> None:
+    for each in folder.iterdir():
+        if each.name == "logs":
+            continue
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                each.unlink()
+
+
+def _size_of(folder: str) -> int:
+    """Return the bytes that a folder takes on the disk."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512  # noqa: PTH118 - of very many files
+    return total
+
+
+def _remove_older(files: Sequence[Path], old_s: float) -> None:
+    for file in files:
+        with suppress(OSError):
+            if file.stat().st_mtime < old_s:
+                remove_file(file)
+
+
+def _shorten_logs(folder: Path) -> None:
+    """Begin logs of pilots again that grew long; agents add to them, so the file must stay the same."""
+    with suppress(OSError):
+        for log in folder.iterdir():
+            if log.suffix == ".log" and log.stat(follow_symlinks=False).st_size > _PILOT_LOG_BYTES:
+                os.truncate(log, 0)
