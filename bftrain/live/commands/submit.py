@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,8 +19,9 @@ from msgspec.structs import fields
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
-from bftrain.errors import BadInput, BadValue, UsageError
-from bftrain.live.commands.tasks import talks
+from bftrain.errors import BadInput, BadValue, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
+from bftrain.live.commands.task_variants import Values, read_curves, variants, vary
+from bftrain.live.commands.tasks import OVER, talks
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run, described
 from bftrain.taskfiles.files import toml_records
@@ -28,8 +30,12 @@ from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 
 if TYPE_CHECKING:
-    from bftrain.live.client.client import Client
+    from collections.abc import Iterable, Sequence
 
+    from bftrain.live.client.client import Client
+    from bftrain.live.model.schemas import TaskView
+
+_ASK_S: Final = 1.0
 _NAMED_OTHERWISE: Final = frozenset({"name", "launcher", "min_nodes", "max_nodes", "work_samples", "deadline_s"})
 
 
@@ -89,7 +95,11 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 @heading("Environment")
 @click.option("--environment", metavar="NAME", help="One of the site's [its default].")
 @click.option(
-    "--setup", multiple=True, metavar="LINE", help="A line of bash that runs before, such as module load cuda."
+    "--setup",
+    multiple=True,
+    callback=_lines,
+    metavar="LINE",
+    help="A line of bash that runs before, such as module load cuda.",
 )
 @click.option(
     "--prefix",
@@ -98,6 +108,15 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="In front of the command, such as 'apptainer exec --nv torch.sif'.",
 )
 @click.option("--python", metavar="PATH", help="The Python that runs the script, such as that of a venv.")
+@heading("Several tasks")
+@click.option(
+    "--grid",
+    multiple=True,
+    metavar="NAME=V,V",
+    help="A task for each combination; a value replaces {NAME} in ARGS, or is added as --NAME V.",
+)
+@click.option("--array", metavar="NUMBERS", help="A task for each, such as 0-9: {index} in ARGS and $BFTRAIN_INDEX.")
+@click.option("--wait", is_flag=True, help="Wait until all are over; 1 is the exit code if one is not done.")
 @heading("When it is over")
 @click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")
 @click.option(
@@ -112,6 +131,13 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="Without a step for so long it gives its nodes back; 0: never [the site's].",
 )
 @heading("For decisions")
+@click.option(
+    "--curve",
+    "speeds",
+    multiple=True,
+    metavar="[KIND=]N:V,N:V",
+    help="Its samples/s by nodes, such as 1:100,2:190; for each kind of node one [measured].",
+)
 @click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
 @with_options(task_options())
 @talks
@@ -119,7 +145,6 @@ def command(
     what: str,
     words: tuple[str, ...],
     *,
-    nodes: str | None,
     folder: Path | None,
     cwd: Path | None,
     env: tuple[str, ...],
@@ -128,25 +153,66 @@ def command(
     **given: Any,  # noqa: ANN401 - the other options
 ) -> None:
     """Hand WHAT to a live run, which trains it on idle nodes."""
-    options = {name: value for name, value in given.items() if value is not None}
-    if folder is not None:
-        options["folder"] = str(folder.absolute())
-    if cwd is not None:
-        options["cwd"] = str(cwd.absolute())
-    if nodes is not None:
-        options["nodes"] = nodes
-    if env:
-        options["env"] = {}
-        for text in env:
-            name, equals, value = text.partition("=")
-            if not equals and name not in os.environ:
-                raise UsageError(f"'{name}' is not set here", where="--env", fix=f"--env {name}=VALUE")
-            options["env"][name] = value if equals else os.environ[name]
-    tasks = [client.submit(one) for one in _submissions(what, words, options)]
-    out.result(tasks, lambda: "\n".join(f"{task.name}: submitted as #{task.number}" for task in tasks))
+    values, wait = variants(given.pop("grid"), given.pop("array")), given.pop("wait")
+    options = read_curves(given.pop("speeds"))
+    options |= {name: value for name, value in given.items() if value is not None}
+    options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
+    options |= {"env": _environment(env)} if env else {}
+    tasks = _submit_all(_submissions(what, words, options, values), client, out)
+    if not wait:
+        out.result(tasks, lambda: "\n".join(map(_submitted, tasks)))
+        return
+    for task in tasks:
+        out.say(_submitted(task))
+    ended = wait_for([task.number for task in tasks], client)
+    out.result(ended, lambda: "\n".join(f"{task.name}: {task.state}" for task in ended))
+    if wrong := sum(task.state != "done" for task in ended):
+        raise PartlyFailed(f"{wrong} of {len(ended)} tasks are not done")
 
 
-def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any]) -> list[Submission]:
+def _environment(given: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals and name not in os.environ:
+            raise UsageError(f"'{name}' is not set here", where="--env", fix=f"--env {name}=VALUE")
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
+def _submitted(task: TaskView) -> str:
+    return f"{task.name}: submitted as #{task.number}"
+
+
+def _submit_all(submissions: Sequence[Submission], client: Client, out: Output) -> list[TaskView]:
+    tasks: list[TaskView] = []
+    try:
+        tasks.extend(client.submit(one) for one in submissions)
+    except BftrainError:
+        if tasks:
+            out.warn(f"{len(tasks)} of {len(submissions)} tasks were submitted: the last is '{tasks[-1].name}'")
+        raise
+    return tasks
+
+
+def wait_for(numbers: Sequence[int], client: Client) -> list[TaskView]:
+    """Wait until tasks are over; a daemon that is restarted meanwhile is waited for too."""
+    ended: dict[int, TaskView] = {}
+    try:
+        while left := [number for number in numbers if number not in ended]:
+            with suppress(NotAvailable):
+                for number in left:
+                    task = client.task(f"#{number}")
+                    if task.state in OVER:
+                        ended[number] = task
+            if len(ended) < len(numbers):
+                time.sleep(_ASK_S)
+    except KeyboardInterrupt as error:
+        raise Interrupted("no longer waiting; the tasks go on") from error
+    return [ended[number] for number in numbers]
+
+
+def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any], values: list[Values]) -> list[Submission]:
     if what.endswith(".toml"):
         records = records_of(Path(what))
         if words and len(records) != 1:
@@ -156,11 +222,20 @@ def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any]) -> 
         for _, record in records:
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
-        return [submission_of(record, where, Path(what).absolute().parent) for where, record in records]
+        base = Path(what).absolute().parent
+        return [submission_of(one, where, base) for where, record in records for one in _varied(record, values)]
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)
-    return [submission_of(record, "bftrain submit", Path.cwd())]
+    return [submission_of(one, "bftrain submit", Path.cwd()) for one in _varied(record, values)]
+
+
+def _varied(record: dict[str, Any], values: list[Values]) -> list[dict[str, Any]]:
+    """Return the records of all tasks that one stands for."""
+    if not any(values):
+        return [record]
+    stem = Path(str(record.get("script") or record.get("command") or "task")).stem
+    return [vary(record, one, stem) for one in values]
 
 
 _OF_THE_RUN: Final = tuple(field.name for field in fields(Run))

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 _REMARKS: Final = 5
 _LOG_EVERY_S: Final = 0.5
-_OVER: Final = frozenset({"done", "failed", "cancelled"})
+OVER: Final = frozenset({"done", "failed", "cancelled"})
 _LINES_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
 _LAST_BYTES: Final = 1024 * 1024  # of a log, that are shown if nothing else is said
 
@@ -278,7 +278,7 @@ def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool, wh
     reader = _LogReader(client, name, lines, out, whole=whole)
     try:
         while True:
-            over = client.task(name).state in _OVER  # asked first: what is printed before it is over is read then
+            over = client.task(name).state in OVER  # asked first: what is printed before it is over is read then
             reader.turn()
             if over or not follow:
                 break

@@ -38,6 +38,7 @@ from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site
 from bftrain.values import checks
 
 _BETWEEN_S: Final = 0.3  # looks at the least
+_QUIET_S: Final = 1.0  # after a preemption: our commands are not to slow down the start of the job
 _LIMITS_S: Final = 600.0
 _NEWS_S: Final = 30.0  # a plan that moved by less is no news
 _MOST_AWAY_S: Final = 10.0
@@ -155,8 +156,7 @@ class PilotJobs:
                     self._remark("controller", "")
                 except CommandFailed as error:
                     self._remark("controller", f"{self.name} does not answer: {error}")
-                    again_s = min(_MOST_AWAY_S, 2.0**away)
-                    away = min(away + 1, 10)
+                    again_s, away = min(_MOST_AWAY_S, 2.0**away), min(away + 1, 10)
                 await self._pause(again_s, listen=not away)
 
     async def look(self) -> frozenset[str] | None:
@@ -204,8 +204,7 @@ class PilotJobs:
 
     async def _cancel_all(self) -> bool:
         """Cancel all pilots; tells whether there were any."""
-        ids = [pilot.id for pilot in await self._ask() if pilot.state in ALIVE]
-        if ids:
+        if ids := [pilot.id for pilot in await self._ask() if pilot.state in ALIVE]:
             await self._batch.cancel(self._run, ids)
         return bool(ids)
 
@@ -394,6 +393,7 @@ class PilotJobs:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds - _BETWEEN_S)):
                 await (self._hinted.wait() if listen else asyncio.sleep(seconds))
+        await asyncio.sleep(max(self._noticed.values(), default=0.0) + _QUIET_S - time.time())
 
 
 def _held(pilots: Collection[Pilot]) -> dict[str, Pilot]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No breath between two looks, and no waiting for a scheduler that is away."""
     monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
     monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._MOST_AWAY_S", 0.02)
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._QUIET_S", 0.0)
 
 
 def test_idle_nodes_are_filled_and_reported_and_so_is_their_end(tmp_path: Path) -> None:
@@ -268,6 +270,24 @@ def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Pat
             stage.toy.nodes.append("n1")
             await stage.fail_all_pilots()
             assert len(stage.toy.jobs) < 12
+
+    play(test())
+
+
+def test_the_scheduler_is_left_in_peace_while_a_job_starts_on_a_node_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._QUIET_S", 0.3)
+
+    async def test() -> None:
+        async with PilotStage(tmp_path, "n1") as stage:
+            await stage.until(lambda: "n1" in stage.idle_nodes(), "it is ours")
+            began, asked = time.monotonic(), stage.toy.asked
+            stage.scheduler.noticed("n1")
+            stage.toy.take("n1")
+            stage.scheduler.hint()
+            await stage.until(lambda: stage.toy.asked > asked + 1, "one look may have begun before")
+            assert time.monotonic() - began >= 0.3
 
     play(test())
 

@@ -1,0 +1,141 @@
+"""``bftrain submit``: several tasks out of one, their speeds, and waiting until they are over."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bftrain.live.commands import submit as submit_module
+from bftrain.live.model.callers import ourselves
+from tests.helpers.live_thread import LiveThread, live_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.helpers.in_process import CommandLine
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
+    """Give a live run without nodes, which commands find by themselves."""
+    with live_thread(tmp_path / "run") as found:
+        monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(submit_module, "_ASK_S", 0.01)
+        (tmp_path / "cnn.py").write_text("")
+        yield found
+
+
+def kept(run: LiveThread) -> dict[str, Any]:
+    return {one.name: one for one in run.do(lambda inside: inside.daemon.task_store.unfinished)}
+
+
+def test_a_grid_is_a_task_for_each_combination(bftrain: CommandLine, run: LiveThread) -> None:
+    words = ("cnn.py", "--nodes", "1:2", "--grid", "lr=0.1,1e-3", "--grid", "net=a/b", "--", "--out", "run-{lr}")
+    ended = bftrain("submit", *words)
+    assert (ended.code, ended.out) == (
+        0,
+        "cnn-lr0.1-neta-b: submitted as #1\ncnn-lr1e-3-neta-b: submitted as #2\n",
+    ), ended.err
+    tasks = kept(run)
+    assert tasks["cnn-lr1e-3-neta-b"].run.argv[1:] == ("--out", "run-1e-3", "--net", "a/b")
+    assert {task.spec.campaign for task in tasks.values()} == {"cnn"}
+
+
+def test_an_array_is_a_task_for_each_number(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    words = ("cnn.py", "--nodes", "1", "--name", "x", "--folder", "out", "--env", "A=1", "--array", "1-2,7")
+    assert bftrain("submit", *words, "--", "{index}", "{other}").code == 0
+    tasks = kept(run)
+    assert list(tasks) == ["x-1", "x-2", "x-7"]
+    assert tasks["x-7"].run.argv[1:] == ("7", "{other}")
+    assert dict(tasks["x-7"].run.env) == {"A": "1", "BFTRAIN_INDEX": "7"}
+    assert tasks["x-7"].run.folder == str(tmp_path / "out" / "x-7")
+
+
+def test_a_file_is_varied_too_and_keeps_its_own_environment(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    (tmp_path / "one.toml").write_text('script = "cnn.py"\nnodes = 1\nsetup = ["a"]\ncampaign = "c"\n')
+    assert bftrain("submit", "one.toml", "--grid", "seed=1,2").code == 0
+    tasks = kept(run)
+    assert list(tasks) == ["cnn-seed1", "cnn-seed2"]
+    assert (tasks["cnn-seed2"].run.setup, tasks["cnn-seed2"].spec.campaign) == (("a",), "c")
+    assert tasks["cnn-seed2"].run.argv[1:] == ("--seed", "2")
+
+
+def test_speeds_are_given_by_nodes(bftrain: CommandLine, run: LiveThread) -> None:
+    assert bftrain("submit", "cnn.py", "--curve", "1:100,2:1.9e2").code == 0
+    spec = kept(run)["cnn"].spec
+    assert (spec.curve.nodes, spec.curve.rate, spec.max_nodes) == ((1, 2), (100.0, 190.0), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--grid", "lr"), "'lr' is not NAME=VALUE,VALUE"),
+        (("--grid", "lr=1,"), "is not NAME=VALUE,VALUE"),
+        (("--grid", "lr=1", "--grid", "lr=2"), "once for each name"),
+        (("--grid", "-x=1"), "is not NAME=VALUE,VALUE"),
+        (("--array", "3-1"), "'3-1' is no list of numbers"),
+        (("--array", "x"), "is no list of numbers"),
+        (("--array", "0-1000"), "1000 are the most"),
+        (("--array", "0-999999999"), "is no list of numbers"),
+        (("--curve", "1:x"), "'1:x' is not NODES:SAMPLES_PER_SECOND"),
+        (("--curve", "1:1", "--curve", "a=1:1"), "is not NODES:SAMPLES_PER_SECOND"),
+        (("--curve", "=1:1"), "is not NODES:SAMPLES_PER_SECOND"),
+        (("--curve", "2:1,1:1"), "must rise strictly"),
+    ],
+)
+def test_what_is_no_grid_array_or_curve_is_refused(
+    bftrain: CommandLine, run: LiveThread, words: tuple[str, ...], says: str
+) -> None:
+    ended = bftrain("submit", "cnn.py", "--nodes", "1", *words)
+    assert ended.code in {2, 3}
+    assert says in ended.err
+    assert kept(run) == {}
+
+
+def test_what_was_submitted_before_a_refusal_is_said(bftrain: CommandLine, run: LiveThread) -> None:
+    assert bftrain("submit", "cnn.py", "--nodes", "1", "--name", "x-2").code == 0
+    ended = bftrain("submit", "cnn.py", "--nodes", "1", "--name", "x", "--array", "1-3")
+    assert (ended.code, "1 of 3 tasks were submitted: the last is 'x-1'" in ended.err) == (3, True)
+    assert list(kept(run)) == ["x-2", "x-1"]
+
+
+def test_it_waits_until_all_are_over_and_says_how_they_ended(bftrain: CommandLine, run: LiveThread) -> None:
+    def end(inside: Any) -> None:  # noqa: ANN401 - an Inside
+        inside.world.lend("n1", "n2")
+
+    over = threading.Event()
+
+    def finish() -> None:
+        while not over.is_set() and len(kept(run)) < 2:
+            over.wait(0.01)
+        run.do(end)
+        run.do(lambda inside: inside.world.tell("x-1", "done"))
+        run.do(lambda inside: inside.service.cancel(ourselves(), "x-2"))
+
+    ending = threading.Thread(target=finish)
+    ending.start()
+    ended = bftrain("submit", "cnn.py", "--nodes", "1", "--name", "x", "--array", "1-2", "--wait")
+    over.set()
+    ending.join()
+    assert (ended.code, ended.out) == (1, "x-1: done\nx-2: cancelled\n")
+    assert "1 of 2 tasks are not done" in ended.err
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_task(
+    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bftrain.live.commands.submit.time.sleep", pressed)
+    ended = bftrain("submit", "cnn.py", "--nodes", "1", "--wait", "--json")
+    monkeypatch.undo()
+    assert (ended.code, ended.out) == (130, "")
+    assert "the tasks go on" in ended.err
+    assert list(kept(run)) == ["cnn"]
