@@ -125,7 +125,11 @@ def test_the_home_page_says_on_one_screen_what_it_is(browser: Chromium, site: Pa
 
 @pytest.mark.parametrize(
     ("begin", "words", "page"),
-    [("index.html", "preemptible", "commands/import.html"), ("commands/replay.html", "horizon", "formats.html")],
+    [
+        ("index.html", "preemptible", "commands/import.html"),
+        ("commands/replay.html", "horizon", "formats.html"),
+        ("index.html", "energy", "assess.html"),
+    ],
 )
 def test_the_search_finds_without_a_server(begin: str, words: str, page: str, browser: Chromium, site: Path) -> None:
     opened = browser.open((site / begin).as_uri(), width=1280)
@@ -133,6 +137,16 @@ def test_the_search_finds_without_a_server(begin: str, words: str, page: str, br
     assert any(unquote(address).partition("?")[0].endswith(f"/{page}") for address in found)
     assert_quiet(opened, site)
     opened.screenshot(PICTURES / f"site-search-{words}.png")
+
+
+def test_the_search_ranks_titles_first(browser: Chromium, site: Path) -> None:
+    for words in ("glossary", "sweeps", "performance", "objectives", "security"):
+        opened = browser.open((site / "index.html").as_uri(), width=1280)
+        found = opened.evaluate(f"({SEARCH})({words!r})")
+        assert unquote(found[0]).partition("?")[0].endswith(f"/{words}.html")
+    opened = browser.open((site / "index.html").as_uri(), width=1280)
+    first = opened.evaluate(f"({SEARCH})('energy')")[:2]  # a page and its section that have it as a title
+    assert any("/assess.html" in unquote(address) for address in first)
 
 
 def test_a_reader_can_choose_light_or_dark(browser: Chromium, site: Path) -> None:

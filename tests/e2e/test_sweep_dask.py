@@ -84,6 +84,20 @@ def test_the_table_is_the_same_to_the_byte(cluster: Cluster, tmp_path: Path) -> 
     assert summaries[0] == summaries[1]
 
 
+def test_workers_of_this_machine_do_it_and_end_without_a_word(tmp_path: Path) -> None:
+    prepare(tmp_path, SPEC.replace("[1, 3]", "[1]"))
+    release(tmp_path)
+    here = bftrain("sweep", "sweep.toml", "-o", "here", "--jobs", "1", "-q", cwd=tmp_path)
+    local = bftrain("sweep", "sweep.toml", "-o", "local", "--dask", "local", "--jobs", "1", cwd=tmp_path)
+    assert (here.code, local.code, local.err) == (0, 0, "result: local\n")
+    assert repeatable(tmp_path / "here") == repeatable(tmp_path / "local")
+    wrong = bftrain("sweep", "sweep.toml", "-o", "wrong", "--dask", "nonsense", cwd=tmp_path)
+    assert (wrong.code, wrong.err) == (
+        2,
+        "bftrain: --dask nonsense: is no address, file of a scheduler, local or slurm\n",
+    )
+
+
 def test_what_a_lost_worker_had_in_hand_is_done_by_another(cluster: Cluster, tmp_path: Path) -> None:
     prepare(tmp_path)
     running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)

@@ -14,7 +14,8 @@ from bftrain.errors import BadInput, near
 LARGEST_S: Final = 1e11  # year 5138; epochs beyond it are milliseconds
 SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from the start of something
 WINDOW_REMEDY: Final = (
-    "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be left out"
+    "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be left out; "
+    "or an end of a log, such as last-2w"
 )
 ENDS: Final = ("first", "last")  # of a log, as in last-2w
 

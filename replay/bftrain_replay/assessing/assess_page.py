@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bftrain import text_formats
+from bftrain.version import CITATION
 from bftrain_replay.assessing.assess_charts import by_hour, by_weekday, saturation
 from bftrain_replay.assessing.assessment import LogAssessment
 from bftrain_replay.assessing.figure_text import (
@@ -206,7 +207,8 @@ def _mixes(rows: Sequence[MixRow]) -> HtmlTable:
 def _assumed(found: LogAssessment) -> HtmlText:
     unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
     items = "".join(f"<li>{escape(text)}</li>" for text in (*found.assumptions, *unanswered))
-    return HtmlText(f'<ul class="advice facts">{items}</ul><p><code>{escape(found.command)}</code></p>')
+    cited = f'<p class="soft">To cite: {CITATION}.</p>'
+    return HtmlText(f'<ul class="advice facts">{items}</ul><p><code>{escape(found.command)}</code></p>{cited}')
 
 
 def figures(found: LogAssessment) -> tuple[ChartFigure, ...]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep_table import PointRow
 
 SLURM: Final = "slurm"
+LOCAL: Final = "local"
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
 _MOST_REASONS: Final = 5
@@ -133,7 +134,12 @@ def progress(out: Output) -> Iterator[SweepProgress]:
 @click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
 @heading("Workers")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8].")
-@click.option("--dask", metavar="ADDRESS|slurm", default="", help="Use this Dask cluster, or one made of Slurm's jobs.")
+@click.option(
+    "--dask",
+    metavar="ADDRESS|local|slurm",
+    default="",
+    help="Use this Dask cluster, or one made of processes here or of Slurm's jobs.",
+)
 @click.option(
     "--dask-option",
     "dask_options",
@@ -192,7 +198,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 
 def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
     from bftrain_replay.forked_pass import usable_cpus
-    from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
+    from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor, OwnWorkers
     from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
     from bftrain_replay.sweeping.executors.slurm_jobs import SlurmJobs, option
     from bftrain_replay.sweeping.sweep import PRINTS
@@ -201,6 +207,8 @@ def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...
         raise UsageError("is for --dask slurm", where="--dask-option")
     if dask == SLURM:
         return DaskExecutor(SlurmJobs(jobs or _SLURM_JOBS, map(option, options), folder))
+    if dask == LOCAL:
+        return DaskExecutor(OwnWorkers(jobs or usable_cpus()))
     if dask:
         if jobs:
             raise UsageError("is not ours to choose with a Dask cluster that runs already", where="--jobs")

@@ -7,6 +7,7 @@ from typing import Any
 
 from bftrain import text_formats
 from bftrain.values import wire
+from bftrain.version import CITATION
 from bftrain_replay.drawing.html_page import HtmlTable, HtmlText
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
@@ -47,6 +48,7 @@ def tables(
         css="plain",
         folded="Versions",
     )
+    yield HtmlText(f'<p class="soft">To cite: {CITATION}.</p>')
 
 
 def _said(value: Any) -> str:  # noqa: ANN401 - any value that a setting has

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bftrain.errors import UnknownName, fold
+from bftrain.errors import UnknownName, fold, near
 
 _RESULTS: Final = "docs/results.md"
 _FAIR: Final = "docs/results.md#how-long-and-how-fair"
@@ -278,5 +278,5 @@ def find_entry(text: str, labels: dict[str, str]) -> GlossaryEntry:
     names |= {fold(name): entry.key for entry in GLOSSARY for name in (entry.key, *entry.also)}
     found = entry_of(names.get(fold(text.strip()), text.strip()))
     if found is None:
-        raise UnknownName.among("figure", text, names)
+        raise UnknownName(f"no figure is called '{text}'", fix=near(text, names) or "bftrain explain lists all")
     return found

@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+import yaml
 
 from bftrain import __version__
 from bftrain.cli.main import COMMANDS
@@ -68,7 +69,17 @@ def test_every_file_that_the_architecture_names_exists() -> None:
 
 
 def test_the_citation_names_this_version() -> None:
-    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert found["version"] == __version__
+    assert f"version {__version__}" in (ROOT / "docs/reproduce.md").read_text()
+    # What the Citation File Format 1.2.0 demands, and has words for
+    assert {"cff-version", "message", "title", "authors"} <= set(found)
+    assert (found["cff-version"], found["type"], found["license"]) == ("1.2.0", "software", "Apache-2.0")
+    assert all({"name"} == set(each) for each in found["authors"])
+    for each in found["references"]:
+        assert {"type", "title", "authors"} <= set(each)
+        assert all({"family-names", "given-names"} == set(author) for author in each["authors"])
+        assert {one["type"] for one in each["identifiers"]} <= {"doi", "url", "swh", "other"}
 
 
 @pytest.mark.parametrize("page", ["docs/objectives.md", "CHANGELOG.md"])

@@ -26,6 +26,8 @@ def test_an_entry_is_found_by_key_label_part_and_other_names() -> None:
         assert find_entry(figure.label, LABELS) is find_entry(figure.name, LABELS) is entry_of(figure.name)
     assert find_entry("u", LABELS).key == "efficiency"
     assert find_entry("Ceiling", LABELS).key == "ceiling_efficiency"
+    with pytest.raises(UnknownName, match=r"no figure is called 'xyz' \(bftrain explain lists all\)"):
+        find_entry("xyz", {})
     with pytest.raises(UnknownName, match=r"no figure is called 'roh' \(did you mean 'rho'\?\)"):
         find_entry("roh", LABELS)
 

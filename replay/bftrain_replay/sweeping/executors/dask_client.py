@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bftrain.errors import NotAvailable
+from bftrain.errors import NotAvailable, UsageError
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import npz_log
@@ -269,6 +269,8 @@ class ClusterAddress:
     def client(self) -> Iterator[Client]:
         """Connect."""
         distributed = required("distributed")
+        if ":" not in self.address and not Path(self.address).is_file():
+            raise UsageError("is no address, file of a scheduler, local or slurm", where=f"--dask {self.address}")
         place = {"scheduler_file": self.address} if Path(self.address).is_file() else {"address": self.address}
         try:
             client = distributed.Client(**place, timeout=_PATIENCE_S, set_as_default=False, name="bftrain-sweep")
@@ -280,6 +282,29 @@ class ClusterAddress:
 
     def tend(self, jobs: int) -> None:
         """Leave the workers as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWorkers:
+    """So many processes of this machine; they speak TLS, since whose client reaches them can run code as their user."""
+
+    workers: int
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """Start scheduler and workers, and connect; they end with the sweep."""
+        distributed = required("distributed")
+        required("cryptography")
+        own = {"host": "127.0.0.1", "protocol": "tls://", "security": distributed.Security.temporary()}
+        how = {"n_workers": self.workers, "threads_per_worker": 1, "dashboard_address": None, **own}
+        with (
+            distributed.LocalCluster(**how, silence_logs=logging.CRITICAL + 1) as cluster,
+            distributed.Client(cluster, set_as_default=False, name="bftrain-sweep") as client,
+        ):
+            yield client
+
+    def tend(self, jobs: int) -> None:
+        """Leave the workers as they are; one that dies is started again."""
 
 
 def required(module: str) -> Any:  # noqa: ANN401 - a module without types
