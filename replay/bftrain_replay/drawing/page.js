@@ -108,7 +108,11 @@ const redrawn = (colours, pixels) => { // with these colours for rasters, so wid
 const markPaper = () => document.documentElement.classList.toggle("closer", !!(shown || followed));
 let unfolded = [], printing = false;
 const ofScreen = () => printing || redrawn(dark.matches ? pageData.dark : pageData.light);
-dark.addEventListener("change", ofScreen);
+dark.addEventListener("change", () => { // only rasters have colours of their own
+  if (printing) return;
+  theme = dark.matches ? pageData.dark : pageData.light;
+  for (const item of drawn.values()) if (item.figure.raster) item.turn = (item.turn ?? Promise.resolve()).then(() => paint(item));
+});
 addEventListener("beforeprint", () => {
   printing = true;
   unfolded = [...document.querySelectorAll("details:not([open])")];
