@@ -19,6 +19,7 @@ from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.keep_settings import KeepSettings
+from bftrain.live.model.notify_settings import Notify
 from bftrain.live.schedulers import port
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.nodesets import expand
@@ -250,6 +251,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     agents: Agents = Agents()
     api: Api = Api()
     times: Times = Times()
+    notify: Notify = Notify()
     usage: Usage = Usage()
     keep: KeepSettings = KeepSettings()
 
@@ -349,6 +351,7 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "agents": Agents,
     "api": Api,
     "times": Times,
+    "notify": Notify,
     "usage": Usage,
     "keep": KeepSettings,
 }
@@ -379,7 +382,7 @@ def load(path: Path) -> SiteSettings:
     if settings.api.mode != "600" and not {"objective", "solver"}.intersection(data.get("deciding", {})):
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
         settings = msgspec.structs.replace(settings, deciding=fair)
-    return msgspec.structs.replace(settings, **placed)
+    return msgspec.structs.replace(settings, notify=settings.notify.under(base), **placed)
 
 
 def _check_kinds(given: object, path: Path, text: str) -> None:

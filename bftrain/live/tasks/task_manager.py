@@ -38,6 +38,8 @@ class TaskManager:
         self.tracks: dict[str, TaskProgressTrack] = {}  # of all unfinished tasks
         self._counted: set[str] = set()  # tasks whose hours were counted since it was written down how far they came
         self._ended: list[str] = []  # tasks whose launchers still know them
+        self._over: list[LiveTaskRecord] = []  # tasks whose end is not written yet
+        self.on_over: Callable[[LiveTaskRecord], None] = lambda _: None  # called when it is
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self._attempts: dict[str, asyncio.Future[None]] = {}  # to let launchers know of tasks; each may hang
 
@@ -134,9 +136,9 @@ class TaskManager:
         track.hold((), now)
         self._count(track, before)
         self.ledger.forget(record.number)
-        self._task_store.change(
-            replace(record, state=state, progress=track.progress, ended_s=now, reason=reason or record.reason)
-        )
+        record = replace(record, state=state, progress=track.progress, ended_s=now, reason=reason or record.reason)
+        self._task_store.change(record)
+        self._over.append(record)
         self.progress(())
 
     def _count(self, track: TaskProgressTrack, held: Collection[str]) -> None:
@@ -145,9 +147,11 @@ class TaskManager:
         self._counted.add(track.record.name)
 
     def written(self) -> None:
-        """Have launchers forget the tasks that are over, now that it is written down that they are."""
+        """Have launchers forget the tasks that are over, and report their end, now that it is written down."""
         while self._ended:
             self._launcher_pool.drop(self._ended.pop())
+        while self._over:
+            self.on_over(self._over.pop(0))
 
     def _failed(self, name: str, reason: str) -> None:
         record, track = self._task_store.get(name), self.tracks.get(name)

@@ -21,6 +21,7 @@ from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain.live import examples
 from bftrain.live.model.keep_settings import KeepSettings
+from bftrain.live.model.notify_settings import Notify
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.schedulers.local import LocalSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
@@ -37,7 +38,15 @@ SCHEDULERS: dict[str, type[msgspec.Struct]] = {
     "pbs-nodes": PbsNodesSettings,
     "local": LocalSettings,
 }
-TABLES = {"agents": Agents, "deciding": Settings, "api": Api, "times": Times, "usage": Usage, "keep": KeepSettings}
+TABLES = {
+    "agents": Agents,
+    "deciding": Settings,
+    "api": Api,
+    "times": Times,
+    "usage": Usage,
+    "keep": KeepSettings,
+    "notify": Notify,
+}
 # What stands there to show how it is written, and is another on every machine
 SHOWN = {"python", "state"}
 _KEY = re.compile(r"(?P<off>#?)(?P<key>\w+) = (?P<value>.*?)(?P<why>  # .+| # .+)?")
