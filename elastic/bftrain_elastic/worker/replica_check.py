@@ -113,14 +113,14 @@ def _with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
 _SHARDS: Final = frozenset({"FullyShardedDataParallel", "DTensor", "ZeroRedundancyOptimizer", "DeepSpeedEngine"})
 
 _WHOLE: Final = (
-    "train it whole with state.parallel(), or with --backend process, where the script writes its shards with "
-    "torch.distributed.checkpoint when SIGTERM comes"
+    "train it whole with state.parallel(), divide it with ShardedTraining, or use --backend process, where the script "
+    "writes its shards with torch.distributed.checkpoint when SIGTERM comes"
 )
 
 
 def refuse_sharded(values: Iterable[Any]) -> None:
     """Raise BadScript if a model or optimizer is divided among workers, which cannot be resized while it trains."""
-    for value in _with_parts(values):
+    for value in _with_parts(one for one in values if not getattr(one, "resharded", False)):
         inside = [*value.modules(), *value.parameters()] if callable(getattr(value, "modules", None)) else []
         for one in [value, *inside]:
             if shards := _SHARDS.intersection(kind.__name__ for kind in type(one).__mro__):

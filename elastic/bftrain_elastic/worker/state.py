@@ -150,6 +150,7 @@ class State(StateBase):
         own.commit_step = own.step
         if own.commits == 1:  # of this group: it may have been sharded since the state was made
             refuse_sharded(vars(self).values())
+        prepare_parts(self)
         if own.group.place.workers > 1:
             progress_report.average(own.group.sums)
             largest = commit_together(self)
@@ -172,6 +173,13 @@ class State(StateBase):
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - called only for what is not there
         raise AttributeError(f"the state holds no '{name}': give it to State({name}=...)")
+
+
+def prepare_parts(state: State) -> None:
+    """Let parts gather what is divided among the members; of all members, at each commit."""
+    for value in vars(state).values():
+        if hasattr(value, "prepare_commit"):
+            value.prepare_commit()
 
 
 def leave_group(state: State, *, broken: bool = False) -> None:
