@@ -12,12 +12,15 @@ from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import AUTO
+from bftrain.deciding.placement_by_place import ConsolidatedPlacement
 from bftrain.deciding.solve_with_fallback import ask, limits_after
 from bftrain.deciding.table_deadline import Late, TableOverdue, no_limit
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, described, raised
+from bftrain.node_units import host_of
 from bftrain.parts import resolve_admission, resolve_objective, resolve_sharing
-from bftrain.ports import Objective, SharingPolicy, Solver, objective_capabilities, solver_capabilities
+from bftrain.ports import Objective, Placement, SharingPolicy, Solver, objective_capabilities, solver_capabilities
+from bftrain.topology import place_of, rack_of
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem
 from bftrain.values.sharing import Shares, SharingProblem
@@ -27,6 +30,7 @@ from bftrain.values.table import ValueTable
 # A table may be finished so long after the deadline, and this part of it in addition: then there is a plan at least
 _GRACE_S: Final = 0.02
 _MORE_GRACE: Final = 0.08
+_PLACED: Final = "consolidated"  # the same where racks are known
 _PLACEMENT: Final = "neighbours"  # which tasks lose least with, where nodes have names (docs/semantics.md)
 
 
@@ -60,7 +64,8 @@ def build_harvester(
         fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
         objective=wanted,
         admission=resolve_admission(settings.admission, settings.max_tasks, settings.entities),
-        placement=registry.load("placement", _PLACEMENT if settings.placement == AUTO else settings.placement),
+        placement=_placement(settings),
+        place_of=place_of(settings.racks),
         horizon_s=settings.horizon_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads
@@ -70,6 +75,15 @@ def build_harvester(
         prices=settings.prices,
         clock=perf_counter,
     )
+
+
+def _placement(settings: Settings) -> Placement:
+    """Load the placement that is meant; one that goes by places is given those that are known."""
+    usual = _PLACED if settings.racks else _PLACEMENT
+    found: Placement = registry.load("placement", usual if settings.placement == AUTO else settings.placement)
+    if not isinstance(found, ConsolidatedPlacement):
+        return found
+    return found.in_places((rack_of(settings.racks), host_of) if settings.racks else (host_of,))
 
 
 def find_solver(name: str) -> Solver:

@@ -45,14 +45,15 @@ class Settings(Mapped, frozen=True, kw_only=True):
     """How decisions are made. With these and the same events, every decision repeats.
 
     ``entities`` are the users who share by weight or have a quota, those not named have weight 1 and no quota;
-    ``prices`` is what a node of a kind costs, 1 if not named. A shares file holds both (docs/admission.md).
+    ``prices`` is what a node of a kind costs, 1 if not named. A shares file holds both (docs/admission.md). ``racks``
+    are the node sets of racks; under ``*`` stands how many of the last numbers in nodes' names are not a rack's.
     """
 
     solver: str = "exact"
     fallback: str = "greedy"  # asked when the solver fails or runs out of time; "" for none
     objective: str = "throughput"
     admission: str = "first-come"
-    placement: str = AUTO  # which nodes: neighbours, and by the published rules grouped
+    placement: str = AUTO  # which nodes: neighbours, with racks consolidated, by the published rules grouped
     horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
     max_tasks: int = 35  # how many tasks may compete
     solver_deadline_s: float = 10.0
@@ -61,6 +62,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
     max_failures: int = 3  # after so many failures a task is given up
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
+    racks: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks.text(self, "solver", "objective", "admission", "placement")
@@ -75,6 +77,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
         checks.integer(self, "solver_threads", "max_failures", at_least=1)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
+        checks.mapped(self, "racks", str)
 
 
 def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()) -> S:

@@ -78,6 +78,8 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "placement": {
         "grouped": "bftrain.deciding.placement:grouped",
         "neighbours": "bftrain.deciding.placement:neighbours",
+        "consolidated": "bftrain.deciding.placement_by_place:consolidated",
+        "scattered": "bftrain.deciding.placement_by_place:scattered",
     },
     # Its factory: takes the receiver of its messages and the hub of all agents
     "launcher": {

@@ -78,7 +78,10 @@ OPTIONS: Final[dict[str, tuple[Any, str]]] = {
     "fallback": (str, 'Who decides when the solver fails or is late; "" for none [greedy].'),
     "objective": (str, "What decisions maximise; a name, or FILE.py:FUNCTION [throughput]."),
     "admission": (str, "Who chooses the tasks that compete [first-come]."),
-    "placement": (str, "Who chooses the nodes; auto: neighbours, by the published rules grouped [auto]."),
+    "placement": (
+        str,
+        "Who chooses the nodes; auto: neighbours, with racks consolidated, by the published rules grouped [auto].",
+    ),
     "horizon_s": (
         SecondsOrWord("auto"),
         "Seconds ahead for which speed counts; auto: as costs and nodes ask for [auto].",
@@ -90,20 +93,26 @@ OPTIONS: Final[dict[str, tuple[Any, str]]] = {
     "max_failures": (int, "Failures after which a task is given up [3]."),
 }
 _TOML_FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
-TABLES: Final = ("entities", "prices")  # settings that a shares file gives
+TABLES: Final = ("entities", "prices", "racks")  # settings that a shares file or a topology gives
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command the options of the decision core, and ``--config`` to read them from a file."""
     text = "TOML file with these settings, such as a replay's config.toml; options on the command line win."
     config = click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)
-    return heading("Decisions")(config(with_options(OPTIONS)(shares_option(function))))
+    return heading("Decisions")(config(with_options(OPTIONS)(shares_option(topology_option(function)))))
 
 
 def shares_option(function: Callable[P, R]) -> Callable[P, R]:
     """Give a command ``--shares``, for the settings that are tables."""
     text = "TOML file with users' weights and quotas, and prices of nodes by kind [equal weights]."
     return click.option("--shares", type=_TOML_FILE, default=None, help=text)(function)
+
+
+def topology_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command ``--topology``, for the setting ``racks``."""
+    text = "Racks of the nodes: Slurm's topology.conf or .yaml, a list of racks, or names:N [none]."
+    return click.option("--topology", metavar="FILE", default=None, help=text)(function)
 
 
 def with_options(
@@ -149,7 +158,7 @@ def left_out(config: Path | None) -> Iterator[str]:
 
 
 def with_shares(given: Mapping[str, object]) -> dict[str, object]:
-    """Put the settings that a shares file gives in the place of its name."""
+    """Put the settings that a shares file and a topology give in the place of their names."""
     options = dict(given)
     path = options.pop("shares", None)
     if isinstance(path, Path):
@@ -158,6 +167,10 @@ def with_shares(given: Mapping[str, object]) -> dict[str, object]:
         options |= load_shares(path)
     elif path is not None:  # a setting of that name
         options["shares"] = path
+    if topology := options.pop("topology", None):
+        from bftrain.topology import load_topology
+
+        options["racks"] = load_topology(str(topology))
     return options
 
 

@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.node_units import is_slot
 from bftrain.values.ordered_nodes import OrderedNodes
+
+K = TypeVar("K", int, str)
 
 
 class GroupedPlacement:
@@ -40,12 +42,12 @@ class GroupedPlacement:
             chosen.extend(islice(free[group], count - len(chosen)))
         if len(chosen) < count:
             others = {group: len(nodes) for group, nodes in free.items() if group not in mine}
-            for group in _fitting(others, count - len(chosen)):
+            for group in fitting(others, count - len(chosen)):
                 chosen.extend(islice(free[group], count - len(chosen)))
         return chosen
 
 
-def _fitting(sizes: Mapping[int, int], wanted: int) -> Iterator[int]:
+def fitting(sizes: Mapping[K, int], wanted: int) -> Iterator[K]:
     """Name the largest groups while they are all too small, then the smallest of those that are large enough."""
     by_size = sorted((-size, group) for group, size in sizes.items())
     for place, (negative, group) in enumerate(by_size):

@@ -124,7 +124,7 @@ def study(
     passes = StudyPasses(log, tasks, parts, watch, answers)
     check_kinds(log, tasks)
     if warn is not None:
-        for text in odd_inputs(passes.part, passes.tasks):
+        for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
             warn(text)
     with passes.side_by_side():
         return _held_against_yardsticks(passes, parts.baseline, passes.main())
@@ -214,7 +214,11 @@ def _warnings(
 ) -> tuple[str, ...]:
     """Say what is odd about the inputs, the settings, the decisions of these replays and their metrics."""
     made = {main.settings.solver: main, **({simple.settings.solver: simple} if simple else {}), **more}
-    odd = (*odd_inputs(log, tasks), *odd_settings(main.settings, tasks, log.kind_names), *odd_decisions(made))
+    odd = (
+        *odd_inputs(log, tasks, main.settings.racks),
+        *odd_settings(main.settings, tasks, log.kind_names),
+        *odd_decisions(made),
+    )
     return (*map(words_of(log.unit), odd), *notes_on_broken(_broken_metrics(main, simple)))
 
 

@@ -54,7 +54,7 @@ class StudyPasses:
         self._gauges = gauges
         self.tasks = tuple(tasks)
         self._chosen = select(log, parts.settings)
-        located = placed_in(log, tasks)
+        located = placed_in(log, tasks, parts.settings.racks)
         self._paying, self._free = as_replayed(located, parts.settings), without_costs(located)
         self._parts, self._settings = parts, parts.settings
         self._ideal = ideally(parts.settings, parts.objective)

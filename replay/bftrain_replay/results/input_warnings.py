@@ -7,11 +7,12 @@ from typing import Protocol
 
 from bftrain import text_formats
 from bftrain.config import Settings
-from bftrain.node_units import host_of
 from bftrain.registry import note_on_name
+from bftrain.topology import place_of
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import largest_by_kind
 from bftrain_replay.results import decider_counts
@@ -35,7 +36,7 @@ class NamedShares(Protocol):
         """Return the price of a node-hour of each kind."""
 
 
-def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
+def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str] = NOTHING) -> Iterator[str]:
     """Say what is odd about the inputs: allowed, but seldom meant."""
     if log.span_s <= 0.0:
         yield "the log has no duration, so nothing can be harvested from it"
@@ -48,7 +49,11 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
         yield "there are no tasks"
     yield from _misfits(log, tasks)
     spread = [spec.name for spec in tasks if spec.spread is not None]
-    if spread and not any(map(host_of, log.node_names)):
+    places = list(map(place_of(racks), log.node_names))
+    if racks and not all(places):
+        lost = [name for name, place in zip(log.node_names, places, strict=True) if not place]
+        yield f"nodes that are in no rack, and so count as together: {len(lost):,}, such as '{lost[0]}'"
+    if spread and not any(places):
         yield f"{_some(spread, 'has', 'have')} speeds by places, but the log names none: they count for nothing"
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:

@@ -148,6 +148,7 @@ class ReplayOptions(TypedDict, total=False):
     max_failures: int
     entities: Mapping[str, Entity]
     prices: Mapping[str, float]
+    racks: Mapping[str, str]
     semantics: str
     events: str
     window: str

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bftrain.node_units import host_of
+from bftrain.topology import place_of
 from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.progress_kept import TASK, ProgressKept, progress_kept
 from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, ReplaySettings
@@ -95,8 +96,8 @@ class ReplayRules:
 
     losses_first = False  # whether what leaves is dealt with before tasks that have completed by then
 
-    def __init__(self, kept: ProgressKept | None = None) -> None:
-        self.place_of: Callable[[str], str] = host_of  # where a node lies
+    def __init__(self, kept: ProgressKept | None = None, racks: Mapping[str, str] = NOTHING) -> None:
+        self.place_of = place_of(racks)  # where a node lies
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
@@ -113,8 +114,8 @@ class PublishedRules(ReplayRules):
 
     losses_first = True
 
-    def __init__(self, event_times_s: NDArray[np.float64]) -> None:
-        super().__init__()
+    def __init__(self, event_times_s: NDArray[np.float64], racks: Mapping[str, str] = NOTHING) -> None:
+        super().__init__(racks=racks)
         self._event_times_s = event_times_s
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
@@ -129,8 +130,8 @@ class PublishedRules(ReplayRules):
 def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> ReplayRules:
     """Build the rules that ``settings`` name, for a log whose events that count are at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
-        return PublishedRules(event_times_s)
-    return ReplayRules(settings.progress_kept)
+        return PublishedRules(event_times_s, settings.racks)
+    return ReplayRules(settings.progress_kept, settings.racks)
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:
@@ -147,14 +148,12 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
     return tuple(replace(spec, **costs(spec)) for spec in tasks)
 
 
-def placed_in(
-    log: EventLog, tasks: Iterable[TaskSpec], place_of: Callable[[str], str] = host_of
-) -> tuple[TaskSpec, ...]:
+def placed_in(log: EventLog, tasks: Iterable[TaskSpec], racks: Mapping[str, str]) -> tuple[TaskSpec, ...]:
     """Give the tasks with the size of the log's largest place, where they have speeds by places and do not say it."""
     tasks = tuple(tasks)
     if not any(spec.spread is not None and spec.spread.per_place is None for spec in tasks):
         return tasks
-    most = max(Counter(filter(None, map(place_of, log.node_names))).values(), default=None)
+    most = max(Counter(filter(None, map(place_of(racks), log.node_names))).values(), default=None)
 
     def placed(spread: SpreadSpeeds | None) -> SpreadSpeeds | None:
         return spread if spread is None or spread.per_place is not None else replace(spread, per_place=most)

@@ -168,7 +168,7 @@ def _replayed(
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
-    odd = odd_inputs(part(result.simulated_s), passes.tasks)
+    odd = odd_inputs(part(result.simulated_s), passes.tasks, settings.racks)
     warnings = (*odd, *odd_decisions({settings.solver: result}), *_partial(ended, left))
     harvest = HarvestCurve(result).harvest_node_h(np.array(job.edges_s)).tolist() if job.edges_s else ()
     found = {"figures": figures, "timings": result.timings(), "ended": ended, "harvest_node_h": tuple(harvest)}

@@ -222,7 +222,7 @@ class Only:
 class Scattered:
     """Choose nodes at random."""
 
-    name = "scattered"
+    name = "shuffled"
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - a die, no secret

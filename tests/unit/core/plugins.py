@@ -53,7 +53,7 @@ class Mute(Missing):
 
 missing, rude, mute = Missing(), Rude(), Mute()
 no_solver = object()
-scattered = parts.Scattered(1)
+shuffled = parts.Scattered(1)
 
 
 class _Package:

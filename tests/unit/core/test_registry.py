@@ -75,7 +75,7 @@ def test_the_built_in_admission_is_first_come_first_served() -> None:
 
 
 def test_plug_ins_are_found_beside_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, ("solver", "dice", f"{HERE}:dice"), ("placement", "scattered", f"{HERE}:scattered"))
+    register(monkeypatch, ("solver", "dice", f"{HERE}:dice"), ("placement", "shuffled", f"{HERE}:shuffled"))
     part = registry.parts("solver")["dice"]
     assert (part.port, part.name, part.target, part.origin, part.problem) == (
         "solver",
@@ -86,7 +86,7 @@ def test_plug_ins_are_found_beside_what_is_built_in(monkeypatch: pytest.MonkeyPa
     )
     assert registry.load("solver", "dice") is plugins.dice
     assert registry.load("solver", "exact") is exact
-    assert registry.load("placement", "scattered") is plugins.scattered
+    assert registry.load("placement", "shuffled") is plugins.shuffled
     assert "dice" not in registry.parts("objective")
 
 

@@ -157,6 +157,7 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     (Settings, "solver_gap", (*NOT_A_NUMBER, -0.1)),
     *((Settings, field, (*NOT_WHOLE, 0)) for field in ("max_tasks", "solver_threads", "max_failures")),
     (Settings, "entities", (None, 3, {"a": 2.0}, {1: Entity()})),
+    (Settings, "racks", (None, 3, {"r1": 3}, {"r1": ["n1"]})),
     (Settings, "prices", (None, 3, {"v100": 0.0}, {"v100": math.nan})),
 ]
 CASES = [

@@ -170,3 +170,24 @@ def test_the_terminal_and_the_page_name_what_was_lost(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     assert "tasks ran more slowly where they lay on more hosts or racks than needed" in page
     side_of_folder("a", tmp_path / "out")  # and it is read back
+
+
+RACKS = {"r1": "n[1-2]", "r2": "n[3-4]"}
+TWO_RACKS = log_of((0.0, ("n1", "n2", "n3"), ""), (50.0, ("n4",), ("n2",)), end_s=100.0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"), [("auto", 50 * 20.0 + 50 * 12.0), ("consolidated", 1600.0), ("scattered", 100 * 12.0)]
+)
+def test_whole_nodes_lie_in_racks(placement: str, expected: float) -> None:
+    """Two nodes of one rack, of which one leaves; the third and fourth are in another."""
+    gang = task(rate=(0.0, 20.0), min_nodes=2, spread=spread(0.6, per_place=None))
+    settings = ReplaySettings(racks=RACKS, placement=placement)
+    result = study(TWO_RACKS, [changed(gang, min_nodes=1, curve=gang.curve)], settings).result
+    assert result.harvested_samples == pytest.approx(expected)
+    assert result.warnings == ()
+
+
+def test_nodes_in_no_rack_are_warned_of() -> None:
+    done = study(TWO_RACKS, [task()], ReplaySettings(racks={"r1": "n[1-2]"}))
+    assert "nodes that are in no rack, and so count as together: 2, such as 'n3'" in done.result.warnings[0]
