@@ -115,6 +115,9 @@ class TableColumn(NamedTuple):
     kind: ColumnType
 
 
+LATER: Final = frozenset({"mean_batch", "mean_goodput"})  # columns that results lack which are older than these
+
+
 def _columns_of(record: type[msgspec.Struct], **instead: str) -> Iterator[TableColumn]:
     """Make a column of each field; ``instead`` names columns that stand for a field."""
     for field in fields(record):

@@ -33,8 +33,13 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     pa = pyarrow()
     try:
         with pa.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(columns)):
-                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            later = tables.LATER.difference(file.schema_arrow.names)
+            known = [name for name in columns if name not in later]
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=known):
+                none = [None] * batch.num_rows
+                yield from zip(
+                    *(none if name in later else batch.column(name).to_pylist() for name in columns), strict=True
+                )
     except FileNotFoundError as error:
         raise BadInput("there is no such table", where=str(path), fix=_READ_AGAIN) from error
     except (pa.ArrowException, KeyError) as error:

@@ -76,18 +76,24 @@ class SavedReplay:
             return
         kinds = {column.name: column.kind for column in self._known[name]}
         file = CsvFile(path)
-        missing = [column for column in columns if column not in file.header]
+        missing = [column for column in columns if column not in file.header and column not in tables.LATER]
         if missing:
             raise BadInput(f"has no column '{missing[0]}'", where=file.where, fix=_READ_AGAIN)
         wanted = [
-            (file.header.index(column), _PARSERS[kinds[column]], kinds[column] is ColumnType.TEXT) for column in columns
+            (file.header.index(column), _PARSERS[kinds[column]], kinds[column] is ColumnType.TEXT)
+            if column in file.header
+            else (None, str, False)
+            for column in columns
         ]
         width = len(file.header)
         for row in file.rows():
             if len(row) != width:
                 raise BadInput(f"{len(row)} cells in a row of {width}", where=file.where, fix=_READ_AGAIN)
             try:
-                yield [parse(row[place]) if is_text or row[place] else None for place, parse, is_text in wanted]
+                yield [
+                    parse(row[place]) if place is not None and (is_text or row[place]) else None
+                    for place, parse, is_text in wanted
+                ]
             except ValueError as error:
                 raise BadInput(f"not what its column says: {error}", where=file.where, fix=_READ_AGAIN) from error
 

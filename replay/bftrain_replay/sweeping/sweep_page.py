@@ -155,8 +155,8 @@ def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.Metri
     for name, low, high in _ranked(done, metric):
         found = spreads(done, metric, [name])
         least, most = (choose(found, key=lambda one: found[one].mean) for choose in (min, max))
-        cells.append((name, f"{len(found):,}", plain(least[0]), low, plain(most[0]), high))
-    headings = ("option", "values", "lowest with", "", "highest with", "")
+        cells.append((name, f"{len(found):,}", f"{plain(least[0])}: {low}", f"{plain(most[0])}: {high}"))
+    headings = ("option", "values", "lowest with", "highest with")
     return PageSection(
         heading="What makes a difference",
         intro=f"{metric.heading} by each option, on average over all values of the others.",

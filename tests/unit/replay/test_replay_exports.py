@@ -184,6 +184,26 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
         jobs(tmp_path)
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_results_from_before_a_column_was_added_are_read(form: str, done: ReplayStudy, tmp_path: Path) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    replay_folder.write(done, tmp_path, tables=form)
+    rows = list(SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))
+    path = tmp_path / f"tasks.{form}"
+    if form == "csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            table = list(csv.reader(file))
+        kept = [place for place, name in enumerate(table[0]) if name not in {"mean_batch", "mean_goodput"}]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([row[place] for place in kept] for row in table)
+    else:
+        from pyarrow import parquet  # noqa: PLC0415 - it may not be there
+
+        parquet.write_table(parquet.read_table(path).drop_columns(["mean_batch", "mean_goodput"]), path)
+    assert list(map(list, SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))) == list(map(list, rows))
+
+
 def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayStudy, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
     replay_folder.write(done, tmp_path, tables="parquet")
