@@ -145,7 +145,10 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "cost-deadlines": "bftrain_solvers.sharing.published:cost_deadlines",
         **{
             f"{name}-packed": f"bftrain_solvers.sharing.packed:{name.replace('-', '_')}"
-            for name in ("max-min", "finish-time", "makespan", "fifo", "throughput", "cost")
+            for name in (
+                *("max-min", "water-filling", "finish-time", "makespan"),
+                *("fifo", "throughput", "cost", "cost-deadlines"),
+            )
         },
     },
     "metric": {"campaigns": "bftrain_replay.results.campaign_stretch:metric"},

@@ -84,6 +84,14 @@ def test_gandiva_and_packed_policies_as_in_gavel(gavel: Path) -> None:
     assert packed["completion_s"]["mean"] < plain["completion_s"]["mean"]
 
 
+@pytest.mark.soak
+def test_gandiva_over_twenty_seeds_as_in_gavel(gavel: Path) -> None:
+    words = ("--like", "gavel", "--pairs", str(site_data(f"gavel/{TRACE[1]}")))
+    runs = [replayed(gavel, *GAVEL, "--policy", f"gandiva={seed}", "--seed", str(seed), *words) for seed in range(20)]
+    means_s = [run["completion_s"]["mean"] for run in runs]
+    assert sum(means_s) / 20 == pytest.approx(55_764.0, rel=0.02)
+
+
 def test_what_the_page_tells_of_gavels_trace(gavel: Path) -> None:
     for policy, mean_s in (("fifo", 48_016), ("las", 49_386), ("srtf", 48_232), ("isolated", 68_904)):
         summary = replayed(gavel, *GAVEL, "--policy", policy)

@@ -125,9 +125,11 @@ def packed(count: int, seed: int) -> SharingProblem:
     return SharingProblem(nodes=dict.fromkeys(kinds, count // 12), tasks=tasks, pairs=tuple(pairs))
 
 
-@pytest.mark.parametrize("policy", ["max-min", "finish-time", "makespan", "fifo", "throughput", "cost"])
+@pytest.mark.parametrize(
+    "policy", ["max-min", "water-filling", "finish-time", "makespan", "fifo", "throughput", "cost"]
+)
 def test_packed_policies(policy: str, figures: Figures) -> None:
     share(packed(48, 0), f"{policy}-packed")  # what is slow to import
     took = [share(packed(256, seed), f"{policy}-packed").wall_s for seed in range(3)]
     figures.add(f"{policy}-packed, 256 tasks on three kinds, best of 3", 1e3 * min(took), "ms")
-    assert min(took) < 1.5 if policy == "finish-time" else min(took) < 1.0
+    assert min(took) < {"finish-time": 1.5, "water-filling": 3.0}.get(policy, 1.0)

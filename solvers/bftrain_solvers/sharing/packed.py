@@ -20,6 +20,7 @@ from bftrain.values.sharing import PairShare, Shares, SharingProblem
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 from bftrain_solvers.sharing.policies import ShareColumns, price_of, weighty, work_left
+from bftrain_solvers.sharing.published import MISSED, ShareEntries, fewest_missed, missed, needed_speeds
 from bftrain_solvers.sharing.rising import ProgramNotSolved
 
 _WORTH: Final = 1e-9  # of the best: a combination that would bring less is left out
@@ -27,6 +28,7 @@ _AT_ONCE: Final = 3  # times the tasks: combinations taken in at a time
 _CLOSE: Final = 1e-10  # relative: how near the search for the smallest unfairness comes
 _SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: by how much levels out of programmes may be off
 _MOST_STEPS: Final = 60
+_STAYS: Final = 1e-7  # a price of speed that is lower is none: prices are about 1
 
 
 class Combinations:
@@ -47,6 +49,7 @@ class Combinations:
         self.speed = speed / self.largest[self.one]
         self.other_speed = np.where(self.other >= 0, other_speed / self.largest[self.other], 0.0)
         self.used: Integers = np.arange(self.singles)
+        self.speed_prices: Floats = np.zeros(self.largest.size)  # of the last programme with levels
 
     def _pairs(self) -> list[tuple[Integers, Integers, Integers, Floats, Floats]]:
         tasks, kinds, counts = self.columns.tasks, self.columns.kinds, self.columns.market.counts
@@ -68,17 +71,23 @@ class Combinations:
                     parts.append((ones_, others_, *ones_of))
         return parts
 
-    def best(self, worth: Floats, levels: Floats | None = None, height: float | None = None) -> tuple[Floats, float]:
+    def best(
+        self,
+        worth: Floats,
+        levels: Floats | None = None,
+        height: float | None = None,
+        floors: Floats | None = None,
+    ) -> tuple[Floats, float]:
         """Return times of all combinations, and the height, such that speeds are ``levels`` times the largest height.
 
-        Without levels, or at a ``height`` that is given, the sum of ``worth`` (by combination) is made largest. Both
-        are in parts of the largest speeds.
+        With ``floors`` they are that much above these. Without levels, or at a ``height`` that is given, the sum of
+        ``worth`` (by combination) is made largest. All are in parts of the largest speeds.
         """
         while True:
-            found, prices = self._solve(worth, levels, height)
+            found, prices = self._solve(worth, levels, height, floors)
             tasks, kinds = self.largest.size, self.columns.market.counts.size
             time, node, speed = np.split(prices, [tasks, tasks + kinds])
-            speed = speed if levels is not None else np.zeros(tasks)
+            self.speed_prices = speed = speed if levels is not None else np.zeros(tasks)
             gain = worth + speed[self.one] * self.speed - time[self.one] - self.nodes * node[self.kind]
             gain += np.where(self.other >= 0, speed[self.other] * self.other_speed - time[self.other], 0.0)
             gain[self.used] = 0.0
@@ -93,7 +102,9 @@ class Combinations:
                 more = more[np.argpartition(-gain[more], most)[:most]]
             self.used = np.concatenate((self.used, more))
 
-    def _solve(self, worth: Floats, levels: Floats | None, height: float | None) -> tuple[Floats, Floats]:
+    def _solve(
+        self, worth: Floats, levels: Floats | None, height: float | None, floors: Floats | None
+    ) -> tuple[Floats, Floats]:
         tasks, counts, used = self.largest.size, self.columns.market.counts, self.used
         entry, one, other = np.arange(used.size), self.one[used], self.other[used]
         paired = np.flatnonzero(other >= 0)
@@ -104,7 +115,8 @@ class Combinations:
             rise_of = np.full(tasks, used.size)
             rows += [(levels, first + np.arange(tasks), rise_of), (-self.speed[used], first + one, entry)]
             rows += [(-self.other_speed[used][paired], first + other[paired], paired)]
-            limits, objective = [*limits, np.zeros(tasks)], np.append(worth[used], 0.0 if height else 1.0)
+            limits += [np.zeros(tasks) if floors is None else -floors]
+            objective = np.append(worth[used], 0.0 if height else 1.0)
         last = None if height is None else (height, height)
         data, row, column = zip(*rows, strict=True)
         result = maximise(objective, LinearRows(data, row, column, np.concatenate(limits)), last=last)
@@ -122,13 +134,19 @@ class Combinations:
         """Raise all in the same way; what that leaves goes where it does most, in parts of the largest speeds."""
         levels = rate / self.largest
         times, height = self.best(np.zeros(self.one.size), levels / levels.max())
+        return self.at_least(levels / levels.max() * height, times)[0], height / float(levels.max())
+
+    def at_least(self, levels: Floats, times: Floats | None = None) -> tuple[Floats, float]:
+        """Return times that reach ``levels`` and otherwise go where they do most; ``times`` if none are found."""
+        most, words = float(levels.max()), ""
         for slack in _SLACK:
             try:
-                times, _ = self.best(self.speed + self.other_speed, levels / levels.max(), height * (1.0 - slack))
-            except ProgramNotSolved:  # levels come of a programme, and may be off by its tolerance
-                continue
-            break
-        return times, height / float(levels.max())
+                return self.best(self.speed + self.other_speed, levels / most, most * (1.0 - slack))
+            except ProgramNotSolved as error:  # levels come of a programme, and may be off by its tolerance
+                words = str(error)
+        if times is None:
+            raise ProgramNotSolved(words)
+        return times, 0.0
 
     def speeds(self, times: Floats) -> Floats:
         """Return the speeds that times come to."""
@@ -138,12 +156,16 @@ class Combinations:
         speeds: Floats = parts * self.largest
         return speeds
 
+    def worth_of(self, worth: Floats) -> Floats:
+        """Return what a second of each combination is worth, ``worth`` being that of a sample by task and kind."""
+        of_task = worth * self.largest[:, None]
+        other = np.where(self.other >= 0, of_task[self.other, self.kind] * self.other_speed, 0.0)
+        each: Floats = of_task[self.one, self.kind] * self.speed + other
+        return each
+
     def sum_of(self, worth: Floats) -> tuple[Floats, float]:
         """Make the sum of ``worth`` of a sample (by task and kind) times speeds largest."""
-        each = (worth * self.largest[:, None])[self.one, self.kind] * self.speed
-        each += np.where(
-            self.other >= 0, (worth * self.largest[:, None])[self.other, self.kind] * self.other_speed, 0.0
-        )
+        each = self.worth_of(worth)
         scale = float(each.max(initial=0.0)) or 1.0
         times, value = self.best(each / scale)
         return times, value * scale
@@ -187,12 +209,31 @@ class PackedRule:
             shares=by_name,
             speeds=dict(zip(by_name, speeds.tolist(), strict=True)),
             wall_s=perf_counter() - begun,
+            notes=tuple(columns.notes) or msgspec.UNSET,
             pairs=tuple(PairShare(tasks=tasks, shares=shares) for tasks, shares in pairs.items()) or msgspec.UNSET,
         )
 
 
 def _max_min(combinations: Combinations) -> tuple[Floats, float]:
     return combinations.rise(combinations.columns.fair * weighty(combinations.columns))
+
+
+def _water_filling(combinations: Combinations) -> tuple[Floats, float]:
+    """Raise all, by weight; those whose speed has a price stay, and the others go on, until none is left."""
+    columns = combinations.columns
+    rate = columns.fair * weighty(columns) / combinations.largest
+    fastest = float(rate.max())
+    rate /= fastest
+    level, rising, lowest = np.zeros(rate.size), rate > 0.0, 0.0
+    nothing = np.zeros(combinations.one.size)
+    while rising.any():
+        _, height = combinations.best(nothing, np.where(rising, rate, 0.0), floors=level * (1.0 - _SLACK[0]))
+        level = np.where(rising, level + rate * height, level)
+        lowest = lowest or height
+        dear = np.where(rising, combinations.speed_prices * rate, 0.0)
+        rising &= dear < min(_STAYS, float(dear.max()))
+    times, _ = combinations.at_least(level)
+    return times, lowest / fastest
 
 
 def _makespan(combinations: Combinations) -> tuple[Floats, float]:
@@ -235,10 +276,28 @@ def _cost(combinations: Combinations) -> tuple[Floats, float]:
     return combinations.sum_of(columns.weights[:, None] / price_of(columns))
 
 
+def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
+    """Miss the fewest deadlines over all pairs, and then do most for the price of the nodes."""
+    columns, needed = combinations.columns, needed_speeds(combinations.columns)
+    entries = ShareEntries(
+        combinations.one,
+        combinations.other,
+        combinations.kind,
+        combinations.nodes,
+        combinations.speed * combinations.largest[combinations.one],
+        combinations.other_speed * combinations.largest[combinations.other],
+        combinations.worth_of(columns.weights[:, None] / price_of(columns)),
+    )
+    times = fewest_missed(entries, needed, columns.market.counts, columns.notes)
+    return times, missed(combinations.speeds(times), needed)
+
+
 _LEVEL: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
 max_min: Final = PackedRule("max-min-packed", _LEVEL, _max_min)
 finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True)
+water_filling: Final = PackedRule("water-filling-packed", _LEVEL, _water_filling)
 makespan: Final = PackedRule("makespan-packed", "seconds until all are done", _makespan, needs_work=True)
 fifo: Final = PackedRule("fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo)
 throughput: Final = PackedRule("throughput-packed", "samples/s of all, by weight", _throughput)
+cost_deadlines: Final = PackedRule("cost-deadlines-packed", MISSED, _cost_deadlines)
 cost: Final = PackedRule("cost-packed", "samples/s of all, by weight, over the price of their nodes", _cost)

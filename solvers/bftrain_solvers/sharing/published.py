@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from bftrain_solvers.arrays import Floats
+from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.sharing.policies import (
     ShareColumns,
     SharingRule,
@@ -91,31 +91,61 @@ def _cost_deadlines(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float]:
-    """Miss the fewest deadlines, and of such shares take those with the largest sum of ``worth``.
+    """Miss the fewest deadlines, and of such shares take those with the largest sum of ``worth``."""
+    market, needed = columns.market, needed_speeds(columns)
+    task, kind = np.nonzero(market.speeds > 0.0)
+    alone = np.full(task.size, -1)
+    speed, none = market.speeds[task, kind], np.zeros(task.size)
+    entries = ShareEntries(task, alone, kind, market.nodes[task], speed, none, worth[task, kind])
+    found = fewest_missed(entries, needed, market.counts, columns.notes)
+    shares = np.zeros(market.speeds.shape)
+    shares[task, kind] = found
+    return shares, missed(columns.speeds(shares), needed)
 
-    A task meets its deadline if its speed is at least its work over the time that is left.
+
+class ShareEntries(NamedTuple):
+    """What time can be given to: a task, perhaps with another one (-1: none), on a kind; speeds, and what it is worth.
+
+    What a task is worth on each of its kinds adds up to the worth of all, by task.
+    """
+
+    one: Integers
+    other: Integers
+    kind: Integers
+    nodes: Floats
+    speed: Floats
+    other_speed: Floats
+    worth: Floats
+
+
+def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: list[str]) -> Floats:
+    """Return the times of ``entries`` that miss the fewest deadlines, and of these those with the largest worth.
+
+    A task meets its deadline if its speed is at least its work over the time that is left, ``needed``.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
     from scipy.sparse import coo_array  # noqa: PLC0415 - slow to import
 
-    market, needed = columns.market, _needed(columns)
     due = np.flatnonzero(needed > 0.0)
-    task, kind = np.nonzero(market.speeds > 0.0)
-    entries, tasks, kinds = task.size, market.nodes.size, market.counts.size
-    entry = np.arange(entries)
+    count, tasks, kinds = entries.one.size, needed.size, counts.size
+    entry, paired = np.arange(count), np.flatnonzero(entries.other >= 0)
+    task = np.concatenate((entries.one, entries.other[paired]))
+    of_task = np.concatenate((entry, paired))
+    speed = np.concatenate((entries.speed, entries.other_speed[paired]))
     row_of = np.full(tasks, -1)
     row_of[due] = tasks + kinds + np.arange(due.size)
     tied = needed[task] > 0.0
-    rows = np.concatenate((task, tasks + kind, row_of[task[tied]], row_of[due]))
-    column = np.concatenate((entry, entry, entry[tied], entries + np.arange(due.size)))
-    met = market.speeds[task[tied], kind[tied]] / needed[task[tied]]
-    data = np.concatenate((np.ones(entries), market.nodes[task], -met, -np.ones(due.size)))
-    limits = np.concatenate((np.ones(tasks), market.counts, -np.ones(due.size)))
-    matrix: Any = coo_array((data, (rows, column)), shape=(limits.size, entries + due.size)).tocsr()
-    of_each = worth[task, kind]
-    at_most = float(worth.max(axis=1).sum()) or 1.0  # so all worth together counts less than one deadline
-    wanted = np.concatenate((-of_each / at_most * (1.0 - _SLACK), np.ones(due.size)))
-    whole, upper = np.repeat([0, 1], [entries, due.size]), np.ones(wanted.size)
+    rows = np.concatenate((task, tasks + entries.kind, row_of[task[tied]], row_of[due]))
+    column = np.concatenate((of_task, entry, of_task[tied], count + np.arange(due.size)))
+    met = speed[tied] / needed[task[tied]]
+    data = np.concatenate((np.ones(task.size), entries.nodes, -met, -np.ones(due.size)))
+    limits = np.concatenate((np.ones(tasks), counts, -np.ones(due.size)))
+    matrix: Any = coo_array((data, (rows, column)), shape=(limits.size, count + due.size)).tocsr()
+    most = np.zeros(tasks)
+    np.maximum.at(most, entries.one, entries.worth)
+    at_most = float(most.sum()) or 1.0  # so all worth together counts less than one deadline
+    wanted = np.concatenate((-entries.worth / at_most * (1.0 - _SLACK), np.ones(due.size)))
+    whole, upper = np.repeat([0, 1], [count, due.size]), np.ones(wanted.size)
     solve: Any = milp  # its types know no sparse matrices
     options = {"time_limit": _LONGEST_S, "mip_rel_gap": 0.0}
     rule = LinearConstraint(matrix, -np.inf, limits)
@@ -123,14 +153,17 @@ def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float
     if found.x is None:
         raise ProgramNotSolved(str(found.message))
     if found.status != 0:
-        columns.notes.append(f"fewer deadlines may be missed: the search ended after {_LONGEST_S:g} s")
-    shares = np.zeros(market.speeds.shape)
-    shares[task, kind] = np.maximum(0.0, found.x[:entries])
-    missed = float((columns.speeds(shares)[due] < needed[due] * (1.0 - 1e-6)).sum())
-    return shares, missed
+        notes.append(f"fewer deadlines may be missed: the search ended after {_LONGEST_S:g} s")
+    times: Floats = np.maximum(0.0, found.x[:count])
+    return times
 
 
-def _needed(columns: ShareColumns) -> Floats:
+def missed(speeds: Floats, needed: Floats) -> float:
+    """Count the deadlines that speeds miss."""
+    return float((speeds < needed * (1.0 - 1e-6)).sum())
+
+
+def needed_speeds(columns: ShareColumns) -> Floats:
     """Return the speed that each deadline asks for; 0 for none, and for one that no share of time can meet."""
     fastest = columns.market.speeds.max(axis=1, initial=0.0)
     needed = np.zeros(fastest.size)
@@ -141,8 +174,8 @@ def _needed(columns: ShareColumns) -> Floats:
     return needed
 
 
-_MISSED: Final = "deadlines that could be met and are missed"
+MISSED: Final = "deadlines that could be met and are missed"
 allox: Final = SharingRule("allox", "mean seconds to the end of those who wait, in queues", _allox, needs_work=True)
 strategy_proof: Final = SharingRule("strategy-proof", "the smallest part of its proportional share", _strategy_proof)
-deadlines: Final = SharingRule("deadlines", _MISSED, _deadlines)
-cost_deadlines: Final = SharingRule("cost-deadlines", _MISSED, _cost_deadlines)
+deadlines: Final = SharingRule("deadlines", MISSED, _deadlines)
+cost_deadlines: Final = SharingRule("cost-deadlines", MISSED, _cost_deadlines)

@@ -83,16 +83,21 @@ def columns_of(problem: SharingProblem) -> list[Column]:
 
 
 def programme(
-    problem: SharingProblem, worth: list[float], rate: list[float] | None, floors: list[float] | None = None
+    problem: SharingProblem,
+    worth: list[float],
+    rate: list[float] | None,
+    floors: list[float] | None = None,
+    *,
+    feasible: bool = True,
 ) -> float:
-    """Return the largest sum of worth, or how far all speeds can rise in proportion to ``rate``."""
+    """Return the largest sum of worth, or how far all speeds can rise in proportion to ``rate``; 0 if none is."""
     columns, count = columns_of(problem), len(problem.tasks)
     rows = [[float(place in column.speeds) for column in columns] + [0.0] for place in range(count)]
     rows += [[column.nodes * float(column.kind == kind) for column in columns] + [0.0] for kind in problem.nodes]
     limits = [1.0] * count + [float(nodes) for nodes in problem.nodes.values()]
     if rate is not None:
         rows += [[-column.speeds.get(place, 0.0) for column in columns] + [rate[place]] for place in range(count)]
-        limits += [0.0] * count
+        limits += [-floor for floor in floors or [0.0] * count]
         worth = [0.0] * len(columns) + [1.0]
     else:
         worth = [*worth, 0.0]
@@ -100,8 +105,23 @@ def programme(
         limits += [-floor for floor in floors or ()]
     general: Any = linprog
     found = general(-np.array(worth), A_ub=rows, b_ub=limits, bounds=(0.0, None), method="highs")
+    if found.status == 2 and not feasible:
+        return 0.0
     assert found.status in {0, 3}
     return -float(found.fun)
+
+
+def parts_of(problem: SharingProblem, found: Shares) -> list[tuple[Column, float]]:
+    """Return the combinations that have time, and how much."""
+    place_of = {task.name: place for place, task in enumerate(problem.tasks)}
+    table = {(tuple(column.speeds), column.kind): column for column in columns_of(problem)}
+    parts = [((name,), shares) for name, shares in found.shares.items()]
+    parts += [(each.tasks, each.shares) for each in found.pairs or ()]
+    return [
+        (table[tuple(sorted(place_of[name] for name in names)), kind], part)
+        for names, shares in parts
+        for kind, part in shares.items()
+    ]
 
 
 def check_shares(problem: SharingProblem, found: Shares) -> None:
@@ -111,17 +131,12 @@ def check_shares(problem: SharingProblem, found: Shares) -> None:
         dict.fromkeys(found.shares, 0.0),
         dict.fromkeys(found.shares, 0.0),
     )
-    by_name = {task.name: (place, task) for place, task in enumerate(problem.tasks)}
-    table = {(tuple(column.speeds), column.kind): column for column in columns_of(problem)}
-    parts = [((name,), shares) for name, shares in found.shares.items()]
-    parts += [(each.tasks, each.shares) for each in found.pairs or ()]
-    for names, shares in parts:
-        for kind, part in shares.items():
-            column = table[tuple(sorted(by_name[name][0] for name in names)), kind]
-            used[kind] += column.nodes * part
-            for name in names:
-                time[name] += part
-                speed[name] += part * column.speeds[by_name[name][0]]
+    names = [task.name for task in problem.tasks]
+    for column, part in parts_of(problem, found):
+        used[column.kind] += column.nodes * part
+        for place, of_task in column.speeds.items():
+            time[names[place]] += part
+            speed[names[place]] += part * of_task
     assert all(used[kind] <= count + 1e-6 for kind, count in problem.nodes.items())
     assert max(time.values()) <= 1.0 + 1e-6
     assert found.speeds == pytest.approx(speed, rel=1e-6, abs=1e-9)
@@ -145,6 +160,27 @@ def test_levels_are_as_high_as_over_all_pairs(seed: int) -> None:
     assert 1.0 / batch.value == pytest.approx(
         programme(given, [], [task.work_left_samples or 0.0 for task in given.tasks])
     )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_levels_are_filled_one_after_the_other(seed: int) -> None:
+    given = drawn(seed, most=6)
+    found = share(given, "water-filling-packed")
+    check_shares(given, found)
+    rate = [task.weight * fair(given, task) for task in given.tasks]
+    level, rising = [0.0] * len(rate), set(range(len(rate)))
+    while rising:  # by trial: a task stays if it cannot be faster while all others keep their levels
+        height = programme(given, [], [rate[place] if place in rising else 0.0 for place in range(len(rate))], level)
+        for place in rising:
+            level[place] += rate[place] * height
+        stay = set()
+        for place in rising:
+            alone = [rate[place] if other == place else 0.0 for other in range(len(rate))]
+            if programme(given, [], alone, [each * (1.0 - 1e-9) for each in level]) < 1e-6:
+                stay.add(place)
+        assert stay
+        rising -= stay
+    assert list(found.speeds.values()) == pytest.approx(level, rel=1e-5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -198,9 +234,43 @@ def test_sums_are_as_large_as_over_all_pairs(seed: int) -> None:
         assert found.value == pytest.approx(programme(given, sums, None))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_fewest_deadlines_are_missed_over_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    given = drawn(seed, most=6)
+    tasks = tuple(replace(task, deadline_in_s=float(rng.lognormal(5.5, 1.0))) for task in given.tasks)
+    given = replace(given, tasks=tasks)
+    found = share(given, "cost-deadlines-packed")
+    check_shares(given, found)
+    columns, needed = columns_of(given), []
+    for place, task in enumerate(tasks):
+        speed = (task.work_left_samples or 0.0) / (task.deadline_in_s or 1.0)
+        alone = max(column.speeds[place] for column in columns if list(column.speeds) == [place])
+        needed.append(speed if speed <= alone else 0.0)
+    due = [place for place, speed in enumerate(needed) if speed]
+    worth = [
+        sum(tasks[place].weight / given.prices.get(column.kind, 1.0) * speed for place, speed in column.speeds.items())
+        for column in columns
+    ]
+    best = 0.0
+    for count in range(len(due) + 1):  # missed
+        for met in combinations(due, len(due) - count):
+            floors = [needed[place] if place in met else 0.0 for place in range(len(tasks))]
+            best = max(best, programme(given, worth, None, floors, feasible=False))
+        if best:
+            break
+    assert found.value == count
+    got = sum(
+        part * column.speeds[place] * tasks[place].weight / given.prices.get(column.kind, 1.0)
+        for column, part in parts_of(given, found)
+        for place in column.speeds
+    )
+    assert got == pytest.approx(best, rel=1e-5)
+
+
 def test_without_pairs_a_packed_policy_is_the_plain_one() -> None:
     given = replace(drawn(1), pairs=())
-    for policy in ("max-min", "makespan", "finish-time", "throughput", "cost"):
+    for policy in ("max-min", "water-filling", "makespan", "finish-time", "throughput", "cost"):
         found = share(given, f"{policy}-packed")
         assert found.value == pytest.approx(share(given, policy).value, rel=1e-6)
         assert not found.pairs
