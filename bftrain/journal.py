@@ -14,14 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Self
 
-import msgspec
-
 from bftrain import journal_parts
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.journal_parts import JournalPart
-from bftrain.journal_steps import JournalStep, read_steps, repair_of
+from bftrain.journal_steps import JournalStep, StoredSnapshot, read_steps, repair_of
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
@@ -60,15 +58,6 @@ class JournalStalled(NotAvailable):
 
 
 Statement = tuple[str, Sequence[object]]  # SQL, and what stands for its question marks
-
-
-class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things stood after ``step``, and the settings from there on; ``changed`` if these are new."""
-
-    step: int
-    settings: Settings
-    changed: bool
-    snapshot: HarvesterSnapshot
 
 
 class Journal:
@@ -294,6 +283,11 @@ class Journal:
     def stood_last(self) -> StoredSnapshot | None:
         """Where things stood when that was written down last."""
         return next(self._stood("ORDER BY step DESC LIMIT 1"), None)
+
+    @property
+    def stood_at(self) -> int:
+        """The step after which it was written down last where things stand; 0 for never."""
+        return int(self.rows("SELECT coalesce(max(step), 0) FROM standing")[0][0]) if self.has_table("standing") else 0
 
     def restart_snapshots(self) -> Iterator[StoredSnapshot]:
         """Where things stood whenever the settings were changed."""

@@ -9,10 +9,21 @@ from typing import Any
 
 import msgspec
 
+from bftrain.config import Settings
+from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
+
+
+class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Where things stood after ``step``, and the settings from there on; ``changed`` if these are new."""
+
+    step: int
+    settings: Settings
+    changed: bool
+    snapshot: HarvesterSnapshot
 
 
 class JournalStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ class DecisionLoop:
         self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # and what to do once it is
         self.stalled: JournalStalled | None = None  # why the journal cannot be written now
         self._again: asyncio.TimerHandle | None = None
-        self._kept_at = len(self._journal)
+        self._kept_at = self._journal.stood_at  # not where this run began: many short runs would never keep it
 
     # -- what happens
 

@@ -29,6 +29,7 @@ _OF_ONE: Final = 128  # of one user, so that none keeps the others out; also ove
 _REFUSED: Final = 64  # at a time are refused in words, and all others cut off
 _STRANGERS: Final = "TCP without proof"
 _KNOWN: Final = "TCP with proof"
+_BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
 _CLOSING_S: Final = 2.0
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _STATUS: Final[Mapping[type[BftrainError], int]] = {
@@ -107,7 +108,7 @@ class ApiServer:
             raise BadConfig("is there, and is no socket", where=str(path), fix="set api.socket to another path")
         before = os.umask(0o177)  # no connection is possible before its mode is right
         try:
-            server = await asyncio.start_unix_server(self._met_at_socket, path)
+            server = await asyncio.start_unix_server(self._met_at_socket, path, backlog=_BACKLOG)
         except OSError as error:
             raise NotAvailable(f"cannot listen: {error.strerror}", where=str(path)) from error
         finally:

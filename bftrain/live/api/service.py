@@ -9,6 +9,7 @@ import re
 import time
 import traceback
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +69,12 @@ class LiveService:
             self._daemon.task_manager.begin(record)
             self._happened(TaskSubmitted(time_s=self._daemon.decision_loop.now, spec=record.spec))
         return self._view(record)
+
+    @cached_property
+    def _launchers(self) -> tuple[str, ...]:
+        """The launchers that tasks may choose; to look through all packages for each task would take too long."""
+        there = (name for name, part in registry.parts("launcher").items() if not part.problem)
+        return self._daemon.site.launchers or tuple(there)
 
     async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
         """End a task for good."""
@@ -278,9 +285,8 @@ class LiveService:
     def _record(self, caller: Caller, given: schemas.Submission) -> LiveTaskRecord:
         site = self._daemon.site
         launcher = given.launcher or site.launcher
-        known = site.launchers or tuple(name for name, part in registry.parts("launcher").items() if not part.problem)
-        if launcher not in known:
-            raise UnknownName.among("launcher", launcher, known, where="launcher")
+        if launcher not in self._launchers:
+            raise UnknownName.among("launcher", launcher, self._launchers, where="launcher")
         if len(self._task_store.unfinished) >= _MOST_UNFINISHED:
             raise schemas.NotNow(f"there are {_MOST_UNFINISHED} unfinished tasks already", fix="wait, or cancel some")
         own = sum(record.uid == caller.uid for record in self._task_store.unfinished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+import struct
 import threading
 import time
 from collections import deque
@@ -231,8 +232,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_PATIENCE_S)
+        # A time-out of Python's own would have it refused while many others wait to be let in, instead of waiting too
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE_S), 0))
         self.sock.connect(self._path)
+        self.sock.settimeout(_PATIENCE_S)
 
 
 def _as_error(status: int, answer: bytes, address: str) -> BadInput | NotAvailable:

@@ -43,8 +43,8 @@ async def test_no_client_can_connect_before_the_mode_is_what_it_should_be(
     made: list[int] = []
     start = asyncio.start_unix_server
 
-    async def started(callback: Any, path: Path) -> asyncio.Server:  # noqa: ANN401 - as asyncio has it
-        server = await start(callback, path)
+    async def started(callback: Any, path: Path, *, backlog: int) -> asyncio.Server:  # noqa: ANN401 - as asyncio has it
+        server = await start(callback, path, backlog=backlog)
         made.append(stat.S_IMODE(os.lstat(path).st_mode))
         return server
 
@@ -121,7 +121,7 @@ async def test_where_another_process_listens_we_cannot(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_a_socket_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(*_: object) -> None:
+    async def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(asyncio, "start_unix_server", full)

@@ -154,6 +154,22 @@ async def test_the_journal_is_cut_and_goes_on_and_old_parts_go_in_their_time(
 
 
 @in_a_loop
+async def test_runs_that_are_short_one_by_one_write_down_where_things_stand_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_loop, "_KEEP_EVERY", 10)
+    world = World()
+    for run in range(8):
+        async with live_inside(tmp_path, world) as inside:
+            for change in (world.take, world.lend):
+                change("n1")
+                await decided(inside.daemon)
+            stood_at = inside.daemon.opened.journal.stood_at
+            assert len(inside.daemon.opened.journal) < 4 * (run + 1)
+    assert stood_at >= 10
+
+
+@in_a_loop
 async def test_it_begins_by_itself_when_the_journal_is_long_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
