@@ -8,6 +8,7 @@ is given, says how much of this went into building the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -33,13 +34,13 @@ from bftrain.ports import (
 )
 from bftrain.values.actions import Action, Plan
 from bftrain.values.curve import ANY_KIND
-from bftrain.values.decision import Decision
+from bftrain.values.decision import Decision, decision_of
 from bftrain.values.events import Event, NodesLeft
-from bftrain.values.problem import AllocationProblem
+from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
-from bftrain.values.wire import NOTHING
+from bftrain.values.wire import NOTHING, unchecked
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,8 @@ class Harvester:
         self.time_s = float("-inf")  # of the last event or decision
         self._changes = 0  # how often events were taken in
         self._decisions = 0
-        self._competed: list[str] = []
+        self._competed: tuple[str, ...] = ()
+        self._first: AllocationProblem | None = None  # the first problem, of which later ones are changed copies
         self._at_once: list[Action] = []
         self._held: dict[str, tuple[str, ...]] | None = None  # until something changes
 
@@ -145,7 +147,7 @@ class Harvester:
     @property
     def competed(self) -> tuple[str, ...]:
         """Names of the tasks that the admission let compete in the last decision."""
-        return tuple(self._competed)
+        return self._competed
 
     @property
     def pools(self) -> Mapping[str, int]:
@@ -170,7 +172,7 @@ class Harvester:
             next_group=self._pool.next_group,
             free=self._state.free_groups(),
             tasks=self._state.unfinished_tasks(),
-            competed=tuple(self._competed),
+            competed=self._competed,
             owed=tuple(self._at_once),
             notes=tuple(self._state.notes),
             admission=self._admission.kept,
@@ -183,7 +185,7 @@ class Harvester:
         self._state.restore(snapshot)
         self.time_s = float("-inf") if snapshot.time_s is None else snapshot.time_s
         self._decisions = snapshot.decisions
-        self._competed = list(snapshot.competed)
+        self._competed = tuple(snapshot.competed)
         self._at_once = list(snapshot.owed)
         self._node_stay = snapshot.node_stay
         self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
@@ -236,26 +238,37 @@ class Harvester:
         counts = self._pool.counts
         chosen = self._admission.chosen(time_s, counts or {ANY_KIND: len(self._pool)})
         named = tuple(chosen)
-        admitted = tuple([name for name in named if name in self._tasks])
+        admitted = named
+        if not chosen.keys() <= self._tasks.names:
+            admitted = tuple([name for name in named if name in self._tasks])
         problem = None
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
-            tasks = [self._tasks[name].competing(time_s, history=self.uses_history, fit=fit) for name in admitted]
-            if any(self._tasks[name].spec.spread is not None for name in admitted):
+            competing = self._tasks.competing(admitted, time_s, history=self.uses_history, fit=fit)
+            tasks = competing.tasks
+            if competing.spread:
                 expected = ExpectedSpread(self._pool, self._place_of)
                 tasks = [expected.seen(self._tasks[task.name], task) for task in tasks]
-            problem = AllocationProblem(
-                pool=len(self._pool),
-                pools=counts or NOTHING,
-                horizon_s=self._horizon_s,
-                objective=self._tabulator.objective.name,
-                tasks=self._admission.limited(tasks, chosen),
-                entities=self._entities,
-                prices=self._prices,
-            )
+            problem = self._problem(self._admission.limited(tasks, chosen), counts or NOTHING)
         return DecisionRequest(
             time_s=time_s, asked_after=self._changes, named=named, admitted=admitted, problem=problem
         )
+
+    def _problem(self, tasks: tuple[CompetingTask, ...], pools: Mapping[str, int]) -> AllocationProblem:
+        """Return the problem of these tasks; only the first one is checked, as the others are made from it here."""
+        if self._first is None:
+            self._first = AllocationProblem(
+                pool=len(self._pool),
+                pools=pools,
+                horizon_s=self._horizon_s,
+                objective=self._tabulator.objective.name,
+                tasks=tasks,
+                entities=self._entities,
+                prices=self._prices,
+            )
+            return self._first
+        frozen = MappingProxyType(dict(pools)) if pools else NOTHING
+        return unchecked(self._first, pool=len(self._pool), pools=frozen, tasks=tasks)
 
     def answer(self, question: DecisionRequest, *, hurry: str = "") -> ChosenSizes:
         """Choose sizes. This may take as long as the solver; another thread may do it, one question at a time.
@@ -295,15 +308,23 @@ class Harvester:
         if len(question.admitted) < len(question.named):  # an admission may name unknown tasks; a note says so
             for name in question.named:
                 self._state.knows(name)
-        sizes = {name: choice.sizes.get(name, 0) for name in question.admitted}
-        # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
-        barred = [
-            name for name in self._competed if name not in sizes and name in self._tasks and self._tasks[name].held
-        ]
+        competed, admitted = self._competed, question.admitted
+        if tuple(choice.sizes) == admitted:
+            sizes = dict(choice.sizes)
+        else:
+            sizes = {name: choice.sizes.get(name, 0) for name in admitted}
         kinds = {name: kind for name, kind in choice.kinds.items() if sizes.get(name)} if choice.kinds else NOTHING
-        actions = tuple(self._state.carry_out({**sizes, **dict.fromkeys(barred, 0)}, kinds))
-        at_once, notes = self._close_books(question.admitted)
-        return Decision(
+        new_sizes = sizes
+        if question.problem is not None and not question.problem.pools:  # without kinds, who keeps the size keeps all
+            pairs = zip(question.problem.tasks, sizes.values(), strict=True)
+            new_sizes = {task.name: size for task, size in pairs if task.size != size}
+        if competed != admitted:
+            # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
+            barred = [name for name in competed if name not in sizes and name in self._tasks and self._tasks[name].held]
+            new_sizes = {**new_sizes, **dict.fromkeys(barred, 0)}
+        actions = tuple(self._state.carry_out(new_sizes, kinds))
+        at_once, notes = self._close_books(admitted)
+        return decision_of(
             time_s=question.time_s,
             number=self._decisions,
             pool=len(self._pool),
@@ -348,7 +369,7 @@ class Harvester:
 
     def _close_books(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         self._decisions += 1
-        self._competed = list(competed)
+        self._competed = competed
         at_once, self._at_once = tuple(self._at_once), []
         notes, self._state.notes = tuple(self._state.notes), []
         return at_once, notes

@@ -11,6 +11,7 @@ measured to give.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -62,7 +63,7 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def fit(self, nodes_each: float) -> CostFit:
         """Return how costs count where every task that competes has so many nodes on average."""
         changes = min(max(nodes_each / 2.0, 1.0), _MOST_CHANGES)  # nodes seldom leave one by one
-        return CostFit(stay_s=self.expected_s, size_lasts_s=_rounded(self.expected_s / changes))
+        return _cost_fit(self.expected_s, _rounded(self.expected_s / changes))
 
 
 class RescalingCosts(NamedTuple):
@@ -78,8 +79,11 @@ def costs_of(task: TaskSpec) -> RescalingCosts:
     return RescalingCosts(task.grow_cost_s, task.shrink_cost_s, task.start_cost_s)
 
 
-class CostFit(msgspec.Struct, frozen=True, kw_only=True):
-    """How costs are fitted: a node stays for ``stay_s`` on average, and a task keeps its size for ``size_lasts_s``."""
+class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """How costs are fitted: a node stays for ``stay_s`` on average, and a task keeps its size for ``size_lasts_s``.
+
+    There is one object for the same times, so that what is kept by fit is found without comparing these.
+    """
 
     stay_s: float
     size_lasts_s: float
@@ -91,6 +95,11 @@ class CostFit(msgspec.Struct, frozen=True, kw_only=True):
             HORIZON_S * math.sqrt(task.shrink_cost_s / self.size_lasts_s),
             HORIZON_S * task.start_cost_s / (self.stay_s + task.start_cost_s),
         )
+
+
+@cache
+def _cost_fit(stay_s: float, size_lasts_s: float) -> CostFit:
+    return CostFit(stay_s=stay_s, size_lasts_s=size_lasts_s)
 
 
 def _rounded(seconds: float) -> float:

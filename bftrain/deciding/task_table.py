@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -21,6 +21,9 @@ from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
     from bftrain.values.curve import SpeedCurve
+
+
+_MOST_FITS: Final = 8  # ways to fit costs for which descriptions are kept
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +73,8 @@ class TaskEntry:
     paused: bool = False
     chooses_batch: bool = False  # whether decisions choose its batch: its speed is then its progress at the best one
     place_of: Callable[[str], str] = host_of
-    # By how costs are fitted, which changes to and fro; both until size, kind or what is known of it change
+    changes: int = 0  # rises whenever its size, its kind or what is known of it changes
+    # By how costs are fitted, which changes to and fro; both until then
     _seen: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # one built from ``spec``, of which later ones are changed copies
     _speed: float | None = None
@@ -107,6 +111,7 @@ class TaskEntry:
             self.past = self.past.until(now_s, len(self.held), self.speed)
         self._seen.clear()
         self._speed = None
+        self.changes += 1
 
     def measured(self, event: TaskMeasured) -> None:
         """Take over what was measured."""
@@ -165,16 +170,41 @@ class TaskEntry:
         return seen
 
 
+@dataclass(frozen=True, slots=True)
+class CompetingTasks:
+    """Tasks as described for a decision. ``spread`` says whether the speed of some depends on where their nodes lie."""
+
+    names: tuple[str, ...]
+    tasks: list[CompetingTask]
+    spread: bool
+    _entries: list[TaskEntry]
+    _changes: list[int]
+
+    def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
+        """Return what is right now: the same if nothing changed, else with new descriptions of what did."""
+        changes = [entry.changes for entry in self._entries]
+        if changes == self._changes:
+            return self
+        tasks = self.tasks.copy()
+        for place, (is_now, was) in enumerate(zip(changes, self._changes, strict=True)):
+            if is_now != was:
+                tasks[place] = self._entries[place].competing(time_s, fit=fit)
+        return CompetingTasks(self.names, tasks, self.spread, self._entries, changes)
+
+
 class TaskTable:
     """Unfinished tasks in the order they were submitted, and the owner of every held node.
 
     ``now_s`` is the time of what happens to them, to be kept up to date from outside.
     """
 
-    __slots__ = ("_members", "_owner", "_place_of", "chooses_batches", "now_s")
+    __slots__ = ("_described", "_members", "_owner", "_place_of", "_spread", "_timed", "chooses_batches", "now_s")
 
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
         self._place_of = place_of
+        self._described: dict[CostFit | None, CompetingTasks] = {}  # by how costs are fitted
+        self._spread: set[str] = set()  # tasks whose speed depends on where their nodes lie
+        self._timed: set[str] = set()  # tasks with a deadline
         self.now_s = 0.0
         self.chooses_batches = False
         self._members: dict[str, TaskEntry] = {}
@@ -198,6 +228,33 @@ class TaskTable:
         """How many nodes all tasks hold together."""
         return len(self._owner)
 
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of all tasks."""
+        return self._members.keys()
+
+    def competing(
+        self, names: tuple[str, ...], time_s: float, *, history: bool = False, fit: CostFit | None = None
+    ) -> CompetingTasks:
+        """Describe tasks for a decision at ``time_s``, as :meth:`TaskEntry.competing` does each of them.
+
+        What was described before and has not changed since is not looked at again.
+        """
+        before = self._described.get(fit)
+        if before is not None and before.names == names and not history:
+            found = before.now(time_s, fit)
+        else:
+            entries = [self._members[name] for name in names]
+            tasks = [entry.competing(time_s, history=history, fit=fit) for entry in entries]
+            spread = not self._spread.isdisjoint(names)
+            found = CompetingTasks(names, tasks, spread, entries, [entry.changes for entry in entries])
+            if history or not self._timed.isdisjoint(names):
+                return found  # these change as time goes by
+        if len(self._described) >= _MOST_FITS:
+            self._described.clear()
+        self._described[fit] = found
+        return found
+
     def willing(self) -> Iterator[str]:
         """Name the tasks that want nodes: all but those that their owners have paused."""
         return (name for name, member in self._members.items() if not member.paused)
@@ -205,7 +262,7 @@ class TaskTable:
     def enrol(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
         """Append a task that holds nodes (node -> group) of one kind already, and has had what it says."""
         name = member.spec.name
-        self._members[name] = member
+        self._enter(member)
         member.chooses_batch = self.chooses_batches
         member.place_of = self._place_of
         member.held.update(held)
@@ -215,18 +272,31 @@ class TaskTable:
     def add(self, spec: TaskSpec) -> None:
         """Append a task that was just submitted."""
         past = TaskHistory(submitted_s=self.now_s, since_s=self.now_s)
-        self._members[spec.name] = TaskEntry(
-            spec,
-            past,
-            work_left_samples=spec.work_samples,
-            chooses_batch=self.chooses_batches,
-            place_of=self._place_of,
+        self._enter(
+            TaskEntry(
+                spec,
+                past,
+                work_left_samples=spec.work_samples,
+                chooses_batch=self.chooses_batches,
+                place_of=self._place_of,
+            )
         )
+
+    def _enter(self, member: TaskEntry) -> None:
+        name = member.spec.name
+        self._members[name] = member
+        if member.spec.spread is not None:
+            self._spread.add(name)
+        if member.spec.deadline_s is not None:
+            self._timed.add(name)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Strike a task off; gives the nodes it held."""
         nodes = self.vacate(task)
         del self._members[task]
+        self._described.clear()  # another task may come by its name
+        self._spread.discard(task)
+        self._timed.discard(task)
         return nodes
 
     def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import cast
 
 import numpy as np
@@ -43,10 +44,10 @@ class ValueTableBuilder:
         if len(counts) > 1:
             largest = largest_by_kind(problem)
         else:
-            largest = [(kind, max((task.max_nodes for task in tasks), default=0)) for kind in counts]
+            largest = [(kind, max([task.max_nodes for task in tasks], default=0)) for kind in counts]
         widths = [min(counts[kind], most) for kind, most in largest]
         width = 1 + sum(widths)
-        held = max((task.size for task in tasks), default=0)
+        held = max([task.size for task in tasks], default=0)
         if max(len(tasks) * width, held) > _LARGEST_TABLE:
             what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table"
             fix = "lower max_nodes, or let fewer tasks compete"
@@ -72,9 +73,12 @@ class ValueTableBuilder:
         if self._before is not None:
             before, as_before, filled = self._before
             if as_before == layout and before.horizon_s == problem.horizon_s and before.tasks:
-                places = {id(task): place for place, task in enumerate(before.tasks)}
-                origins = [places.get(id(task), -1) for task in tasks]
-                values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
+                origins = _origins(before.tasks, tasks)
+                if origins is None:
+                    stale = [place for place, task in enumerate(tasks) if task is not before.tasks[place]]
+                    values = filled.copy() if stale else filled
+                else:
+                    values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
         if (
             len(stale) < _MANY
             or (together := self._together([tasks[index] for index in stale], problem, layout, late)) is None
@@ -128,6 +132,14 @@ class ValueTableBuilder:
             self._rows[key] = row
             self._numbers += row.size
         return row
+
+
+def _origins(before: tuple[CompetingTask, ...], tasks: tuple[CompetingTask, ...]) -> list[int] | None:
+    """Return where each task stood before, -1 for one that is new; ``None`` if nearly all are in their places."""
+    if len(tasks) == len(before) and 2 * sum(map(is_, tasks, before)) > len(tasks):
+        return None
+    places = {id(task): place for place, task in enumerate(before)}
+    return [places.get(id(task), -1) for task in tasks]
 
 
 def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
 from bftrain.values import checks
 from bftrain.values.actions import Action
 from bftrain.values.solution import Quality, Termination
-from bftrain.values.wire import NOTHING, Mapped
+from bftrain.values.wire import NOTHING, Mapped, unchecked
 
 UNCHANGED: Final = "unchanged"  # in place of a solver, where sizes stayed as they were
 STAYED: Final = "sizes stay as they were"
@@ -96,3 +98,28 @@ def _action(given: object) -> Action:
     if isinstance(given, Action):
         return given
     raise TypeError
+
+
+_USUAL: Final = Decision(
+    time_s=0.0,
+    number=1,
+    pool=0,
+    used=0,
+    sizes=NOTHING,
+    value=0.0,
+    bound=0.0,
+    solver=UNCHANGED,
+    termination=Termination.OPTIMAL,
+    quality=Quality.PROVEN,
+)
+
+
+def decision_of(*, time_s: float, sizes: dict[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - those of a decision
+    """Return a decision that the core made, with ``sizes`` that are nobody else's.
+
+    It is checked only where it may hold what a plug-in gave, and where the time is the caller's.
+    """
+    given = fields["notes"] or fields["kinds"] or fields["batches"] or fields["fallback"]
+    if given or type(time_s) is not float or not isfinite(time_s):
+        return Decision(time_s=time_s, sizes=sizes, **fields)
+    return unchecked(_USUAL, time_s=time_s, sizes=MappingProxyType(sizes), **fields)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import fsum
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -105,6 +106,7 @@ class ValueTable:
     values: NDArray[np.float64]
     coupling: Coupling | None = None
     columns: Columns = field(init=False, repr=False, compare=False)
+    _valued: list[object] = field(init=False, repr=False, compare=False, default_factory=list)  # columns, their value
 
     def __post_init__(self) -> None:
         """Look at ``values`` through a read-only view: a solver that changed them would change what is allowed."""
@@ -189,8 +191,13 @@ class ValueTable:
 
     def value_at(self, chosen: Sequence[int]) -> float:
         """Value of one column for each task, in their order; ``-inf`` if one of them is not allowed."""
-        if self.coupling is None:  # one by one, which takes less time here than numpy's indexing with two lists
-            return fsum(map(self.values.item, range(len(chosen)), chosen))  # rounded once, so any order gives the same
+        if self.coupling is None:
+            columns = list(chosen)
+            if not self._valued or self._valued[0] != columns:  # solvers and the core ask for the same
+                # One by one, which takes less time here than numpy's indexing with two lists. It is rounded once, so
+                # any order gives the same
+                self._valued[:] = columns, fsum(map(self.values.item, range(len(columns)), columns))
+            return cast("float", self._valued[1])
         entries = self.values[np.arange(len(chosen)), chosen]
         if not np.isfinite(entries).all():
             return fsum(entries.tolist())
@@ -220,6 +227,10 @@ class ValueTable:
 
     def value_if_allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> float:
         """Value of ``sizes``; ``-inf`` if they are not allowed."""
-        known = {task.name for task in self.problem.tasks}
-        fine = known.issuperset(sizes) and self.fits(sizes, kinds)
+        names = [task.name for task in self.problem.tasks]
+        if not self.columns.several and list(sizes) == names:
+            chosen = list(sizes.values())
+            fine = not chosen or (0 <= min(chosen) <= max(chosen) < self.values.shape[1])
+            return self.value_at(chosen) if fine and sum(chosen) <= self.problem.pool else float("-inf")
+        fine = set(names).issuperset(sizes) and self.fits(sizes, kinds)
         return self.value_of(sizes, kinds) if fine else float("-inf")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from copy import copy
 from functools import cache, partial
 from types import MappingProxyType, UnionType
 from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from bftrain.errors import BadInput
 
@@ -27,6 +29,20 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             for name, content in msgspec.structs.asdict(self).items()
         }
         return (partial(type(self), **fields), ())
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def unchecked(template: S, **fields: object) -> S:
+    """Return a copy of ``template`` with other ``fields``: values that the program computed, as checks leave them.
+
+    To check a decision on a hundred tasks once more takes longer than to make it.
+    """
+    made = copy(template)  # of which msgspec checks nothing
+    for name, value in fields.items():
+        force_setattr(made, name, value)
+    return made
 
 
 def _encodable(value: object) -> object:

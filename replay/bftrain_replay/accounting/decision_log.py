@@ -76,12 +76,14 @@ class DecisionColumns:
         self.decide_s.append(max(decide_s, decision.solve_s))
         before, count = self._sizes, len(self._changed_task)
         if decision.sizes != before:
-            for name in before:
-                if name not in decision.sizes and before[name]:
-                    self._note_size(name, 0)
-            for name, size in decision.sizes.items():
-                if before.get(name, 0) != size:
-                    self._note_size(name, size)
+            if list(decision.sizes) == list(before):
+                pairs = zip(decision.sizes.items(), before.values(), strict=True)
+                changed = [(name, size) for (name, size), was in pairs if size != was]
+            else:
+                changed = [(name, 0) for name in before if name not in decision.sizes and before[name]]
+                changed += [(name, size) for name, size in decision.sizes.items() if before.get(name, 0) != size]
+            for name, size in changed:
+                self._note_size(name, size)
             self._sizes = decision.sizes
         self._changes.append(len(self._changed_task) - count)
         if decision.notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bftrain.deciding.node_stay import CostFit, NodeStay
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskTable
 from bftrain.values.events import TaskMeasured
@@ -133,6 +134,7 @@ def test_a_deadline_comes_nearer() -> None:
     task_table.add(spec("a", deadline_s=100.0))
     assert task_table["a"].competing(30.0).deadline_in_s == 70.0
     assert task_table["a"].competing(130.0).deadline_in_s == -30.0
+    assert [task_table.competing(("a",), now_s).tasks[0].deadline_in_s for now_s in (0.0, 40.0)] == [100.0, 60.0]
 
 
 def test_measurements_change_what_is_known_and_leave_the_rest() -> None:
@@ -149,3 +151,42 @@ def test_measurements_change_what_is_known_and_leave_the_rest() -> None:
     assert after.curve == curve(5.0)
     assert (after.grow_cost_s, after.shrink_cost_s, after.start_cost_s) == (0.0, 2.0, 9.0)
     assert after.work_left_samples == 0.0
+
+
+def sizes(table: TaskTable, *names: str, fit: CostFit | None = None) -> list[int]:
+    return [task.size for task in table.competing(names, 0.0, fit=fit).tasks]
+
+
+def test_tasks_are_described_again_only_if_something_changed() -> None:
+    table = TaskTable()
+    for name in "abc":
+        table.add(spec(name))
+    before = table.competing(("a", "b"), 0.0)
+    assert table.competing(("a", "b"), 5.0) is before
+    table.assign("a", {"n1": 0, "n2": 0})
+    after = table.competing(("a", "b"), 6.0)
+    assert [task.size for task in before.tasks] == [0, 0]
+    assert [task.size for task in after.tasks] == [2, 0]
+    assert after.tasks[1] is before.tasks[1]
+    assert sizes(table, "c", "a") == [0, 2]
+    table.withdraw("a", ["n1"])
+    assert sizes(table, "a", "b") == [1, 0]
+
+
+def test_each_fit_of_costs_has_descriptions_of_its_own() -> None:
+    table, fits = TaskTable(), [NodeStay(idle_node_s=seconds, departures=1.0).fit(2.0) for seconds in (100.0, 5000.0)]
+    table.add(spec("a", grow_cost_s=10.0))
+    costs = [table.competing(("a",), 0.0, fit=fit).tasks[0].grow_cost_s for fit in (*fits, *fits)]
+    assert costs[:2] == costs[2:]
+    assert costs[0] != costs[1]
+    table.assign("a", {"n1": 0})
+    assert [sizes(table, "a", fit=fit) for fit in fits] == [[1], [1]]
+
+
+def test_another_task_by_the_name_of_one_that_is_over_is_described_anew() -> None:
+    table = TaskTable()
+    table.add(spec("a", weight=2.0))
+    assert table.competing(("a",), 0.0).tasks[0].weight == 2.0
+    table.remove("a")
+    table.add(spec("a", weight=3.0))
+    assert table.competing(("a",), 0.0).tasks[0].weight == 3.0

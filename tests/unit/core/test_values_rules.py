@@ -17,7 +17,7 @@ from bftrain.values import wire
 from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
+from bftrain.values.decision import Decision, decision_of
 from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
@@ -380,3 +380,35 @@ def test_decisions_are_equal_regardless_of_solver_time_and_message() -> None:
         {"time_s": 2.0},
     ):
         assert not base.same_as(make(Decision, **change))
+
+
+def test_a_decision_of_the_core_is_as_if_it_were_checked() -> None:
+    fields: dict[str, Any] = {
+        "number": 3,
+        "pool": 4,
+        "used": 3,
+        "value": 2.5,
+        "bound": None,
+        "solver": "exact",
+        "termination": Termination.OPTIMAL,
+        "quality": Quality.PROVEN,
+        "solver_words": "",
+        "fallback": "",
+        "solve_s": 0.1,
+        "at_once": (Release(nodes=("n1",)),),
+        "actions": (),
+        "notes": (),
+        "kinds": wire.NOTHING,
+        "batches": wire.NOTHING,
+    }
+    made = decision_of(time_s=1.0, sizes={"a": 3}, **fields)
+    checked = Decision(time_s=1.0, sizes={"a": 3}, **fields)
+    assert made == checked
+    assert wire.encode(made) == wire.encode(checked)
+    with pytest.raises(TypeError):
+        made.sizes["a"] = 4  # type: ignore[index]  # read-only
+    assert decision_of(time_s=1, sizes={}, **fields).time_s == 1.0
+    with pytest.raises(BadValue, match=r"Decision\.time_s"):
+        decision_of(time_s=math.inf, sizes={}, **fields)
+    with pytest.raises(BadValue, match=r"Decision\.notes"):
+        decision_of(time_s=1.0, sizes={}, **{**fields, "notes": (7,)})

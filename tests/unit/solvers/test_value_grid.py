@@ -84,3 +84,14 @@ def test_that_all_stay_is_no_plan_if_there_are_not_the_nodes_for_it() -> None:
     kinds = of_kinds((("a", 1), ("b", 1)))
     wide = np.array([[-1e9, 1.0, 1.0], [-1e9, 2.0, 2.0], [-1e9, 3.0, 3.0]])
     assert cleared(wide, np.array([1, 1, 2]), [1, 1], kinds).values[0, 0] > -np.inf
+
+
+def test_the_value_of_sizes_that_are_changed_afterwards() -> None:
+    table = table_of([[0, 1, 2], [0, 3, 4]], pool=4)
+    chosen = [1, 1]
+    assert table.value_at(chosen) == 4.0
+    chosen[0] = 2
+    assert table.value_at(chosen) == 5.0
+    assert table.value_if_allowed({"t0": 2, "t1": 2}) == table.value_if_allowed({"t1": 2, "t0": 2}) == 6.0
+    assert table.value_if_allowed({"t0": 3, "t1": 0}) == table.value_if_allowed({"t0": -1, "t1": 0}) == -inf
+    assert table_of([[0, 1, 2], [0, 3, 4]], pool=3).value_if_allowed({"t0": 2, "t1": 2}) == -inf
