@@ -115,7 +115,7 @@ _USUAL: Final = Decision(
 
 
 def decision_of(*, time_s: float, sizes: dict[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - those of a decision
-    """Return a decision that the core made, with ``sizes`` that are nobody else's.
+    """Return a decision that the core made, with ``sizes`` that it made for it alone.
 
     It is checked only where it may hold what a plug-in gave, and where the time is the caller's.
     """

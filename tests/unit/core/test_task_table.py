@@ -183,7 +183,7 @@ def test_each_fit_of_costs_has_descriptions_of_its_own() -> None:
     assert [sizes(table, "a", fit=fit) for fit in fits] == [[1], [1]]
 
 
-def test_another_task_by_the_name_of_one_that_is_over_is_described_anew() -> None:
+def test_another_task_by_the_name_of_one_that_is_over_is_described_again() -> None:
     table = TaskTable()
     table.add(spec("a", weight=2.0))
     assert table.competing(("a",), 0.0).tasks[0].weight == 2.0
