@@ -8,7 +8,7 @@ from bftrain import toml_io
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import check_replaceable, whole_file, whole_text
 from bftrain.taskfiles.files import MADE_BY, is_own_tasks
-from bftrain.taskfiles.records import Profile, batch_of, batch_record, made
+from bftrain.taskfiles.records import Profile, batch_of, batch_record, made, spread_of, spread_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "profile file"
 _COSTS: Final = ("grow_cost_s", "shrink_cost_s", "start_cost_s")
-_KEYS: Final = ("name", "nodes", "rate", *_COSTS, "source", "batch")
+_KEYS: Final = ("name", "nodes", "rate", *_COSTS, "source", "batch", "spread")
 _FIX: Final = 'write [[profile]] tables such as: name = "cnn", nodes = [1, 2], rate = [90.0, 170.0]'
 
 
@@ -42,7 +42,9 @@ def save_profiles(profiles: Iterable[Profile], path: Path) -> None:
     for each in profiles:
         row: dict[str, object] = {"name": each.name, "nodes": each.curve.nodes, "rate": each.curve.rate}
         row |= {key: getattr(each, key) for key in (*_COSTS, "source")}
-        batch = {} if each.batch is None else {"batch": batch_record(each.batch)}
+        batch: dict[str, object] = {} if each.batch is None else {"batch": batch_record(each.batch)}
+        if each.spread is not None:
+            batch["spread"] = spread_record(each.spread)
         rest = "".join(f"{key} = {toml_io.value(value)}\n" for key, value in batch.items())
         parts.append("\n[[profile]]\n" + toml_io.table(row) + rest)
     with whole_file(path) as file:
@@ -70,5 +72,6 @@ def _profile(row: Mapping[str, Any], where: str) -> Profile:
     costs = {key: float(row[key]) for key in _COSTS if key in row}
     curve = made({key: row[key] for key in ("nodes", "rate") if key in row}, f"{where} '{name}'")
     batch = batch_of(row["batch"], f"{where} '{name}'") if "batch" in row else None
+    spread = spread_of(row["spread"], f"{where} '{name}'") if "spread" in row else None
     known: dict[str, Any] = {**dict.fromkeys(_COSTS[:2], 0.0), **costs, "source": str(row.get("source", ""))}
-    return Profile(name=name, curve=curve, batch=batch, **known)
+    return Profile(name=name, curve=curve, batch=batch, spread=spread, **known)

@@ -57,6 +57,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     start_cost_s: float | None = None
     source: str
     batch: BatchScaling | None = None  # with which batches its tasks may train
+    spread: SpreadSpeeds | None = None  # how fast its tasks are on several hosts
 
 
 @cache
@@ -252,11 +253,11 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
     if task.batch is not None:
         fields["batch"] = batch_record(task.batch)
     if task.spread is not None:
-        fields["spread"] = _spread(task.spread)
+        fields["spread"] = spread_record(task.spread)
     return record | {key: value for key, value in fields.items() if value != defaults[key]}
 
 
-def _spread(spread: SpreadSpeeds) -> object:
+def spread_record(spread: SpreadSpeeds) -> object:
     """Describe speeds on more places as briefly as :func:`spread_of` reads them."""
     speeds = [
         {key: value for key, value in wire.plain(each).items() if value != _OF_A_SPREAD[key]} for each in spread.speeds

@@ -30,9 +30,15 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
     **dict.fromkeys(("burst_size", "users", "elastic", "speeds", "kinds"), (CLUSTER,)),
-    **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale"), ("mix", "trials")),
+    **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale", "by_hosts"), ("mix", "trials")),
 }
-_READING: Final = ("node_kind", "gpus_per_node", "local_batch", "noise_scale")  # how files of profiles are read
+_READING: Final = (
+    "node_kind",
+    "gpus_per_node",
+    "local_batch",
+    "noise_scale",
+    "by_hosts",
+)  # how files of profiles are read
 _SHARE: Final = click.FloatRange(0, 1)
 _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 

@@ -65,6 +65,11 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
             default=NoiseScales.NONE,
             help="Of sets of AdaptDL: gradient noise scale in samples, so that tasks say their batches [none].",
         ),
+        click.option(
+            "--by-hosts",
+            is_flag=True,
+            help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts, for tasks on logs of GPUs.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -94,6 +99,7 @@ def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: An
     from msgspec import structs
 
     from bftrain.taskfiles.profile_files import save_profiles
+    from bftrain.values import wire
     from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
 
     known = catalogue(files, CatalogueOptions(**given))
@@ -102,6 +108,7 @@ def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: An
     records = [{**structs.asdict(each), "curve": structs.asdict(each.curve)} for each in known.values()]
     for record, each in zip(records, known.values(), strict=True):
         record["batch"] = None if each.batch is None else structs.asdict(each.batch)
+        record["spread"] = wire.plain(each.spread)
     out.result(records, lambda: _in_words(known, path))
 
 

@@ -19,12 +19,14 @@ from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import Profile, profiles
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
 SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 _LARGEST_SHARE: Final = 0.99  # what is more is noise of the measurement: a step computes something
 _SUFFIX: Final = "_scalability"
+_APART: Final = "_unconsolidated"  # behind a kind of node in a table of Gavel: gangs on several servers
 _PREFIX: Final = "adaptdl_"
 
 
@@ -35,6 +37,7 @@ class CatalogueOptions:
     node_kind: str | None = None
     gpus_per_node: int | None = None
     local_batch: int | None = None
+    by_hosts: bool = False  # whether speeds on several hosts are kept, where they were measured
     noise_scale: Mapping[str, float] = field(default_factory=dict)  # of AdaptDL's models; the empty name: all others
 
 
@@ -59,8 +62,18 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
     table = load_speed_table(path)
     kind = table.kind(options.node_kind)
     source = f"{path.name}: {kind}, steps/s"
+    apart = {}
+    if options.by_hosts and f"{kind}{_APART}" in table.rates:
+        apart = {model.name: model.curve for model in models_of(table, f"{kind}{_APART}")}
     return tuple(
-        Profile(name=model.name, curve=model.curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source)
+        Profile(
+            name=model.name,
+            curve=model.curve,
+            grow_cost_s=0.0,
+            shrink_cost_s=0.0,
+            source=source,
+            spread=_spread({2: apart[model.name]}) if model.name in apart else None,
+        )
         for model in models_of(table, kind)
     )
 
@@ -99,6 +112,9 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
     curve = SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))
     unit = "GPUs" if per_node is None else f"nodes of {per_node} GPUs"
     source = f"{path.name}: {unit}, batch {batch} a GPU"
+    spread = None
+    if options.by_hosts and per_node is None:
+        spread = _spread(_by_nodes(step_s, batch), max(gpus // nodes for nodes, gpus in step_s))
     noise = options.noise_scale.get(name, options.noise_scale.get(""))
     scaling = None
     if noise is not None:
@@ -110,7 +126,23 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
             per_node=batch * (per_node or 1),
             fixed_share=fixed_share(step_s[smallest], curve, per_node or 1),
         )
-    return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, batch=scaling)
+    return Profile(
+        name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, batch=scaling, spread=spread
+    )
+
+
+def _by_nodes(step_s: Mapping[tuple[int, int], Mapping[int, float]], batch: int) -> dict[int, SpeedCurve]:
+    """Return the speeds by GPUs on each number of nodes, two or more, at one batch size of a GPU."""
+    found: dict[int, dict[int, float]] = defaultdict(dict)
+    for (nodes, gpus), known in sorted(step_s.items()):
+        if batch in known and nodes > 1:
+            found[nodes][gpus] = gpus * batch / known[batch]
+    return {nodes: SpeedCurve(nodes=tuple(rates), rate=tuple(rates.values())) for nodes, rates in sorted(found.items())}
+
+
+def _spread(curves: Mapping[int, SpeedCurve], per_place: int | None = None) -> SpreadSpeeds | None:
+    speeds = tuple(SpreadSpeed(places=places, curve=curve) for places, curve in curves.items())
+    return SpreadSpeeds(per_place=per_place, speeds=speeds) if speeds else None
 
 
 def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve, gpus_per_node: int = 1) -> float:

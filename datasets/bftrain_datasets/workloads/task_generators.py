@@ -127,6 +127,7 @@ def _tasks(
             name=f"{model.name}-{number:0{width}d}",
             curve=model.curve,
             batch=model.batch,
+            spread=model.spread,
             min_nodes=model.curve.nodes[0] if shape.min_nodes is None else shape.min_nodes,
             max_nodes=model.curve.last_measured if shape.max_nodes is None else shape.max_nodes,
             work_samples=shape.work_samples,

@@ -10,6 +10,7 @@ from statistics import mean
 import pytest
 
 from bftrain.errors import BadInput, UnknownName
+from bftrain.taskfiles.profile_files import load_profiles, save_profiles
 from bftrain.taskfiles.records import profiles
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue, chosen
 from tests.helpers.site_data import site_data
@@ -103,3 +104,37 @@ def test_the_published_sets_equal_a_plain_computation(name: str) -> None:
     }
     curve = catalogue([path], CatalogueOptions(gpus_per_node=4))[name].curve
     assert dict(zip(curve.nodes, curve.rate, strict=True)) == pytest.approx(expected)
+
+
+def test_speeds_on_several_hosts_are_kept_if_asked_for(tmp_path: Path) -> None:
+    path = saved(tmp_path, SET)
+    assert catalogue([path])["toy"].spread is None
+    spread = catalogue([path], CatalogueOptions(by_hosts=True))["toy"].spread
+    assert spread is not None
+    assert (spread.per_place, [each.places for each in spread.speeds]) == (2, [2, 3])
+    assert spread.speed(2, 2, 128.0) == pytest.approx(2 * 32 / 0.9)
+    assert spread.speed(4, 2, 200.0) == 200.0  # two hosts are the fewest
+
+
+@pytest.mark.parametrize("model", ["bert", "cifar10", "imagenet"])
+def test_adaptdls_speeds_by_nodes_are_samples_of_a_step_over_its_time(model: str) -> None:
+    """Sixteen GPUs on six, eight, twelve and sixteen nodes, computed from the rows."""
+    path = site_data("profiles") / f"adaptdl_{model}_scalability.csv"
+    found = catalogue([path], CatalogueOptions(by_hosts=True))[model]
+    batch = int(found.source.rpartition("batch ")[2].split()[0])
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["num_replicas"], int(row["local_bsz"])) == ("16", batch)]
+    assert found.spread is not None
+    assert {row["num_nodes"] for row in rows} == {"6", "8", "12", "16"}
+    for row in rows:
+        seen = found.spread.speed(16, int(row["num_nodes"]), found.curve.speed(16))
+        assert seen == pytest.approx(16 * batch / float(row["step_time"]))
+
+
+def test_gavels_gangs_on_several_servers_are_spread(tmp_path: Path) -> None:
+    path = site_data("gavel") / "simulation_throughputs.json.gz"
+    found = catalogue([path], CatalogueOptions(by_hosts=True))["ResNet-18 (batch size 16)"]
+    assert found.spread is not None
+    assert found.spread.speed(2, 2, found.curve.speed(2)) == pytest.approx(35.34, abs=0.005)  # and 100.14 on one
+    save_profiles([found], tmp_path / "saved.toml")
+    assert load_profiles(tmp_path / "saved.toml")[0] == found
