@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bftrain.cli.interruption import interruption
 from bftrain.cli.settings import settings_of_kind
-from bftrain.errors import Interrupted, UsageError
+from bftrain.errors import BadInput, Interrupted, UsageError
 from bftrain.node_units import NODE
 from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
@@ -141,14 +141,20 @@ class AssessRequest:
         return log, log_file
 
     def _jobs(self, log: EventLog, out: Output) -> BatchJobs | None:
-        """Read the jobs of the records, if there are any; those of a log that was imported here are its own."""
+        """Read the jobs behind a delay, if records tell of any; those of a log that was imported here are its own."""
         paths = self.records or (() if holds_log(self.log) else (self.log,))
-        if not paths or log.unit != NODE:  # jobs are known by their nodes, and not by GPUs or cores of these
+        wanted = self.handback_delay_s is not None or self.records
+        if not paths or not wanted or log.unit != NODE:  # jobs are known by their nodes, not by GPUs or cores of these
             return None
         options = None if self.records else ImportOptions()
         with out.progress() as bars:
             bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
-            return jobs_of(paths, log, options, tell=lambda count: bars.advance(bar, count / 1000))
+            try:
+                return jobs_of(paths, log, options, tell=lambda count: bars.advance(bar, count / 1000))
+            except BadInput:  # of records that tell states of nodes, and no jobs
+                if self.records:
+                    raise
+                return None
 
     def _resimulated(self, log: EventLog, jobs: BatchJobs | None, out: Output) -> ResimulatedWaits | None:
         """Schedule the batch queue again, if that is asked for."""

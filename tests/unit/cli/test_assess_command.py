@@ -14,6 +14,8 @@ from bftrain_datasets.log.log_generator import sample_log
 from bftrain_replay.commands import assess_run
 from bftrain_replay.commands.assess_result import in_words
 from bftrain_replay.commands.sensitivity import QUICK
+from tests.helpers.samples import DAY
+from tests.helpers.scheduler_lines import poll, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,6 +138,27 @@ def test_partitions_of_records_are_rows_of_a_table(bftrain: CommandLine, tmp_pat
     page = (tmp_path / "out" / "assess.html").read_text()
     assert "By partition" in page
     assert "<b>all</b>" not in page
+
+
+def test_records_of_states_are_assessed_and_the_page_says_that_no_job_is_known(
+    bftrain: CommandLine, tmp_path: Path
+) -> None:
+    polls = tmp_path / "polls.txt"
+    nodes = ("n[1-2]", "n3"), ("n[1-3]",), ("n[1-2]", "n3"), ("n[1-3]",)
+    polls.write_text(
+        "".join(
+            poll(
+                DAY + 600 * number,
+                *(shown(state, names) for state, names in zip(("idle", "alloc"), sets, strict=False)),
+            )
+            for number, sets in enumerate(nodes)
+        )
+    )
+    ended = bftrain("assess", polls, "-o", tmp_path / "out", "--quick", "--handback-delay", 30)
+    assert ended.code == 0, ended.err
+    assert "Not answered here: which jobs would wait" in (tmp_path / "out" / "assess.html").read_text()
+    ended = bftrain("assess", polls, "-o", tmp_path / "no", "--quick", "--handback-delay", 30, "--records", polls)
+    assert ended.code == 3
 
 
 def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: CommandLine, tmp_path: Path) -> None:
