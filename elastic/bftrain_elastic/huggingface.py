@@ -103,6 +103,7 @@ class TrainerGroup:
         AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - there is no public way
         GradientState._reset_state()  # noqa: SLF001 - as above
         vars(trainer.args).pop("_setup_devices", None)  # a cached property
+        trainer._eval_dataloaders = {}  # noqa: SLF001 - those that Trainer keeps are divided for an earlier group
         trainer.args.use_cpu = trainer.args.use_cpu or not torch.cuda.is_available()
         with group_environment(rank, workers, torch.get_num_threads()):
             _ = trainer.args._setup_devices  # noqa: SLF001 - as above
@@ -129,10 +130,14 @@ class TrainerGroup:
         trainer = self.trainer
         if trainer.state.global_step != self.committed:
             self.committed = trainer.state.global_step
-            if self.state.workers > 1:  # what was not logged yet is the same on all from here on
-                mean = inner(self.state).group.sums([float(trainer._tr_loss)])[0] / self.state.workers  # noqa: SLF001 - no public way
-                trainer._tr_loss.fill_(mean)  # noqa: SLF001 - as above
+            self.share_losses()
             self.state.commit()
+
+    def share_losses(self) -> None:
+        """Let all members have the mean of the losses that were not logged yet; of all members."""
+        if self.state.workers > 1:
+            mine = self.trainer._tr_loss  # noqa: SLF001 - there is no public way
+            mine.fill_(inner(self.state).group.sums([float(mine)])[0] / self.state.workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return Trainer's progress."""
@@ -259,6 +264,10 @@ class _TrainerMixin(_Base):  # type: ignore[misc]  # it is put before a class th
         mine = [batch for batch, share in zip(found, given, strict=False) if share.weight]
         own = self._get_num_items_in_batch(mine, device) if mine else items * 0
         return batches, self.accelerator.gather(own.reshape(1)).sum()
+
+    def _finalize_training(self, *arguments: Untyped) -> Untyped:
+        self._group.share_losses()
+        return super()._finalize_training(*arguments)
 
     def training_step(self, *arguments: Untyped, **named: Untyped) -> Untyped:
         group = self._group
