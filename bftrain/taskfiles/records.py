@@ -96,6 +96,7 @@ OF_THE_RUN: Final = (
     "finish_code",
     "finish_file",
     "stall_limit_s",
+    "after",
     "environment",
     "setup",
     "prefix",

@@ -67,7 +67,9 @@ class LiveService:
             await within(_PATIENCE_S, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name))
             self._task_store.add(record)
             self._daemon.task_manager.begin(record)
-            self._happened(TaskSubmitted(time_s=self._daemon.decision_loop.now, spec=record.spec))
+            now, waits = self._daemon.decision_loop.now, record.name in self._daemon.task_manager.after
+            paused = (TaskPaused(time_s=now, task=record.name),) if waits else ()
+            self._happened(TaskSubmitted(time_s=now, spec=record.spec), *paused)
         return self._view(record)
 
     @cached_property
@@ -100,7 +102,7 @@ class LiveService:
         if record.state is LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.SUBMITTED)
             self._task_store.change(record)
-            if record.name in self._daemon.task_manager.held_up:
+            if record.name in self._daemon.task_manager.not_now:
                 self._insist(self._daemon.write())  # it goes on once it can
             else:
                 self._happened(TaskResumed(time_s=self._daemon.decision_loop.now, task=record.name))
@@ -253,9 +255,9 @@ class LiveService:
         at = traceback.extract_tb(error.__traceback__)[-1]
         self._daemon.remark(f"{_FAULT} at {at.name}:{at.lineno}: {type(error).__name__}: {error}")
 
-    def _happened(self, event: Event) -> None:
-        """Have an event taken in; what the caller wants is safe after that, or the caller hears that it is not."""
-        self._daemon.decision_loop.on_events(event, sync=True)
+    def _happened(self, *events: Event) -> None:
+        """Have events taken in; what the caller wants is safe after that, or the caller hears that it is not."""
+        self._daemon.decision_loop.on_events(*events, sync=True)
         self._insist(self._daemon.state != "broken" and self._daemon.decision_loop.stalled is None)
 
     def _insist(self, written: bool) -> None:  # noqa: FBT001 - it says itself what it is
@@ -326,9 +328,21 @@ class LiveService:
             guessed=given.curve is None and not given.curves,
             run=replace(given.run, folder=folder),
             submitted_s=now,
+            after=self._numbers_before(caller, given.after),
             # In a folder of its own it begins at step 0, in another one perhaps where an earlier task ended
             progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
+
+    def _numbers_before(self, caller: Caller, names: Iterable[str]) -> tuple[int, ...]:
+        """Return the numbers of tasks that have to be done before a new one."""
+        try:
+            found = [self._find(caller, name) for name in names]
+        except schemas.NotFound as error:
+            raise BadInput(error.what, where="after", fix=error.fix) from error
+        for record in found:
+            if record.state in {LiveTaskState.FAILED, LiveTaskState.CANCELLED}:
+                raise schemas.NotNow(f"task '{record.name}' is {record.state} already", where="after")
+        return tuple(dict.fromkeys(record.number for record in found))
 
     async def _until_ready(self) -> None:
         """Wait until the daemon has taken up its tasks again; refuse if it is ending."""

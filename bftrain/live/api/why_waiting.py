@@ -16,6 +16,8 @@ def why_waiting(daemon: LiveDaemon, record: LiveTaskRecord) -> str:
     """Say what keeps a task from nodes; the reason that has to go first comes first."""
     if record.state is LiveTaskState.PAUSED:
         return f"it is paused: bftrain resume {record.name}"
+    if numbers := daemon.task_manager.after.get(record.name):
+        return f"it runs after {', '.join(f'#{number}' for number in sorted(numbers))}"
     if held_up := daemon.task_manager.held_up.get(record.name):
         return f"it cannot be run now, and is tried again: {held_up}"
     if record.name not in daemon.harvester.unfinished:
@@ -25,6 +27,8 @@ def why_waiting(daemon: LiveDaemon, record: LiveTaskRecord) -> str:
 
 def _of_all_tasks(daemon: LiveDaemon) -> str:
     """Say what keeps all tasks from nodes; nothing if nothing does."""
+    if daemon.harvesting.paused:
+        return "harvesting is paused by an operator"
     scheduler = daemon.opened.scheduler
     if daemon.decision_loop.stalled is not None:
         return "the journal cannot be written, so tasks get no more nodes"

@@ -116,6 +116,13 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="A task for each combination; a value replaces {NAME} in ARGS, or is added as --NAME V.",
 )
 @click.option("--array", metavar="NUMBERS", help="A task for each, such as 0-9: {index} in ARGS and $BFTRAIN_INDEX.")
+@click.option(
+    "--after",
+    multiple=True,
+    callback=_lines,
+    metavar="TASK",
+    help="Run when this task is done; it is cancelled if that fails.",
+)
 @click.option("--wait", is_flag=True, help="Wait until all are over; 1 is the exit code if one is not done.")
 @heading("When it is over")
 @click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")

@@ -50,6 +50,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     weight: Annotated[float, said("What it counts under some objectives.", minimum=0)] = 1.0
     deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970.")] = None
     campaign: Annotated[str, said("What it belongs to.")] = ""
+    after: Annotated[
+        tuple[Annotated[str, said("A name, or #NUMBER.", minLength=1)], ...],
+        said("Tasks that have to be done before it gets nodes; it is cancelled if one of them fails or is cancelled."),
+    ] = ()
     batch: Annotated[BatchScaling | None, said("Its batches and noise scale, for the objective goodput.")] = None
     spread: Annotated[SpreadSpeeds | None, said("Its speed on more places than it needs, such as racks.")] = None
 
@@ -63,6 +67,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             )
         if "" in checks.mapped(self, "curves", SpeedCurve):
             checks.reject(self, "curves", "a kind of nodes has no name", "leave it out, or give curve instead")
+        if not all(checks.texts(self, "after")):
+            checks.reject(self, "after", "holds an empty name")
         if checks.integer(self, "max_nodes", at_least=1) > _MOST_NODES:
             checks.reject(self, "max_nodes", f"must be at most {_MOST_NODES}")
         if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:

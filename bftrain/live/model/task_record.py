@@ -151,6 +151,7 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     submitted_s: float
     state: LiveTaskState = LiveTaskState.SUBMITTED
     ended_s: float | None = None
+    after: tuple[int, ...] = ()  # numbers of tasks that have to be done before
     reason: str = ""  # why it failed, or its last trouble
     progress: Progress = Progress()
 

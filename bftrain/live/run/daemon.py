@@ -127,7 +127,7 @@ class LiveDaemon:
             node_tracker.expect(pool - over)
         now, kinds, harvester = self.decision_loop.now, self.node_manager.kinds, self.harvester
         mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
-        records, held_up = self.task_store.unfinished, self.task_manager.held_up
+        records, held_up = self.task_store.unfinished, self.task_manager.not_now
         self.decision_loop.on_events(
             *node_events(pool, node_tracker.usable, now, kinds, mistaken),
             *task_events(harvester.unfinished, harvester.paused, records, held_up, now),
@@ -205,7 +205,7 @@ class LiveDaemon:
             await asyncio.sleep(_TICK_S)
             if self.opened.hub is not None:
                 self.opened.hub.beat()
-            if events := self.task_manager.learned():
+            if events := [*self.task_manager.learned(), *self.task_manager.released()]:
                 self.decision_loop.on_events(*events)
             if time.monotonic() - written >= _WRITE_S:
                 written = time.monotonic()
@@ -244,7 +244,7 @@ class LiveDaemon:
             if record is None:
                 if name in self.harvester.unfinished:  # its job is refused
                     self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
-            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.held_up:
+            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.not_now:
                 self.remark(f"task '{name}' goes on")
                 self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
 

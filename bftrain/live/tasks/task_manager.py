@@ -16,9 +16,10 @@ from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before
-from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
+from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
 from bftrain_elastic.errors import BadJob
 
+_NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
 _ALL_OF_IT: Final = 0.999  # of the work: whole batches seldom come to it exactly
 
@@ -41,6 +42,7 @@ class TaskManager:
         self._over: list[LiveTaskRecord] = []  # tasks whose end is not written yet
         self.on_over: Callable[[LiveTaskRecord], None] = lambda _: None  # called when it is
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
+        self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of those that have to be done before
         self._attempts: dict[str, asyncio.Future[None]] = {}  # to let launchers know of tasks; each may hang
 
     async def restore(self, record: LiveTaskRecord, patience_s: float) -> None:
@@ -81,9 +83,38 @@ class TaskManager:
 
     def begin(self, record: LiveTaskRecord) -> TaskProgressTrack:
         """Follow a task from now on."""
+        if left := {number for number in record.after if self._state_of(number) is not LiveTaskState.DONE}:
+            self.after[record.name] = left
         self.ledger.begin(record, record.progress)
         track = self.tracks[record.name] = TaskProgressTrack(record, record.progress)
         return track
+
+    @property
+    def not_now(self) -> frozenset[str]:
+        """Unfinished tasks that cannot be run now, or have to wait for others."""
+        return frozenset(self.held_up).union(self.after)
+
+    def _state_of(self, number: int) -> LiveTaskState | None:
+        record = self._task_store.find(f"#{number}")
+        return None if record is None else record.state
+
+    def released(self) -> list[Event]:
+        """Return the events by which tasks go on, or end, that waited for others which are over now."""
+        events: list[Event] = []
+        now = self._now()
+        for name, numbers in list(self.after.items()):
+            states = {number: self._state_of(number) for number in numbers}
+            self.after[name] = {number for number, state in states.items() if state is not LiveTaskState.DONE}
+            lost = [number for number, state in states.items() if state is None or state in _NEVER_DONE]
+            record = self._task_store.get(name)
+            if record is None or not self.after[name]:
+                del self.after[name]
+                if record is not None and record.state is LiveTaskState.SUBMITTED and name not in self.held_up:
+                    events.append(TaskResumed(time_s=now, task=name))
+            elif lost:
+                self.trouble(name, f"it was to run after task #{lost[0]}, which is {states[lost[0]] or 'gone'}")
+                events.append(TaskCancelled(time_s=now, task=name))
+        return events
 
     def on_event(self, event: Event) -> None:
         """Know what an event means for a task."""
@@ -122,6 +153,7 @@ class TaskManager:
         record, track = self._task_store.get(name), self.tracks.pop(name, None)
         self._ended.append(name)
         self.held_up.pop(name, None)
+        self.after.pop(name, None)
 
         def attempted(done: asyncio.Future[None]) -> None:
             """Have its launcher forget it if that comes to know it only now."""
