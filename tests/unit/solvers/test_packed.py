@@ -1,4 +1,4 @@
-"""Packed policies, each against one programme over all tasks and pairs that there are."""
+"""Sharing policies, plain and packed, each against one programme over all tasks and pairs that there are."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KINDS = ("v", "k")
 MODELS = ("a", "b", "c")
 
 
-def drawn(seed: int, *, most: int = 9) -> SharingProblem:
-    """Give tasks of three models and two gangs, and what pairs of them do."""
+def drawn(seed: int, *, most: int = 9, packed: bool = True) -> SharingProblem:
+    """Give tasks of three models and two gangs, and what pairs of them do; none if they are not ``packed``."""
     rng = np.random.default_rng(seed)
     alone = {(model, kind): float(rng.lognormal(0.0, 1.0)) for model in MODELS for kind in KINDS}
     pairs = []
@@ -52,7 +52,10 @@ def drawn(seed: int, *, most: int = 9) -> SharingProblem:
         )
     prices = {"v": 2.0}
     return SharingProblem(
-        nodes={"v": 2, "k": int(rng.integers(1, 4))}, tasks=tuple(tasks), pairs=tuple(pairs), prices=prices
+        nodes={"v": 2, "k": int(rng.integers(1, 4))},
+        tasks=tuple(tasks),
+        pairs=tuple(pairs) if packed else (),
+        prices=prices,
     )
 
 
@@ -148,24 +151,26 @@ def fair(problem: SharingProblem, task: SharingTask) -> float:
     return sum(task.speeds[kind] * count for kind, count in able.items()) / total / task.nodes
 
 
+@pytest.mark.parametrize("packed", ["", "-packed"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_levels_are_as_high_as_over_all_pairs(seed: int) -> None:
-    given = drawn(seed)
-    found = share(given, "max-min-packed")
+def test_levels_are_as_high_as_over_all_pairs(seed: int, packed: str) -> None:
+    given = drawn(seed, packed=bool(packed))
+    found = share(given, f"max-min{packed}")
     check_shares(given, found)
     assert found.value == pytest.approx(programme(given, [], [task.weight * fair(given, task) for task in given.tasks]))
     assert found.value >= share(given, "max-min").value * (1.0 - 1e-6)
-    batch = share(given, "makespan-packed")
+    batch = share(given, f"makespan{packed}")
     check_shares(given, batch)
     assert 1.0 / batch.value == pytest.approx(
         programme(given, [], [task.work_left_samples or 0.0 for task in given.tasks])
     )
 
 
+@pytest.mark.parametrize("packed", ["", "-packed"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_levels_are_filled_one_after_the_other(seed: int) -> None:
-    given = drawn(seed, most=6)
-    found = share(given, "water-filling-packed")
+def test_levels_are_filled_one_after_the_other(seed: int, packed: str) -> None:
+    given = drawn(seed, most=6, packed=bool(packed))
+    found = share(given, f"water-filling{packed}")
     check_shares(given, found)
     rate = [task.weight * fair(given, task) for task in given.tasks]
     level, rising = [0.0] * len(rate), set(range(len(rate)))
@@ -194,10 +199,11 @@ def test_time_that_a_batch_leaves_goes_where_it_does_most(seed: int) -> None:
     assert got == pytest.approx(programme(given, worth, None, [floor * (1.0 - 1e-6) for floor in floors]), rel=1e-4)
 
 
+@pytest.mark.parametrize("packed", ["", "-packed"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_smaller_unfairness_is_there(seed: int) -> None:
-    given = drawn(seed)
-    found = share(given, "finish-time-packed")
+def test_no_smaller_unfairness_is_there(seed: int, packed: str) -> None:
+    given = drawn(seed, packed=bool(packed))
+    found = share(given, f"finish-time{packed}")
     check_shares(given, found)
     alone = share(given, "isolated").speeds
 
@@ -213,9 +219,10 @@ def test_no_smaller_unfairness_is_there(seed: int) -> None:
     assert found.value <= share(given, "finish-time").value * (1.0 + 1e-6)
 
 
+@pytest.mark.parametrize("packed", ["", "-packed"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_sums_are_as_large_as_over_all_pairs(seed: int) -> None:
-    given = drawn(seed)
+def test_sums_are_as_large_as_over_all_pairs(seed: int, packed: str) -> None:
+    given = drawn(seed, packed=bool(packed))
     tasks = given.tasks
     in_turn = sorted(range(len(tasks)), key=lambda place: -tasks[place].age_s)
     able = [[task.speeds[kind] for kind, count in given.nodes.items() if task.nodes <= count] for task in tasks]
@@ -225,7 +232,9 @@ def test_sums_are_as_large_as_over_all_pairs(seed: int) -> None:
         ("cost-packed", lambda place, kind: tasks[place].weight / given.prices.get(kind, 1.0)),
         ("fifo-packed", lambda place, _: turn[place]),
     ):
-        found = share(given, policy)
+        if policy == "fifo-packed" and not packed:
+            continue
+        found = share(given, policy.replace("-packed", packed))
         check_shares(given, found)
         sums = [
             sum(worth(place, column.kind) * speed for place, speed in column.speeds.items())  # type: ignore[no-untyped-call]  # lambdas
@@ -266,6 +275,37 @@ def test_the_fewest_deadlines_are_missed_over_all_pairs(seed: int) -> None:
         for place in column.speeds
     )
     assert got == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_those_who_know_no_kinds_share_time_and_the_isolated_have_their_part(seed: int) -> None:
+    given = drawn(seed, packed=False)
+    alike = replace(given, tasks=tuple(replace(task, speeds=dict.fromkeys(KINDS, 1.0)) for task in given.tasks))
+    # On a kind with fewer nodes than its gang a task has no time
+    found = share(given, "max-min-blind")
+    check_shares(given, found)
+    rate = [task.weight / task.nodes for task in given.tasks]
+    assert found.value == pytest.approx(programme(alike, [], rate))
+    for task in given.tasks:
+        part = {kind: count / len(given.tasks) / task.nodes for kind, count in given.nodes.items()}
+        part = {kind: each for kind, each in part.items() if task.nodes <= given.nodes[kind]}
+        most = max(1.0, sum(part.values()))
+        alone = sum(task.speeds[kind] * each / most for kind, each in part.items())
+        assert share(given, "isolated").speeds[task.name] == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_task_gains_a_part_unless_others_lose_as_much(seed: int) -> None:
+    given = drawn(seed, packed=False)
+    found = share(given, "proportional")
+    check_shares(given, found)
+    # The sum of logarithms is largest where no shares raise the sum of the parts gained: a plain programme
+    worth = [
+        sum(given.tasks[place].weight * speed / found.speeds[f"t{place}"] for place, speed in column.speeds.items())
+        for column in columns_of(given)
+    ]
+    weights = sum(task.weight for task in given.tasks)
+    assert programme(given, worth, None) <= weights * (1.0 + 1e-4)
 
 
 def test_without_pairs_a_packed_policy_is_the_plain_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from math import inf, log
 
 import pytest
@@ -12,7 +13,7 @@ from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
 from bftrain.parts import as_objective, resolve_objective
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem
+from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import exact
@@ -62,8 +63,57 @@ def test_against_every_division(policy: str) -> None:
         assert found[1] == pytest.approx(best[1], rel=1e-6, abs=1e-6)
 
 
+def rate(policy: str, task: CompetingTask, size: int) -> float:
+    """Follow the formulas: value a second of so many nodes."""
+    speed = task.curve.speed(size)
+    single = next(size for size in range(1, 1000) if task.curve.speed(size) > 0.0)
+    single_speed = task.curve.speed(single) / single
+    if policy == "throughput":
+        return speed
+    if policy == "weighted":
+        return task.weight * speed
+    if policy == "speedup":
+        return speed / single_speed
+    needed = 0.0
+    if task.deadline_in_s is not None and task.deadline_in_s > 0.0 and task.work_left_samples is not None:
+        needed = task.work_left_samples / task.deadline_in_s
+        if needed > max(task.curve.speed(size) for size in range(task.max_nodes + 1)):
+            needed = 0.0  # which no size can keep
+    return task.weight * (speed + 9.0 * min(speed, needed)) / single_speed
+
+
+@pytest.mark.parametrize("policy", ["throughput", "weighted", "speedup", "deadline"])
+def test_sums_of_single_tasks_against_every_division(policy: str) -> None:
+    tried = 0
+    for seed in range(60):
+        dice = random.Random(seed)  # noqa: S311 - cases to try, not secrets
+        problem = varied_problem(seed)
+        tasks = tuple(
+            replace(task, deadline_in_s=dice.choice([None, dice.uniform(-10.0, 500.0)])) for task in problem.tasks
+        )
+        if any(max(task.curve.rate) == 0.0 for task in tasks):
+            continue
+        tried += 1
+        problem = replace(problem, tasks=tasks, objective=policy)
+        samples, table = tables(policy, problem)
+
+        def worth(chosen: tuple[int, ...], problem: AllocationProblem = problem) -> float:
+            total = 0.0
+            for task, size in zip(problem.tasks, chosen, strict=True):
+                now, then = rate(policy, task, task.size), rate(policy, task, size)
+                cost = task.start_cost_s * then * (size > 0) if not task.size else task.shrink_cost_s * now
+                cost = task.grow_cost_s * now if 0 < task.size < size else cost
+                total += problem.horizon_s * then - (cost if size != task.size else 0.0)
+            return total
+
+        found = exact.solver.solve(table, Limits())
+        assert found.termination is Termination.OPTIMAL
+        assert found.value == pytest.approx(max(map(worth, divisions(samples))), rel=1e-9)
+    assert tried >= 50
+
+
 def test_cost_is_samples_over_the_price_of_the_kind() -> None:
-    for seed in range(20):
+    for seed in range(50):
         problem = of_two_kinds(seed)
         samples, table = tables("cost", problem)
         prices = [problem.prices[kind] for kind in table.kinds]
