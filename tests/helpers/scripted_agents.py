@@ -33,6 +33,7 @@ class Agent:
         epoch: int = 0,
         secret: bytes = SECRET,
         instance: str = "",
+        version: int = 0,
     ) -> None:
         self._connection = socket.create_connection(hub.address, timeout=PATIENCE_S)
         self._sealed = AuthenticatedStream(secret, "agent")
@@ -41,6 +42,7 @@ class Agent:
         while not self._sealed.greeted:
             self._heard.extend(self._sealed.feed(self._connection.recv(65536)))
         register = {"type": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
+        register["version"] = version
         self.send(**register, instance=instance, workers=list(workers), ended=list(ended))
 
     def send(self, **message: object) -> None:

@@ -196,6 +196,7 @@ class NodeAgent:
                 pid=os.getpid(),
                 instance=self._instance,
                 epoch=self._link.epoch,
+                version=messages.VERSION,
                 workers=tuple(worker.summary() for worker in self._workers.values()),
                 ended=tuple(self._ended.summaries()),
             )

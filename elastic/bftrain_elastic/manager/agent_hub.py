@@ -290,15 +290,18 @@ class AgentHub(ThreadCalls):
         if message.epoch > self.epoch:
             agent.send(wire.Welcome(self.epoch))  # so it knows why
             raise BadMessage("it obeys a newer manager")
+        if message.version > wire.VERSION:
+            self._refuse(agent, node, wire.of_later_version(node, message.version))
         identity = (message.pid, message.instance)
         older = self._agents.get(node)
         if older is not None:
             if older.identity != identity and time.monotonic() - older.heard_at < _LIVES_S:
-                self._refuse(agent, message, older)
+                others = f"another agent is on node '{node}', process {older.identity[0]}"
+                self._refuse(agent, node, f"{others}; process {message.pid} is to end")
             older.end("its agent connected again, or another one of this name came")
         agent.identity, agent.node, agent.slots, agent.address = identity, node, slots, message.address
         self._agents[node] = agent
-        agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s))
+        agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s, wire.VERSION))
         for left in message.workers:
             self._adopt(agent, left)
         for left in message.ended:
@@ -309,13 +312,10 @@ class AgentHub(ThreadCalls):
         self._tell_node(node, lambda lifecycle: lifecycle.node_up(node))
         self._start_waiting()
 
-    def _refuse(self, agent: AgentConnection, message: wire.RegisterAgent, older: AgentConnection) -> NoReturn:
-        """Send a second agent of a node away: two would push each other out for ever."""
-        reason = (
-            f"another agent is on node '{message.node}', process {older.identity[0]}; process {message.pid} is to end"
-        )
+    def _refuse(self, agent: AgentConnection, node: str, reason: str) -> NoReturn:
+        """Send an agent away for good: two of a node would push each other out for ever."""
         agent.send(wire.AgentRefused(reason))
-        self._emit_of_node({"type": "refused", "node": message.node, "reason": reason})
+        self._emit_of_node({"type": "refused", "node": node, "reason": reason})
         raise BadMessage(reason)
 
     def _read_left(self, left: Message) -> tuple[str, str, int]:

@@ -9,6 +9,9 @@ from typing import Final
 
 from bftrain_elastic.wire.messages import Environment, Message, Messages, MessageTable, Texts, TypedMessage
 
+# Rises with a change that the other end cannot ignore, such as another meaning of a field; 0: none was said
+VERSION: Final = 1
+
 # -- from the manager to an agent
 
 
@@ -22,6 +25,13 @@ class Welcome(TypedMessage, name="welcome"):
     epoch: int = 1
     keep_s: float | None = None
     silence_s: float | None = None
+    version: int = 0
+
+
+def of_later_version(node: str, version: int) -> str:
+    """Say why an agent of a later version is refused."""
+    what = f"the agent on node '{node}' has messages of version {version}, and the manager knows {VERSION}"
+    return f"{what}: let both have the same version of bftrain"
 
 
 class Goodbye(TypedMessage, name="bye"):
@@ -103,6 +113,7 @@ class RegisterAgent(TypedMessage, name="register", kw_only=True):
     pid: int
     instance: str = ""
     epoch: int = 0
+    version: int = 0
     workers: Messages = ()
     ended: Messages = ()
 

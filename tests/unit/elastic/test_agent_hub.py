@@ -16,6 +16,7 @@ from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.hub_inputs import RunningWorker
 from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.wire.agent_messages import VERSION
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from tests.helpers.scripted_agents import (
     PATIENCE_S,
@@ -314,3 +315,16 @@ def test_a_node_that_a_task_leaves_without_a_worker_there_is_vacated_at_once(
     launcher.apply([{"action": "start", "task": "unknown", "nodes": ["n2"]}])
     inbox.until("failed")
     assert [one["nodes"] for one in inbox.all if one["type"] == "vacated"] == [["n3"]]
+
+
+def test_an_agent_of_a_later_version_is_refused_in_words(comes: Comes, inbox: MessageInbox) -> None:
+    assert comes("n1", version=VERSION).hear("welcome")["version"] == VERSION
+    later = comes("n2", version=VERSION + 1)
+    assert f"messages of version {VERSION + 1}, and the manager knows {VERSION}" in later.hear("refused")["reason"]
+    assert later.is_sent_away()
+    assert inbox.until("refused")["node"] == "n2"
+
+
+def test_an_agent_that_says_no_version_is_one_of_the_first_release(comes: Comes, inbox: MessageInbox) -> None:
+    comes("n1", version=0).hear("welcome")
+    assert inbox.until("registered")["node"] == "n1"
