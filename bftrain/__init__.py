@@ -1,7 +1,7 @@
 """Fill the idle nodes of a supercomputer's batch queue with elastic training tasks.
 
-``import bftrain`` costs next to nothing: the public names are listed in ``__init__.pyi``, for editors and type checkers
-as for this module, and each is imported from its own module when it is first used.
+``import bftrain`` costs next to nothing: the public names are listed in ``__init__.pyi``, for type checkers
+and this module alike, and each is imported from its own module at its first use.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from bftrain.version import __version__ as __version__
 
 @cache
 def _module_of_name() -> dict[str, str]:
-    """Return the module of each public name, as the imports of the stub file say."""
-    import ast  # noqa: PLC0415 - most programs that import bftrain use its modules, and need none of this
+    """Return the module of each public name, parsed from the imports of the stub file."""
+    import ast  # noqa: PLC0415 - most programs import bftrain's modules and never call this
     from pathlib import Path  # noqa: PLC0415 - as above
 
     stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The one place where names become parts: a Harvester out of settings, and problems solved by named solvers."""
+"""Create parts from their names: a Harvester from settings, and solutions of problems by named solvers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution, Termination
 from bftrain.values.table import ValueTable
 
-# A table may be finished so long after the deadline, and this part of it in addition: then there is a plan at least
+# Grace beyond the deadline for a table, absolute plus a fraction of the deadline: so that there is at least one plan
 _GRACE_S: Final = 0.02
 _MORE_GRACE: Final = 0.08
-_PLACED: Final = "consolidated"  # the same where racks are known
-_PLACEMENT: Final = "neighbours"  # which tasks lose least with, where nodes have names (docs/semantics.md)
+_PLACED: Final = "consolidated"  # the same if racks are known
+_PLACEMENT: Final = "neighbours"  # placement with the smallest losses where nodes have names
 
 
 def build_harvester(
@@ -41,7 +41,7 @@ def build_harvester(
     fallback: Solver | None = None,
     objective: Objective | None = None,
 ) -> Harvester:
-    """Build the decision core that ``settings`` describe; a part that is handed in replaces the one they name.
+    """Return the Harvester that ``settings`` describe; a part that is passed replaces the named one.
 
     >>> from bftrain import NodesJoined, Settings, SpeedCurve, TaskSpec, TaskSubmitted, build_harvester
     >>> harvester = build_harvester(Settings(max_tasks=10))
@@ -58,7 +58,7 @@ def build_harvester(
         what = (
             f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express{more}"
         )
-        raise BadConfig(what, fix=f"take {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as solver")
+        raise BadConfig(what, fix=f"use {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as the solver")
     return Harvester(
         solver=chosen,
         fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
@@ -78,7 +78,7 @@ def build_harvester(
 
 
 def _placement(settings: Settings) -> Placement:
-    """Load the placement that is meant; one that goes by places is given those that are known."""
+    """Return the placement of the settings, with the known places if it uses places."""
     usual = _PLACED if settings.racks else _PLACEMENT
     found: Placement = registry.load("placement", usual if settings.placement == AUTO else settings.placement)
     if not isinstance(found, ConsolidatedPlacement):
@@ -87,13 +87,13 @@ def _placement(settings: Settings) -> Placement:
 
 
 def find_solver(name: str) -> Solver:
-    """Load a solver and make sure it can run here."""
+    """Load a solver; raise an error if it cannot run here."""
     solver: Solver = registry.load("solver", name)
     try:
         state = solver.available()
         usable = state.ok
     except Exception as error:
-        what = f"cannot say whether it can run here: {described(error)}"
+        what = f"available() failed: {described(error)}"
         raise BrokenPlugin(what, where=f"solver '{name}'") from error
     if not usable:
         raise NotAvailable(state.reason, where=f"solver '{name}'", fix=state.fix or None)
@@ -107,12 +107,12 @@ def solve(
     objective: str | Objective | None = None,
     limits: Limits | None = None,
 ) -> Solution:
-    """Divide the pool of ``problem`` over its tasks.
+    """Divide the pool of ``problem`` among its tasks.
 
-    ``problem`` may be the mapping that its JSON form holds. ``solver`` is a registered name or any object that is a
-    solver; ``objective`` takes the place of the one that the problem names: a registered name,
-    ``path/to/file.py:name``, or any object that is an objective. A solver that fails or runs out of time gives a
-    solution that says so; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
+    ``problem`` may also be the mapping of its JSON form. ``solver`` is a registered name or a solver
+    object; ``objective`` replaces the one that the problem names: a registered name,
+    ``path/to/file.py:name``, or an objective object. A solver that fails or runs out of time returns a
+    solution with that status; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
 
     >>> from bftrain import AllocationProblem, CompetingTask, SpeedCurve, solve
     >>> curve = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
@@ -137,7 +137,7 @@ def solve_with_all(
     objective: str | Objective | None = None,
     limits: Limits | None = None,
 ) -> Iterator[Solution]:
-    """Solve with every registered solver; one that cannot run here gives a failed solution that says why."""
+    """Solve with every registered solver; one that cannot run here yields a failed solution with the reason."""
     table = table_of(problem, objective)
     for name, part in registry.parts("solver").items():
         if part.problem:
@@ -152,7 +152,7 @@ def solve_with_all(
 def table_of(
     problem: AllocationProblem | Mapping[str, object], objective: str | Objective | None = None, late: Late = no_limit
 ) -> ValueTable:
-    """Give the value table of ``problem``, for its own objective or another one; see :class:`ValueTableBuilder`."""
+    """Return the value table of ``problem``, for its own objective or another; see :class:`ValueTableBuilder`."""
     checked = problem if isinstance(problem, AllocationProblem) else wire.convert(problem, AllocationProblem)
     wanted = checked.objective if objective is None else objective
     found = resolve_objective(wanted) if isinstance(wanted, str) else wanted
@@ -160,9 +160,9 @@ def table_of(
 
 
 def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingPolicy = "") -> Shares:
-    """Divide the time of nodes of several kinds over tasks: as the problem's own policy says, or another one.
+    """Divide the time of nodes of several kinds among tasks, by the problem's own policy or another.
 
-    ``policy`` is a registered name, ``path/to/file.py:name``, or any object that is one.
+    ``policy`` is a registered name, ``path/to/file.py:name``, or a policy object.
     """
     checked = problem if isinstance(problem, SharingProblem) else wire.convert(problem, SharingProblem)
     chosen: SharingPolicy = resolve_sharing(policy or checked.policy) if isinstance(policy, str) else policy
@@ -172,17 +172,17 @@ def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingP
 
 
 def shares_of(policy: SharingPolicy, problem: SharingProblem) -> Shares:
-    """Ask a policy for shares; an exception in one that is not built in is reported as its own."""
+    """Call a policy; report an exception in a third-party policy as that policy's error."""
     try:
         return policy.share(problem)
     except Exception as error:
         if isinstance(error, BftrainError) or type(policy).__module__.startswith("bftrain_solvers."):
-            raise  # said already, or a fault of ours
+            raise  # already reported, or our own fault
         raise BrokenPlugin(raised(error), where=f"policy '{policy.name}'", fix="repair the policy") from error
 
 
 def notes_on(problem: AllocationProblem) -> Iterator[str]:
-    """Say what in ``problem`` may surprise: sizes at which nothing was measured."""
+    """Yield warnings about ``problem``: sizes beyond the measured ones."""
     for task in problem.tasks:
         for kind, count in problem.by_kind.items():
             curve = task.curve_on(kind)

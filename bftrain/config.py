@@ -1,4 +1,4 @@
-"""Settings of the decision core, shares files, and their TOML form: what is wrong is said with its line."""
+"""Settings of the decision core, shares files, and their TOML form; errors name the line."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bftrain.values.wire import Mapped
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-# The settings that only a replay has, and their defaults: the core skips them in the config.toml of a replay.
-# bftrain_replay.simulation.replay_settings declares them; a test keeps the two alike.
+# Settings that only replays have, and their defaults: the core skips them in a replay's config.toml.
+# bftrain_replay.simulation.replay_settings declares them; a test compares the two.
 ONLY_IN_REPLAYS: Final[Mapping[str, object]] = {
     "semantics": "realistic",
     "events": "all",
@@ -42,24 +42,24 @@ ONLY_IN_REPLAYS: Final[Mapping[str, object]] = {
 
 
 class Settings(Mapped, frozen=True, kw_only=True):
-    """How decisions are made. With these and the same events, every decision repeats.
+    """Settings of decisions. The same settings and events always lead to the same decisions.
 
-    ``entities`` are the users who share by weight or have a quota, those not named have weight 1 and no quota;
-    ``prices`` is what a node of a kind costs, 1 if not named. A shares file holds both (docs/admission.md). ``racks``
-    are the node sets of racks; under ``*`` stands how many of the last numbers in nodes' names are not a rack's.
+    ``entities`` are the users with a weight or a quota; other users have weight 1 and no quota.
+    ``prices`` are node prices by kind, 1 by default. A shares file holds both (docs/admission.md). ``racks``
+    are the node sets of racks; ``*`` has the number of last numbers in node names that do not belong to the rack.
     """
 
     solver: str = "exact"
-    fallback: str = "greedy"  # asked when the solver fails or runs out of time; "" for none
+    fallback: str = "greedy"  # used when the solver fails or runs out of time; "" for none
     objective: str = "throughput"
     admission: str = "first-come"
-    placement: str = AUTO  # which nodes: neighbours, with racks consolidated, by the published rules grouped
+    placement: str = AUTO  # auto: neighbours, with racks consolidated, by the published rules grouped
     horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
     max_tasks: int = 35  # how many tasks may compete
     solver_deadline_s: float = 10.0
     solver_gap: float = 0.0
     solver_threads: int = 1
-    max_failures: int = 3  # after so many failures a task is given up
+    max_failures: int = 3  # failures after which a task is given up
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
     racks: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -81,9 +81,9 @@ class Settings(Mapped, frozen=True, kw_only=True):
 
 
 def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()) -> S:
-    """Settings of a configuration file, overridden by options that were ``given`` (not ``None``).
+    """Return the settings of a configuration file, overridden by the options in ``given`` that are not ``None``.
 
-    The keys in ``others`` may stand in the file and are left out.
+    The keys in ``others`` are allowed in the file and ignored.
     """
     settings = load(path, kind, others) if path else kind()
     changes = {name: value for name, value in given.items() if value is not None}
@@ -91,7 +91,7 @@ def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others
 
 
 def load(path: Path, kind: type[S], others: Collection[str] = ()) -> S:
-    """Read ``kind`` from a TOML file; keys among ``others`` are left out."""
+    """Read ``kind`` from a TOML file; ignore the keys in ``others``."""
     text = read(path)
     data = toml_io.parse(text, str(path))
     return from_mapping({key: data[key] for key in data if key not in others}, kind, where=str(path), text=text)
@@ -106,12 +106,12 @@ def read(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the settings of a TOML file as they stand."""
+    """Read the settings of a TOML file, unchecked."""
     return toml_io.parse(read(path), str(path))
 
 
 def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text: str = "") -> S:
-    """Read ``kind`` from parsed TOML; ``text`` is the source, to give line numbers from."""
+    """Convert parsed TOML to ``kind``; ``text`` is the source, for line numbers."""
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for key in data:
         if key not in known:
@@ -124,7 +124,7 @@ def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text:
 
 
 def dump(settings: msgspec.Struct) -> str:
-    """Give settings as TOML, what is ``None`` and empty tables left out."""
+    """Return settings as TOML, without ``None`` values and empty tables."""
     return toml_io.table(wire.plain(settings))
 
 
@@ -138,12 +138,12 @@ def _line(where: str, text: str, key: str) -> str:
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int:
-    """Give the line that says ``path``, or else as much of its begin as any line says; 0 if there is none."""
+    """Return the line that sets ``path``, or the longest prefix of it that a line sets; 0 if there is none."""
     best, most = 0, 0
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):
         said: list[tuple[str, ...]] = []
-        with suppress(BadConfig):  # a part of a value that goes over several lines
+        with suppress(BadConfig):  # part of a value over several lines
             said = list(_keys(toml_io.parse(line, "")))
         if line.lstrip().startswith("["):
             table = max(said, key=len, default=())
@@ -170,9 +170,9 @@ _FIXES: Final[Mapping[str, str]] = {
 
 
 def load_shares(path: Path) -> dict[str, Any]:
-    """Read the settings of a shares file, the tables ``entities`` and ``prices``; one that is not there is left out.
+    """Read the settings of a shares file, the tables ``entities`` and ``prices``; omit a missing table.
 
-    A user may be given a number alone, which is the weight.
+    A user's value may be a number, which is the weight.
     """
     text = read(path)
     source = _SharesSource(str(path), text)
@@ -184,7 +184,7 @@ def load_shares(path: Path) -> dict[str, Any]:
         try:
             Settings(prices={kind: price})
         except BadValue:
-            what = f"must be a number above 0, not {price!r:.60}" if kind else "a kind has a name"
+            what = f"must be a number above 0, not {price!r:.60}" if kind else "a kind must have a name"
             source.refuse(("prices", kind), what)
     return {name: table for name, table in (("entities", entities), ("prices", prices)) if table}
 

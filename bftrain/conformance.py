@@ -35,53 +35,53 @@ from bftrain.values.task import TaskSpec
 
 USERS: Final = {"ann": Entity(weight=2.0, nodes=9), "bob": Entity(tasks=2)}
 MAX_TASKS: Final = 5
-_STORMS: Final = 20
+_SEQUENCES: Final = 20
 _MOMENTS: Final = 40
 
 
 class Nonconformance(AssertionError):
-    """A part does not do what its port demands."""
+    """A part does not behave as its port requires."""
 
 
 def check_admission(factory: Callable[..., Any], **settings: object) -> None:
-    """Put what ``factory(max_tasks, **settings)`` makes through storms of events."""
+    """Test the admission that ``factory(max_tasks, **settings)`` returns with random sequences of events."""
 
     def made() -> Admission | ChoosingAdmission:
         found = factory(MAX_TASKS, **settings)
-        _insist(isinstance(found, Admission | ChoosingAdmission), "has no name, or neither choose(queue) nor admit")
-        _insist(isinstance(found.name, str) and bool(found.name), f"is called {found.name!r}, which is no name")
+        _require(isinstance(found, Admission | ChoosingAdmission), "has no name, or neither choose(queue) nor admit")
+        _require(isinstance(found.name, str) and bool(found.name), f"is called {found.name!r}, not a name")
         checked: Admission | ChoosingAdmission = found
         return checked
 
-    for seed in range(_STORMS):
-        one, two = _core(made(), grouped), _core(made(), grouped)
-        for number, moment in enumerate(_storm(seed)):
+    for seed in range(_SEQUENCES):
+        one, two = _harvester(made(), grouped), _harvester(made(), grouped)
+        for number, moment in enumerate(_random_events(seed)):
             try:
                 for core in (one, two):
                     core.absorb(*moment)
                 question, again, other = (core.ask(core.time_s) for core in (one, one, two))
             except BftrainError as error:
                 raise Nonconformance(str(error)) from error
-            _insist(question == again, "answers otherwise when it is asked again: choose must change nothing")
+            _require(question == again, "returns another result when called again: choose must change nothing")
             same = (question.named, question.problem) == (other.named, other.problem)
-            _insist(same, "answers otherwise after the same events: no clock, no dice, no global state")
+            _require(same, "returns another result after the same events: use no clock, randomness or global state")
             unknown = [name for name in question.named if name not in one.unfinished]
-            _insist(not unknown, f"names '{unknown[0] if unknown else ''}', which is no unfinished task")
+            _require(not unknown, f"names '{unknown[0] if unknown else ''}', not an unfinished task")
             for core, asked in ((one, question), (two, other)):
                 core.finish_decision(asked, core.answer(asked))
-            if number == _MOMENTS // 2:  # a restart: from here on the second one has its memory from JSON
+            if number == _MOMENTS // 2:  # a restart: from here on the second one runs from restored state
                 kept = wire.encode(two.snapshot)
-                two = _core(made(), grouped)
+                two = _harvester(made(), grouped)
                 two.restore(wire.decode(kept, HarvesterSnapshot))
-                _insist(wire.encode(two.snapshot) == kept, "does not restore what it kept as it was")
+                _require(wire.encode(two.snapshot) == kept, "does not restore its saved state exactly")
 
 
 def check_placement(placement: Placement) -> None:
-    """Put a placement through storms of events: it must choose as many nodes as it is asked for, of those to be had."""
-    _insist(isinstance(placement, Placement), "has not all that bftrain.ports.Placement asks for")
-    for seed in range(_STORMS):
-        core = _core(FirstComeAdmission(MAX_TASKS), placement)
-        for moment in _storm(seed):
+    """Test a placement with random sequences of events: it must return the requested number of free nodes."""
+    _require(isinstance(placement, Placement), "does not implement bftrain.ports.Placement")
+    for seed in range(_SEQUENCES):
+        core = _harvester(FirstComeAdmission(MAX_TASKS), placement)
+        for moment in _random_events(seed):
             try:
                 core.handle(*moment)
             except BftrainError as error:
@@ -89,34 +89,39 @@ def check_placement(placement: Placement) -> None:
 
 
 def check_metric(metric: Callable[..., object], run: object) -> None:
-    """Make sure that a metric measures ``run``, which is what ``bftrain.replay(...)`` gives, or a result of it."""
+    """Check that a metric measures ``run``, the return value of ``bftrain.replay(...)`` or a result in it."""
     result = getattr(run, "result", run)
     name = str(getattr(metric, "name", None) or getattr(metric, "__name__", "metric"))
     try:
         first, second = (measured([resolve_metric(name, metric)], result) for _ in range(2))
     except BftrainError as error:
         raise Nonconformance(str(error)) from error
-    _insist(first == second, "measures otherwise when it is asked again")
+    _require(first == second, "returns other numbers when called again")
 
 
-def _core(admission: Admission | ChoosingAdmission, placement: Placement) -> Harvester:
+def _harvester(admission: Admission | ChoosingAdmission, placement: Placement) -> Harvester:
     return Harvester(
-        solver=_Evenly(), objective=throughput, admission=admission, placement=placement, max_failures=2, entities=USERS
+        solver=_InOrderSolver(),
+        objective=throughput,
+        admission=admission,
+        placement=placement,
+        max_failures=2,
+        entities=USERS,
     )
 
 
-class _Evenly:
-    """Gives every task its minimum as long as there are nodes, then more to the first."""
+class _InOrderSolver:
+    """Solver that assigns each task, in order, as many of the remaining nodes as it can use."""
 
     name = "evenly"
     capabilities = SolverCapabilities(node_kinds=True)
 
     def available(self) -> Availability:
-        """Say that it is here."""
+        """Return that it is available."""
         return Availability(ok=True)
 
-    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - it is quick
-        """Go through the tasks once."""
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - fast enough
+        """Assign nodes in one pass over the tasks."""
         left, sizes = table.problem.pool, dict[str, int]()
         for task in table.problem.tasks:
             sizes[task.name] = min(left, task.max_nodes) if left >= task.min_nodes else 0
@@ -127,9 +132,9 @@ class _Evenly:
         )  # fmt: skip
 
 
-def _storm(seed: int) -> list[tuple[Event, ...]]:
-    """Give moments in which nodes come and go, and tasks come and end; the same for the same seed."""
-    random = Random(seed)  # noqa: S311 - a die, no secret
+def _random_events(seed: int) -> list[tuple[Event, ...]]:
+    """Return events at moments in which nodes and tasks come and go; the same for the same seed."""
+    random = Random(seed)  # noqa: S311 - reproducible, not secret
     names = tuple(f"n{number:02}" for number in range(24))
     found: list[tuple[Event, ...]] = [(NodesJoined(time_s=0.0, nodes=names[:12]),)]
     inside, alive = set(names[:12]), list[str]()
@@ -137,15 +142,15 @@ def _storm(seed: int) -> list[tuple[Event, ...]]:
         now_s = 100.0 * number
         away = [node for node in names if node not in inside]
         events: list[Event] = []
-        if random.random() < 0.5:  # noqa: PLR2004 - every second time
+        if random.random() < 0.5:  # noqa: PLR2004 - half of the moments
             leaving = random.sample(sorted(inside), random.randint(0, len(inside)))
             joining = random.sample(away, random.randint(0, len(away)))
             inside = (inside - set(leaving)) | set(joining)
             events += [NodesLeft(time_s=now_s, nodes=tuple(leaving))] if leaving else []
             events += [NodesJoined(time_s=now_s, nodes=tuple(joining))] if joining else []
-        if alive and random.random() < 0.3:  # noqa: PLR2004 - now and then
+        if alive and random.random() < 0.3:  # noqa: PLR2004 - sometimes
             events.append(TaskFinished(time_s=now_s, task=alive.pop(random.randrange(len(alive)))))
-        if random.random() < 0.6:  # noqa: PLR2004 - more come than go
+        if random.random() < 0.6:  # noqa: PLR2004 - more tasks arrive than end
             alive.append(f"t{number}")
             smallest = random.randint(1, 4)
             sizes = range(smallest, smallest + 4)
@@ -165,6 +170,6 @@ def _storm(seed: int) -> list[tuple[Event, ...]]:
     return found
 
 
-def _insist(fine: bool, what: str) -> None:  # noqa: FBT001 - what is insisted on
+def _require(fine: bool, what: str) -> None:  # noqa: FBT001 - the condition
     if not fine:
         raise Nonconformance(what)

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: ``90``, ``2min``, ``1h30min``, ``1-12:00:00``."""
+"""Durations as people write them: ``90``, ``2min``, ``1h30min``, ``1-12:00:00``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOCK: Final = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d{
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a length of time; a number without a unit is seconds.
+    """Return a duration in seconds; a number without a unit is seconds.
 
     >>> parse_duration("120"), parse_duration("2min"), parse_duration("1h30min"), parse_duration("1.5 d")
     (120.0, 120.0, 5400.0, 129600.0)
@@ -27,7 +27,7 @@ def parse_duration(text: str) -> float:
     129600.0
 
     Raises:
-        ValueError: It is neither, or a unit is not smaller than the one before it.
+        ValueError: The text has neither form, or a unit is not smaller than the one before it.
 
     """
     try:
@@ -46,5 +46,5 @@ def parse_duration(text: str) -> float:
             break
         total_s, last_s, rest = total_s + float(part[1]) * unit_s, unit_s, rest[part.end() :]
     if rest or last_s == float("inf"):
-        raise ValueError(f"{text!r} is no length of time: write {FORMS}")
+        raise ValueError(f"{text!r} is not a duration: write {FORMS}")
     return total_s

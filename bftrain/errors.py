@@ -1,6 +1,6 @@
-"""The tree of errors: each says what is wrong, where, and what to do about it.
+"""The class hierarchy of errors: each error says what is wrong, where, and how to fix it.
 
-Every class knows the exit code that the command line ends with, so no command maps errors by hand.
+Every class has the exit code of the command line, so no command maps errors by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BftrainError(Exception):
-    """Root of the tree. ``what`` is wrong, ``where`` it was found, and the ``fix``: what the reader can do."""
+    """Base class. ``what`` is wrong, ``where`` it was found, and the ``fix``."""
 
     exit_code: ClassVar[int] = 5
 
@@ -39,26 +39,26 @@ class BftrainError(Exception):
 
 
 class UsageError(BftrainError):
-    """The command was called in a way it does not understand."""
+    """The command line is invalid."""
 
     exit_code = 2
 
 
 class BadInput(BftrainError):
-    """A file or a value that came from outside is not what it should be."""
+    """A file or a value from outside is invalid."""
 
     exit_code = 3
 
 
 class BadValue(BadInput, ValueError):
-    """A field of a value breaks its rule; ``where`` names the field.
+    """A field of a value is invalid; ``where`` names the field.
 
-    It is a ``ValueError`` too, so that a decoder reports it together with the path inside the document.
+    Also a ``ValueError``, so that a decoder reports it with the path inside the document.
     """
 
 
 class BadObjective(BadInput):
-    """A metric raised or gave what is no value; the fault is its own, so no other solver can help."""
+    """An objective or metric raised an error or returned an invalid value; no other solver can help."""
 
 
 class BadConfig(BadInput):
@@ -66,76 +66,76 @@ class BadConfig(BadInput):
 
 
 class UnknownName(BadInput):
-    """No solver, objective, admission, placement, ... of that name; the nearest known names are suggested."""
+    """No solver, objective, admission, placement, ... of that name; the message suggests the nearest known names."""
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> UnknownName:
-        """Build the message for ``name`` that is none of ``known``."""
+        """Return the error for a ``name`` that is not in ``known``."""
         return cls(f"no {kind} is called '{name}'", where=where, fix=suggestion(name, known))
 
 
 class NotAvailable(BftrainError):
-    """Something the request needs is not installed, not licensed or not running here."""
+    """A requirement of the request is not installed, not licensed or not running here."""
 
     exit_code = 4
 
 
 class BrokenPlugin(NotAvailable):
-    """Code of one's own, or a plug-in, cannot be loaded or does not behave as its port demands."""
+    """A plug-in or a user's own code cannot be loaded or does not behave as its port requires."""
 
-    exit_code = BadInput.exit_code  # as for objectives of one's own: the code is what has to be repaired
+    exit_code = BadInput.exit_code  # as for a user's own objectives: the code has to be repaired
 
 
 class ResultWarning(UserWarning):
-    """A warning in words for people: the command line prints it without the place in the source."""
+    """A warning for people: the command line prints it without the source location."""
 
 
 class PartlyFailed(BftrainError):
-    """Some of the work failed; the rest is done and stands."""
+    """Some of the work failed; the rest is done and valid."""
 
     exit_code = 1
 
 
 class Interrupted(BftrainError):
-    """The user interrupted the command; ``what`` says which part of its work is kept."""
+    """The user interrupted the command; ``what`` names the work that is kept."""
 
     exit_code = 130
 
 
 class Fault(BftrainError):
-    """Our own mistake: an invariant does not hold. Please report it."""
+    """A bug in bftrain: an invariant does not hold. Please report it."""
 
 
 def fold(name: str) -> str:
-    """Return ``name`` without case, and with ``-`` for ``_``: no two parts have names that differ in these only."""
+    """Return ``name`` in lower case with ``-`` for ``_``, the form in which names of parts are compared."""
     return name.lower().replace("_", "-")
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant; nothing if none is like it."""
+    """Return a hint with the known name most similar to ``name``, or an empty text."""
     names = sorted(known)
     alike = [each for each in names if fold(each) == fold(name)] or get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{alike[0]}'?" if alike else ""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, and else list them all."""
+    """Return a hint with the most similar known name, else with all known names."""
     names = sorted(known)
     return near(name, names) or f"known: {', '.join(names) or 'none'}"
 
 
-OWN_FILE: Final = "bftrain_own_file_"  # how modules begin that are loaded from FILE.py:NAME
+OWN_FILE: Final = "bftrain_own_file_"  # prefix of modules loaded from FILE.py:NAME
 _ROOMS: Final = frozenset({"bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", "bftrain_elastic"})
 _LONGEST_LINE: Final = 120
 
 
 def raised(error: BaseException) -> str:
-    """Return what was raised, and where in code that is not of bftrain, if it passed through any."""
+    """Return the exception's type, and its place in code outside bftrain, if any."""
     return f"raised {described(error)}"
 
 
 def described(error: BaseException) -> str:
-    """Return the type and the message of an exception, and where it came from."""
+    """Return the type, message and place of an exception."""
     return f"{type(error).__name__}: {error}{place(error)}"
 
 
@@ -146,7 +146,7 @@ def place(error: BaseException) -> str:
 
 
 def source_line(error: BaseException) -> str | None:
-    """Return the innermost line that is neither of bftrain nor of a library; else that of an installed package."""
+    """Return the innermost line that is in neither bftrain nor a library; else that of an installed package."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line = error.filename, error.lineno
     else:
@@ -156,14 +156,14 @@ def source_line(error: BaseException) -> str | None:
         if not foreign:
             return None
         file, line = (own or foreign)[-1]
-    linecache.checkcache(file)  # it may have been changed since it was read first
+    linecache.checkcache(file)  # the file may have changed since it was first read
     text = linecache.getline(file, line).strip()
     text = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 3]}..."
     return f"{file}:{line}: {text}" if text else f"{file}:{line}"
 
 
 def is_from_own_file(error: BaseException) -> bool:
-    """Say whether an exception passed through a file that was named as ``FILE.py:NAME``."""
+    """Return whether an exception passed through a file loaded as ``FILE.py:NAME``."""
     return any(_module(frame).startswith(OWN_FILE) for frame, _ in walk_tb(error.__traceback__))
 
 

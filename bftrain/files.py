@@ -1,4 +1,4 @@
-"""Reading and writing files: text that is really text, line by line with bounded memory, and files that are whole."""
+"""Reading and writing files: UTF-8 text, lines with bounded memory, and atomic writes."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ T = TypeVar("T")
 
 LONGEST_LINE_BYTES: Final = 1 << 20
 LARGEST_TEXT_BYTES: Final = 1 << 28
-UNPACKED_BYTES: Final = 1 << 26  # any file may unpack to so many
-UNPACKED_RATIO: Final = 200  # and larger ones to so many times their size; the published log of Summit has 73
+UNPACKED_BYTES: Final = 1 << 26  # any file may unpack to this size
+UNPACKED_RATIO: Final = 200  # and larger files to this multiple of their size; the published log of Summit has 73
 HEAD_BYTES: Final = 4096
 BYTE_ORDER_MARK: Final = "\ufeff"
 NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
 
 
 def by_suffix(path: Path, known: Mapping[str, T], kind: str, *, advice: str = "") -> T:
-    """Choose by the end of the file's name; ``kind`` says what sort of file it should be."""
+    """Return the entry of ``known`` for the suffix of the file name; ``kind`` is the sort of file, for the error."""
     suffix = path.suffix.lower()
     if suffix not in known:
-        what = f"its name ends in '{suffix}'" if suffix else "its name has no ending"
+        what = f"its name ends in '{suffix}'" if suffix else "its name has no suffix"
         raise BadInput(f"no {kind}: {what}", where=str(path), fix=advice + suggestion(suffix, known))
     return known[suffix]
 
 
 def check_unpacked(unpacked: int, packed: int, *, where: str, fix: str) -> None:
-    """Refuse a file that unpacks to far more than logs of its size do, before memory or hours go into it."""
+    """Raise an error if a file unpacks to far more than logs of its size do, before memory or hours are spent."""
     most = max(UNPACKED_BYTES, UNPACKED_RATIO * packed)
     if unpacked > most:
         what = f"unpacks to more than {most:,} bytes, which is too much for a file of {packed:,}"
-        raise BadInput(what, where=where, fix=f"check where it is from; if it is right, {fix}")
+        raise BadInput(what, where=where, fix=f"check its origin; if it is correct, {fix}")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file that appears complete under its name, or not at all."""
-    draft = path.with_name(f".{path.name}.{token_hex(4)}.part")  # a killed writer's draft must not stand in the way
+    """Write a file that appears under its name complete, or not at all."""
+    draft = path.with_name(f".{path.name}.{token_hex(4)}.part")  # a killed writer's draft must not block later writers
     with naming(path, draft):
         try:
             with draft.open("xb") as file:
@@ -61,22 +61,22 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_replaceable(path: Path, is_own: Callable[[Path], bool]) -> None:
-    """Refuse to replace what bftrain did not write, before work is done for it; an empty file holds nothing to lose."""
+    """Raise an error, before any work, if ``path`` is a file not written by bftrain; an empty file may be replaced."""
     if not os.path.lexists(path) or (path.is_file() and (not path.stat().st_size or is_own(path))):
         return
-    what = "is there already, was not written by bftrain, and is left as it is"
+    what = "exists already, was not written by bftrain, and is left unchanged"
     raise BadInput(what, where=str(path), fix="move it away, or name another file")
 
 
 def head_of(path: Path, count: int = HEAD_BYTES) -> bytes:
-    """Return the first bytes of a file, by which what bftrain wrote is recognised."""
+    """Return the first bytes of a file, to recognise files written by bftrain."""
     with path.open("rb") as file:
         return file.read(count)
 
 
 @contextmanager
 def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
-    """Name ``path`` in an ``OSError`` that names no file, such as that of a full disk, or one at a ``hidden`` path."""
+    """Add ``path`` to an ``OSError`` without a file name (such as a full disk) or with the ``hidden`` path."""
     try:
         yield
     except OSError as error:
@@ -93,23 +93,23 @@ def write_text(path: Path, text: str) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make ``folder`` if it is not there, so that a place that cannot be written to is found before any work."""
+    """Create ``folder`` if missing, so that an unwritable place is found before any work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        what = "is a link to something that is not there" if not folder.exists() else "is a file, not a folder"
+        what = "is a broken link" if not folder.exists() else "is a file, not a folder"
         raise BadInput(what, where=str(folder), fix="name another folder") from error
     try:
         TemporaryFile(dir=folder).close()
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise  # the folder is the right one
+            raise  # the folder itself is fine
         what = f"cannot be written to: {error.strerror}"
         raise BadInput(what, where=str(folder), fix="name another folder") from error
 
 
 def whole_text(path: Path, kind: str) -> str:
-    """Read all of a text file; ``kind`` says what should be in one that is not larger than sense allows."""
+    """Return the content of a text file; ``kind`` names its sort in the error for a file that is too large."""
     size = path.stat().st_size
     if size > LARGEST_TEXT_BYTES:
         what = f"{size:,} bytes are too many for a {kind}"
@@ -118,7 +118,7 @@ def whole_text(path: Path, kind: str) -> str:
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Read lines with their numbers, line ends taken off; what is not text is refused with its line."""
+    """Yield lines with their numbers, without line ends; raise an error with the line if it is not text."""
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE_BYTES), b""), start=1):
             where = f"{path}:{number}"
@@ -135,9 +135,9 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 class CsvFile:
-    """A CSV file with ``#`` comments before its header; ``rows()`` gives the cells of what comes after it.
+    """A CSV file with ``#`` comments before its header; ``rows()`` yields the cells after that.
 
-    ``line`` is the number of the line read last; blank lines are passed over.
+    ``line`` is the number of the last line read; blank lines are skipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,17 +150,17 @@ class CsvFile:
 
     @property
     def where(self) -> str:
-        """Name the place read last."""
+        """The file and the line read last."""
         return f"{self.path}:{self.line}" if self.line else str(self.path)
 
     def rows(self) -> Iterator[list[str]]:
-        """Give the cells of each further row."""
+        """Yield the cells of each further row."""
         try:
             for row in self._cells:
                 if row:
                     yield row
         except csv.Error as error:
-            raise BadInput(f"not a row of CSV: {error}", where=self.where, fix='check the quotes (")') from error
+            raise BadInput(f"not a CSV row: {error}", where=self.where, fix='check the quotes (")') from error
 
     def _content(self) -> Iterator[str]:
         in_head = True

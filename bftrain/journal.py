@@ -1,8 +1,8 @@
 """Journal: the append-only record of events and decisions, in one SQLite file.
 
-What is in it when a step's transaction ends survives ``kill -9``. Reading it back drives a Harvester to the same
-decisions, so a live run can be replayed, and a restart continues where the last run stopped. Now and then it is written
-down where things stand, so that a restart need not read all from the beginning.
+A completed transaction survives ``kill -9``. Driving a Harvester with the journal leads to the same
+decisions, so a live run can be replayed, and a restart continues where the last run stopped. Snapshots are stored
+now and then, so that a restart need not read all from the beginning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bftrain.version import __version__
 
 FORMAT: Final = "1"
 _ONE_WRITER: Final = "let only one process write a journal"
-_SEE_TO_SPACE: Final = "see to free space and to the right to write there"
+_CHECK_SPACE: Final = "check the free space and the permission to write there"
 
 _SCHEMA: Final = (
     "CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
@@ -47,17 +47,17 @@ _STANDING: Final = """CREATE TABLE IF NOT EXISTS standing (
 ) STRICT"""
 
 
-# SQLite's codes for what may pass: no space, no right to write for now, an error of the disk
+# SQLite's codes for temporary failures: no space, read-only for now, disk error
 _MAY_PASS: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
 
 
 class JournalStalled(NotAvailable):
-    """A journal cannot be written now, for a full disk perhaps; nothing of the step is in it; a later try may work."""
+    """The journal cannot be written now (disk full, ...); nothing of the step is stored, and a retry may succeed."""
 
 
-Statement = tuple[str, Sequence[object]]  # SQL, and what stands for its question marks
+Statement = tuple[str, Sequence[object]]  # SQL, and its parameters
 
 
 class Journal:
@@ -70,55 +70,55 @@ class Journal:
         self.parts = journal_parts.read_parts(self.rows) if self.has_table("part") else ()
         self._number, self._step, self._kind = self._last_entry()
         select = "SELECT coalesce(max(step), -1) FROM standing WHERE changed"
-        # The last step after which the settings were changed; -1 for none
+        # The last step with a change of settings; -1 for none
         self._closed = int(self.rows(select)[0][0]) if self.has_table("standing") else -1
 
     # -- opening
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> Journal:
-        """Make a new journal that only its owner can read; it remembers the settings decisions are made with."""
+        """Create a journal that only its owner can read, with the settings of its decisions."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError as error:
-            fix = "a journal is only added to: name another file"
-            raise BadInput("is there already", where=str(path), fix=fix) from error
+            fix = "journals are append-only: name another file"
+            raise BadInput("exists already", where=str(path), fix=fix) from error
         except OSError as error:
-            raise BadInput(f"cannot be made: {error.strerror}", where=str(path)) from error
+            raise BadInput(f"cannot be created: {error.strerror}", where=str(path)) from error
         connection = sqlite3.connect(path)
         about = [("format", FORMAT), ("bftrain", __version__), ("settings", wire.encode(settings).decode())]
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            _make_safe(connection)
+            _set_durability(connection)
             with connection:
-                connection.execute("BEGIN")  # all of it or nothing: a kill leaves no half-made journal
+                connection.execute("BEGIN")  # atomic: a kill leaves no partial journal
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 connection.executemany("INSERT INTO about VALUES (?, ?)", about)
         except sqlite3.Error as error:
             connection.close()
             path.unlink()
-            raise NotAvailable(f"cannot be written: {error}", where=str(path), fix=_SEE_TO_SPACE) from error
+            raise NotAvailable(f"cannot be written: {error}", where=str(path), fix=_CHECK_SPACE) from error
         return cls(connection, path)
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """Open a journal that is there, to read it or to add to it."""
+        """Open an existing journal, to read it or to append."""
         if not path.is_file():
-            raise BadInput("there is no such journal", where=str(path))
-        # To read a file with WAL, SQLite makes others beside it. Where it cannot, such as in an archive or for another
-        # user, it reads only a file that is said not to change; one that is being written has a -wal beside it.
+            raise BadInput("no such journal", where=str(path))
+        # To read a file with WAL, SQLite creates others beside it. If that fails, such as in an archive or for another
+        # user, SQLite reads only files opened as immutable; a journal being written has a -wal file beside it.
         rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
         place = f"{path.absolute().as_uri()}?immutable=1" if rests else path
         connection = sqlite3.connect(place, uri=rests)
         try:
-            _make_safe(connection)
+            _set_durability(connection)
             check_format(connection, path)
             return cls(connection, path)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             connection.close()
-            fix = repair_of(path) if _begins_as_journal(path) else None
-            raise BadInput(f"is no journal: {error}", where=str(path), fix=fix) from error
+            fix = repair_of(path) if _has_journal_header(path) else None
+            raise BadInput(f"is not a journal: {error}", where=str(path), fix=fix) from error
         except BaseException:
             connection.close()
             raise
@@ -136,32 +136,32 @@ class Journal:
     # -- writing
 
     def append(self, events: Sequence[Event], decision: Decision | None) -> None:
-        """Record one step, whole or not at all."""
+        """Record one step atomically."""
         self._insert(self._step + 1, [*events, *([] if decision is None else [decision])])
 
     def append_events(self, events: Sequence[Event], also: Sequence[Statement] = (), *, sync: bool = True) -> None:
-        """Begin a step with its events, before anything is decided.
+        """Begin a step with its events, before the decision.
 
-        ``also`` is done in the same transaction. Without ``sync`` the step survives us, but perhaps no power cut.
+        ``also`` runs in the same transaction. Without ``sync`` the step survives a kill, but perhaps not a power cut.
         """
         self._insert(self._step + 1, events, also, sync=sync)
 
     def append_decision(self, decision: Decision, also: Sequence[Statement] = (), *, sync: bool = True) -> None:
-        """Complete the step that was begun last.
+        """Complete the step begun last.
 
-        If it has a decision already, or the settings were changed since, this one is a step without events.
+        If that step has a decision already, or the settings changed since, add a step without events.
         """
         complete = self._kind != "event" or self._closed == self._step
         self._insert(self._step + complete, [decision], also, sync=sync)
 
     def change(self, *statements: Statement, sync: bool = True) -> None:
-        """Change tables that others keep beside the record, in one transaction."""
+        """Change tables of other modules beside the record, in one transaction."""
         self._insert(self._step, (), statements, sync=sync)
 
     def keep(self, settings: Settings, snapshot: HarvesterSnapshot) -> None:
-        """Write down where things stand after the last step, and the settings from there on.
+        """Store a snapshot after the last step, and the settings from there on.
 
-        Of those with the same settings as before, the last two are kept.
+        Of the snapshots with unchanged settings, the last two are kept.
         """
         changed = settings != self.settings_now
         row = (self._step, wire.encode(settings).decode(), changed, wire.encode(snapshot).decode())
@@ -206,32 +206,32 @@ class Journal:
         statements: list[Statement] = [(_STANDING, ()), (journal_parts.TABLE, ())]
         for table, rows in tables.items():
             marks = ", ".join("?" * len(rows[0])) if rows else ""
-            statements += [(f"INSERT INTO {table} VALUES ({marks})", row) for row in rows]  # noqa: S608 - all of it is ours
+            statements += [(f"INSERT INTO {table} VALUES ({marks})", row) for row in rows]  # noqa: S608 - constant text
         self.parts = tuple(parts)
         self.change(*statements)
 
     def _insert(
         self, step: int, items: Sequence[Event | Decision], also: Sequence[Statement] = (), *, sync: bool = True
     ) -> None:
-        """Add entries in one transaction; refused when another process has added some meanwhile."""
+        """Add entries in one transaction; raise an error if another process has added any meanwhile."""
         kinds = ("decision" if isinstance(value, Decision) else "event" for value in items)
         rows = [
             (step, kind, value.time_s, wire.encode(value).decode()) for kind, value in zip(kinds, items, strict=True)
         ]
         try:
             if sync != self._safe:
-                _make_safe(self._connection, power_cuts=sync)
+                _set_durability(self._connection, power_cuts=sync)
                 self._safe = sync
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 if self._last_entry()[0] != self._number:
-                    raise BadInput("another process adds to it too", where=str(self.path), fix=_ONE_WRITER)
+                    raise BadInput("another process also writes to it", where=str(self.path), fix=_ONE_WRITER)
                 self._connection.executemany("INSERT INTO entry (step, kind, time_s, body) VALUES (?, ?, ?, ?)", rows)
                 for statement, values in also:
                     self._connection.execute(statement, values)
         except sqlite3.Error as error:
-            fix = _ONE_WRITER if "locked" in str(error) else _SEE_TO_SPACE
-            passes = getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS  # the rest of it is details
+            fix = _ONE_WRITER if "locked" in str(error) else _CHECK_SPACE
+            passes = getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS  # the other bits are details
             kind = JournalStalled if passes else NotAvailable
             raise kind(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
         self._number, self._step, self._kind = self._last_entry()
@@ -252,7 +252,7 @@ class Journal:
 
     @property
     def settings(self) -> Settings:
-        """The settings that the decisions were made with."""
+        """The settings at the beginning of the journal."""
         found = self._connection.execute("SELECT value FROM about WHERE key = 'settings'").fetchone()
         if found is None:
             raise BadInput("has lost its settings", where=str(self.path))
@@ -260,16 +260,16 @@ class Journal:
 
     @property
     def settings_now(self) -> Settings:
-        """The settings that the last decisions were made with: those it began with, unless they were changed since."""
-        last = self.stood_last()
+        """The settings of the last decisions: those at the beginning, unless they changed since."""
+        last = self.latest_snapshot()
         return self.settings if last is None else last.settings
 
-    def insist_on(self, settings: Settings) -> None:
-        """Refuse to go on with other settings than the last decisions were made with."""
+    def require_settings(self, settings: Settings) -> None:
+        """Raise an error unless ``settings`` equal those of the last decisions."""
         recorded, asked = wire.plain(self.settings_now), wire.plain(settings)
         for name, value in asked.items():
             if recorded[name] != value:
-                what = f"was begun with {name} = {recorded[name]!r}, and {value!r} is asked for"
+                what = f"has {name} = {recorded[name]!r}, but {value!r} is requested"
                 raise BadInput(what, where=str(self.path), fix="use the same settings, or begin a new journal")
 
     def __len__(self) -> int:
@@ -277,12 +277,12 @@ class Journal:
 
     @property
     def cut_off(self) -> bool:
-        """Say whether the last step has events but no decision: its writer died in between."""
+        """Whether the last step has events but no decision: its writer died in between."""
         return self._kind == "event"
 
-    def stood_last(self) -> StoredSnapshot | None:
-        """Where things stood when that was written down last."""
-        return next(self._stood("ORDER BY step DESC LIMIT 1"), None)
+    def latest_snapshot(self) -> StoredSnapshot | None:
+        """Return the latest snapshot, or ``None``."""
+        return next(self._snapshots("ORDER BY step DESC LIMIT 1"), None)
 
     @property
     def stood_at(self) -> int:
@@ -290,15 +290,15 @@ class Journal:
         return int(self.rows("SELECT coalesce(max(step), 0) FROM standing")[0][0]) if self.has_table("standing") else 0
 
     def restart_snapshots(self) -> Iterator[StoredSnapshot]:
-        """Where things stood whenever the settings were changed."""
-        return self._stood("WHERE changed ORDER BY step")
+        """Yield the snapshots taken at changes of the settings."""
+        return self._snapshots("WHERE changed ORDER BY step")
 
-    def _stood(self, which: str) -> Iterator[StoredSnapshot]:
-        select = f"SELECT step, settings, changed, body FROM standing {which}"  # noqa: S608 - all of it is ours
+    def _snapshots(self, which: str) -> Iterator[StoredSnapshot]:
+        select = f"SELECT step, settings, changed, body FROM standing {which}"  # noqa: S608 - constant text
         for step, settings, changed, body in self.rows(select) if self.has_table("standing") else ():
             where, texts = f"{self.path}: standing {step}", (settings, body)
             if not isinstance(step, int) or step > self._step or not all(isinstance(text, str) for text in texts):
-                raise BadInput("is damaged: it is of no step", where=where, fix=repair_of(self.path))
+                raise BadInput("is damaged: no such step", where=where, fix=repair_of(self.path))
             yield StoredSnapshot(
                 step=step,
                 settings=wire.decode(settings, Settings, where=where),
@@ -307,11 +307,11 @@ class Journal:
             )
 
     def has_table(self, name: str) -> bool:
-        """Say whether a table is there: older versions made fewer."""
+        """Return whether a table exists: older versions had fewer."""
         return bool(self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
 
     def rows(self, select: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Read from any table of the file."""
+        """Return the rows of a query on any table of the file."""
         return list(self._read(select, values))
 
     def _read(self, select: str, values: Sequence[object] = ()) -> Generator[tuple[Any, ...]]:
@@ -323,7 +323,7 @@ class Journal:
 
     @property
     def first(self) -> int:
-        """The step after which steps can be read; 0 if all are there, in this file or in those of its parts."""
+        """The step after which steps are readable; 0 if all are in this file or the files of its parts."""
         first = self._cut
         for part in reversed(self.parts):
             if part.last != first or not self._file_of(part).is_file():
@@ -335,18 +335,18 @@ class Journal:
         return self.path.parent / part.file if part.file else self.path.parent / "no such part"
 
     def snapshot_at(self, cut: int) -> StoredSnapshot:
-        """Give where things stood where a part ends and the next one begins."""
+        """Return the snapshot between two parts."""
         part = next((part for part in self.parts if part.first == cut and self._file_of(part).is_file()), None)
         if cut != self._cut and part is not None:
             with Journal.open(self._file_of(part)) as opened:
                 return opened.snapshot_at(cut)
-        found = next(self._stood(f"WHERE step = {cut:d}"), None)
+        found = next(self._snapshots(f"WHERE step = {cut:d}"), None)
         if found is None:
             raise BadInput(f"has no snapshot after step {cut}", where=str(self.path), fix=repair_of(self.path))
         return found
 
     def check_parts(self) -> None:
-        """Refuse parts in other files that are not what was moved there."""
+        """Raise an error if the files of parts differ from the data moved there."""
         before = ""
         for part in self.parts:
             if (path := self._file_of(part)).is_file():
@@ -357,7 +357,7 @@ class Journal:
             before = part.digest
 
     def steps(self, after: int = 0) -> Iterator[JournalStep]:
-        """All steps in their order, or those after one, read as they are asked for; also from the files of parts."""
+        """Yield all steps in order, or those after one, read on demand, also from the files of parts."""
         first = max(after, self.first)
         for part in self.parts:
             if part.last > first:
@@ -367,18 +367,18 @@ class Journal:
 
     def _own_steps(self, after: int) -> Iterator[JournalStep]:
         begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"
-        select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - all of it is ours
-        with closing(self._read(select, (after,) if after else ())) as rows:  # so that no reader is left where it ends
+        select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - constant text
+        with closing(self._read(select, (after,) if after else ())) as rows:  # closes the cursor early
             yield from read_steps(rows, self.path, after)
 
 
-def _begins_as_journal(path: Path) -> bool:
+def _has_journal_header(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a journal of another format than this version reads."""
+    """Raise an error unless this version reads the journal's format."""
     found = connection.execute("SELECT value FROM about WHERE key = 'format'").fetchone()
     connection.execute("SELECT number, step, kind, time_s, body FROM entry LIMIT 0")
     if found is None or found[0] != FORMAT:
@@ -386,7 +386,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise BadInput(what, where=str(path), fix="use the version of bftrain that wrote it")
 
 
-def _make_safe(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
-    # A step that was recorded before its actions went out must survive a power cut as well, unless its writer
-    # can find out again what happened
+def _set_durability(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
+    # A step recorded before its actions are sent must survive even a power cut, unless its writer
+    # can reconstruct the events
     connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")

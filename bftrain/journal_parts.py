@@ -1,7 +1,7 @@
-"""Parts of a journal: its oldest steps moved into files of their own, with what proves that they are the same steps.
+"""Parts of a journal: its oldest steps moved to other files, with digests that prove them unchanged.
 
-Each part is a journal by itself that begins with a snapshot. Its digest goes over all of its entries and the digest of
-the part before, so a later part vouches for all earlier ones, also for those that are there no more.
+Each part is a journal that begins with a snapshot. Its digest covers all of its entries and the digest of
+the part before, so a later part authenticates all earlier ones, even removed ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENTRIES: Final = "SELECT number, step, kind, time_s, body FROM entry WHERE step 
 
 
 class JournalPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps after ``first`` up to ``last``, in ``file`` beside the journal; "" if that is not known."""
+    """The steps after ``first`` up to ``last``, in ``file`` beside the journal; "" if unknown."""
 
     first: int
     last: int
@@ -45,7 +45,7 @@ def digest_of(rows: Sequence[tuple[Any, ...]], before: str) -> str:
 
 
 def check_digest(rows: Sequence[tuple[Any, ...]], part: JournalPart, before: str, path: Path) -> None:
-    """Refuse entries that are not those which were moved out of the journal."""
+    """Raise an error for entries that differ from those moved out of the journal."""
     if digest_of(rows, before) != part.digest:
         what = (
             f"is not what was moved there from the journal: steps {part.first + 1} to {part.last} have another digest"
@@ -54,7 +54,7 @@ def check_digest(rows: Sequence[tuple[Any, ...]], part: JournalPart, before: str
 
 
 def remove_steps(last: int, most: int) -> tuple[str, tuple[int, int]]:
-    """Return what removes the oldest entries up to a step, ``most`` at a time: it must not take long."""
+    """Return the statement that removes up to ``most`` of the oldest entries up to a step: it must be fast."""
     return (
         "DELETE FROM entry WHERE number IN (SELECT number FROM entry WHERE step <= ? ORDER BY number LIMIT ?)",
         (last, most),

@@ -18,7 +18,7 @@ from bftrain.values.events import Event
 
 
 class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things stood after ``step``, and the settings from there on; ``changed`` if these are new."""
+    """The state after ``step``, and the settings from there on; ``changed`` if these are new."""
 
     step: int
     settings: Settings

@@ -1,4 +1,4 @@
-"""Between the decision core and launchers: actions become what these are given, what they tell becomes events."""
+"""Conversion between the decision core and launchers: actions to orders, and launcher messages to events."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _REASON_LETTERS = 2000
 
 
 def orders(actions: Iterable[Action]) -> list[dict[str, Any]]:
-    """Give the JSON forms of actions, which a launcher's ``apply`` takes."""
+    """Return the JSON forms of actions, for a launcher's ``apply``."""
     return [wire.plain(action) for action in actions]
 
 
 def event_of(message: Mapping[str, Any], time_s: float) -> Event | None:
-    """Return the event that follows from a launcher's message, at ``time_s`` on the harvester's clock; often none."""
+    """Return the event for a launcher's message, at ``time_s`` on the harvester's clock; ``None`` for most messages."""
     match message["type"]:
         case "done":
             return TaskFinished(time_s=time_s, task=message["task"])
@@ -35,7 +35,7 @@ def event_of(message: Mapping[str, Any], time_s: float) -> Event | None:
 def measured(
     task: str, time_s: float, *, curve: Mapping[int, float], costs: Mapping[str, float] | None = None
 ) -> TaskMeasured:
-    """Give the event that says what was measured: samples/s by size, and seconds by ``grow``, ``shrink``, ``start``."""
+    """Return the event for new measurements: samples/s by size, and seconds by ``grow``, ``shrink``, ``start``."""
     known = costs or {}
     return TaskMeasured(
         time_s=time_s,

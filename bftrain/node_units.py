@@ -49,7 +49,7 @@ def unit_of(names: Sequence[str]) -> str:
 
 
 def node_of(slot: str) -> str:
-    """Return the node of a slot; a node's own name is returned as it is.
+    """Return the node of a slot, and any other name unchanged.
 
     >>> node_of("n1/gpu3"), node_of("n1")
     ('n1', 'n1')
@@ -68,7 +68,7 @@ def host_of(name: str) -> str:
 
 
 def expand_slots(text: str) -> list[str]:
-    """Return the names in a set of slots or nodes, such as ``n1/gpu[0-3],n2``; ``ValueError`` if it is none.
+    """Return the names in a set of slots or nodes, such as ``n1/gpu[0-3],n2``; raise ``ValueError`` if invalid.
 
     >>> expand_slots("n1/gpu[0-1],n[2-3]")
     ['n1/gpu0', 'n1/gpu1', 'n2', 'n3']
@@ -81,7 +81,7 @@ def expand_slots(text: str) -> list[str]:
 
 
 def in_words_of(unit: str, text: str) -> str:
-    """Return a sentence about nodes as one about the units that are counted.
+    """Return a sentence about nodes as a sentence about the unit.
 
     >>> in_words_of("gpu", "2 idle node-hours on 3 nodes")
     '2 idle GPU-hours on 3 GPUs'
@@ -93,5 +93,5 @@ def in_words_of(unit: str, text: str) -> str:
 
 
 def words_of(unit: str) -> Callable[[str], str]:
-    """Return the function that puts sentences about nodes into words of a unit."""
+    """Return the function that rewrites sentences about nodes for a unit."""
     return partial(in_words_of, unit)

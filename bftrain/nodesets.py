@@ -1,4 +1,4 @@
-"""Node sets as schedulers write them, such as ``nid[0001-0004,7]``: to names, and names folded into them."""
+"""Node sets as schedulers write them, such as ``nid[0001-0004,7]``: expand to names, and fold names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MOST_NODES: Final = 1_000_000  # of one machine; more than that is a slip of the pen, such as n[1-1000000000]
+MOST_NODES: Final = 1_000_000  # in one machine; more than that is a typing error, such as n[1-1000000000]
 LONGEST_NAME: Final = 255
 LONGEST_PIECE: Final = 4096  # of a set, where it has several brackets
 REMEDY: Final = "write it as the scheduler does, such as nid[0001-0064,70] or a1,a2"
@@ -22,18 +22,18 @@ _NUMBERS: Final = re.compile(r"\d+")
 
 
 def expand(text: str) -> list[str]:
-    """Names in a node set, in the order in which they are written; ``ValueError`` if it is none.
+    """Return the names in a node set, in written order; raise ``ValueError`` if invalid.
 
-    A name that is written twice comes twice.
+    Repeated names are returned repeatedly.
     """
     names: list[str] = []
     for piece in _pieces(text) if "[" in text else text.split(","):
         if piece:
             names += _expand_piece(piece)
         if len(names) > MOST_NODES:
-            raise ValueError(f"{text[:60]!r} names more than {MOST_NODES} nodes")
+            raise ValueError(f"{text[:60]!r} has more than {MOST_NODES} nodes")
     if not names:
-        raise ValueError("it names no node")
+        raise ValueError("it has no node")
     return names
 
 
@@ -54,7 +54,7 @@ def _expand_piece(piece: str) -> list[str]:
     if _SIMPLE.match(piece) and len(piece) <= LONGEST_NAME:
         return [piece]
     match = ONE_BRACKET.match(piece)
-    if match:  # by far the most frequent form, and ten times as fast here as in the library
+    if match:  # by far the most frequent form, and ten times faster than the library
         before, numbers, after = match.groups()
         ranges = [_bounds(part, piece) for part in numbers.split(",")]
         _check_count(piece, sum(high - low + 1 for low, high, _ in ranges))
@@ -63,15 +63,15 @@ def _expand_piece(piece: str) -> list[str]:
         return [
             before + str(number).zfill(width) + after for low, high, width in ranges for number in range(low, high + 1)
         ]
-    return _by_library(piece)
+    return _expand_by_library(piece)
 
 
 def _bounds(part: str, piece: str) -> tuple[int, int, int]:
-    """Give the bounds of ``3`` or ``01-12``, and how many digits the numbers have at least."""
+    """Return the bounds of ``3`` or ``01-12``, and the minimum number of digits."""
     first, dash, last = part.partition("-")
     last = last if dash else first
     if not first.isdigit() or not last.isdigit() or len(first) > LONGEST_NAME or len(last) > LONGEST_NAME:
-        raise ValueError(f"{piece[:60]!r} is no node set")
+        raise ValueError(f"{piece[:60]!r} is not a node set")
     low, high = int(first), int(last)
     if low > high:
         raise ValueError(f"{piece[:60]!r} does not rise")
@@ -80,16 +80,16 @@ def _bounds(part: str, piece: str) -> tuple[int, int, int]:
 
 def _check_count(piece: str, count: int) -> None:
     if count > MOST_NODES:
-        raise ValueError(f"{piece[:60]!r} names more than {MOST_NODES} nodes")
+        raise ValueError(f"{piece[:60]!r} has more than {MOST_NODES} nodes")
 
 
-def _by_library(piece: str) -> list[str]:
-    """Expand what is written less often: several brackets, steps. The library makes all at once, so look before."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415 - seldom needed
+def _expand_by_library(piece: str) -> list[str]:
+    """Expand rarer forms (several brackets, steps) by the library, after checks, because it expands all at once."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415 - rarely needed
 
     brackets = _BRACKETS.findall(piece)
-    if not brackets or len(piece) > LONGEST_PIECE or not _LETTERS.match(piece):  # it knows operators, such as a!b
-        raise ValueError(f"{piece[:60]!r} is no node set")
+    if not brackets or len(piece) > LONGEST_PIECE or not _LETTERS.match(piece):  # the library has operators, as in a!b
+        raise ValueError(f"{piece[:60]!r} is not a node set")
     count = 1
     for bracket in brackets:
         ranges = [_bounds(part.partition("/")[0], piece) for part in bracket.split(",")]
@@ -98,21 +98,21 @@ def _by_library(piece: str) -> list[str]:
     try:
         names = [str(name) for name in NodeSet(piece, resolver=RESOLVER_NOGROUP)]
     except (NodeSetException, OverflowError) as error:
-        raise ValueError(f"{piece[:60]!r} is no node set") from error
+        raise ValueError(f"{piece[:60]!r} is not a node set") from error
     if not all(_SIMPLE.match(name) and len(name) <= LONGEST_NAME for name in names):
-        raise ValueError(f"{piece[:60]!r} is no node set")
+        raise ValueError(f"{piece[:60]!r} is not a node set")
     return names
 
 
 def fold(names: Iterable[str]) -> str:
-    """Write names as a node set."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet  # noqa: PLC0415 - only where many are named
+    """Return names folded to a node set."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet  # noqa: PLC0415 - only needed for long lists
 
     return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
 def natural_order(name: str) -> tuple[tuple[int, int, str, str], ...]:
-    """Key that sorts n2 before n10."""
+    """Return a sort key that orders n2 before n10."""
     parts: list[tuple[int, int, str, str]] = []
     begin = 0
     for number in _NUMBERS.finditer(name):

@@ -1,11 +1,11 @@
-"""Parts by name: objectives, admissions and metrics, registered or out of a Python file as ``path/to/file.py:name``.
+"""Parts by name: objectives, admissions and metrics, registered or from a Python file as ``path/to/file.py:name``.
 
-After an admission may stand what is to be set in it: ``load`` is a name alone, ``load=1.5`` sets the first thing that
-can be set, and ``load,factor=1.5,demand=max`` sets things by their names. All of it is one text, so that it fits
-wherever a setting does.
+The name of an admission may carry settings: ``load`` is the plain name, ``load=1.5`` sets its first
+parameter, and ``load,factor=1.5,demand=max`` sets parameters by name. All of it is one text, so that it fits
+into any setting.
 
-A metric is a function of a run, which gives one number called like the metric, or an object with ``name``, ``figures``
-(the names of its numbers) and ``measure(run)``. Its numbers stand beside those that every run has.
+A metric is a function of a run that returns one number, named like the metric, or an object with ``name``, ``figures``
+(the names of its numbers) and ``measure(run)``. Its numbers are listed with the built-in ones.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from bftrain.errors import (
 from bftrain.ports import Admission, ChoosingAdmission, Metric, Objective, SharingPolicy
 from bftrain.values.sharing import Entity
 
-ENTITIES: Final = "entities"  # what an admission is given that has a parameter of this name
-_FIX: Final = "write a name, and after it what is to be set, such as: load,factor=1.5,demand=max"
+ENTITIES: Final = "entities"  # admissions with a parameter of this name receive the entities
+_FIX: Final = "write a name and settings, such as: load,factor=1.5,demand=max"
 
 
 def split_name(name: str) -> tuple[Path | None, str]:
@@ -49,31 +49,31 @@ def split_name(name: str) -> tuple[Path | None, str]:
 
 
 def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - the caller checks its type
-    """Run the file and give what it calls ``attribute``; ``where`` says what that is for."""
+    """Run the file and return its ``attribute``; ``where`` is the setting, for errors."""
     if not path.is_file():
         folder = path.parent if path.parent.is_dir() else Path()
         fix = near(path.name, (each.name for each in folder.glob("*.py"))) or None
-        raise BadInput(f"there is no file {path}", where=where, fix=fix)
+        raise BadInput(f"no such file: {path}", where=where, fix=fix)
     known = f"{OWN_FILE}{abs(hash(str(path.resolve())))}"
     spec = spec_from_file_location(known, path)
     if spec is None or spec.loader is None:
-        raise BadInput(f"{path} cannot be imported", where=where, fix="its name must end in .py")
+        raise BadInput(f"{path} cannot be imported", where=where, fix="use a name that ends in .py")
     module = module_from_spec(spec)
-    sys.modules[known] = module  # dataclasses and pickling look a class's module up there
+    sys.modules[known] = module  # dataclasses and pickling look up a class's module there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise BadInput(f"{path} {raised(error)}", where=where) from error
     if not attribute:
-        fix = f"write {path}:NAME; it defines {', '.join(_own_of(module)) or 'none'}"
-        raise BadInput("names a file, and no function or class in it", where=where, fix=fix)
+        fix = f"write {path}:NAME; it defines {', '.join(_names_defined_in(module)) or 'none'}"
+        raise BadInput("names a file, but no function or class in it", where=where, fix=fix)
     if not hasattr(module, attribute):
-        raise UnknownName.among("function or class in the file", attribute, _own_of(module), where=where)
+        raise UnknownName.among("function or class in the file", attribute, _names_defined_in(module), where=where)
     return getattr(module, attribute)
 
 
-def _own_of(module: ModuleType) -> list[str]:
-    """Name what a file defines itself, not what it imports."""
+def _names_defined_in(module: ModuleType) -> list[str]:
+    """Return the names that a module defines itself, without its imports."""
     return [
         name
         for name, thing in vars(module).items()
@@ -82,31 +82,31 @@ def _own_of(module: ModuleType) -> list[str]:
 
 
 def load_part(port: registry.Port, name: str) -> Any:  # noqa: ANN401 - the caller checks its type
-    """Load a registered part, or the one that the file named in ``name`` defines."""
+    """Load a registered part, or one from the file in ``name``."""
     file, attribute = split_name(f"{name}:" if name.endswith(".py") else name)
     return registry.load(port, name) if file is None else load_from_file(file, attribute, f"{port} '{name}'")
 
 
 def absolute_name(name: str, folder: Path | None = None) -> str:
-    """Give the same part by a name that holds in every folder; a file is looked for from ``folder`` on."""
+    """Return the name of the same part, valid in every folder; file paths are relative to ``folder``."""
     file, attribute = split_name(name)
     return name if file is None else f"{((folder or Path()) / file).resolve()}:{attribute}"
 
 
 def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> Any:  # noqa: ANN401 - one that is wanted
-    """Return a policy: ``found`` itself, or what it makes if it is a class or a function."""
+    """Return a policy: ``found`` itself, or its result if it is a class or a function."""
     if isinstance(found, type) or not isinstance(found, wanted):
         try:
             found = found() if callable(found) else found
         except Exception as error:
-            raise BadInput(f"cannot be made: {described(error)}", where=where) from error
+            raise BadInput(f"cannot be created: {described(error)}", where=where) from error
     if not isinstance(found, wanted):
-        raise BadInput(f"what makes it gives a {type(found).__name__}, and no policy", where=where, fix=fix)
+        raise BadInput(f"returned a {type(found).__name__}, not a policy", where=where, fix=fix)
     return found
 
 
 def resolve_sharing(name: str) -> SharingPolicy:
-    """Return the sharing policy called ``name``, or the one that the file named in it defines."""
+    """Return the sharing policy called ``name``, or the one from the file in it."""
     fix = "define a class with name and share(problem), which docs/policies.md describes"
     found: SharingPolicy = policy_of(load_part("sharing", name), SharingPolicy, f"policy '{name}'", fix)
     return found
@@ -116,23 +116,23 @@ def resolve_sharing(name: str) -> SharingPolicy:
 
 
 def resolve_objective(name: str) -> Objective:
-    """Give the objective called ``name``, or the one that the file named in it defines."""
+    """Return the objective called ``name``, or the one from the file in it."""
     return as_objective(name, load_part("objective", name))
 
 
 def _instance(found: object, where: str, error: type[BftrainError]) -> object:
-    """Return an object of a class, or what is no class as it is; raise ``error`` if it needs arguments."""
+    """Return an instance of a class, or any other object unchanged; raise ``error`` if the class needs arguments."""
     if not inspect.isclass(found):
         return found
     try:
         made: object = found()
     except Exception as reason:
-        raise error(f"cannot be made without arguments: {described(reason)}", where=where) from reason
+        raise error(f"cannot be created without arguments: {described(reason)}", where=where) from reason
     return made
 
 
 def as_objective(name: str, found: object) -> Objective:
-    """Make an objective of an object with ``values``, of a class of such objects, or of a plain function."""
+    """Return an objective from an object with ``values``, a class of such objects, or a plain function."""
     where = f"objective '{name}'"
     found = _instance(found, where, BadInput)
     if isinstance(found, Objective):
@@ -151,35 +151,35 @@ def as_objective(name: str, found: object) -> Objective:
 def resolve_admission(
     said: str, max_tasks: int, entities: Mapping[str, Entity] | None = None
 ) -> Admission | ChoosingAdmission:
-    """Make the admission that ``said`` describes, for at most ``max_tasks`` tasks.
+    """Return the admission that ``said`` describes, for at most ``max_tasks`` tasks.
 
-    Its factory is called with ``max_tasks``, with what is set, and with the users' ``entities`` if it asks for them.
+    Its factory is called with ``max_tasks``, the settings, and the users' ``entities`` if it has such a parameter.
     """
     name = name_of(said)
     where = f"admission '{name}'"
     factory = load_part("admission", name)
     if not callable(factory):
-        what = f"is of the type {type(factory).__name__}, and a function or class that makes an admission is asked for"
+        what = f"is of the type {type(factory).__name__}, not a function or class that creates an admission"
         raise BrokenPlugin(what, where=where)
     parameters = _parameters(factory, where)
     free = [parameter for parameter in parameters[1:] if parameter != ENTITIES]  # the first is max_tasks
     given = _settings(said, free, where)
     if ENTITIES in parameters:
         given[ENTITIES] = dict(entities or {})
-    return _made(factory, max_tasks, given, where)
+    return _create_admission(factory, max_tasks, given, where)
 
 
 def name_of(said: str) -> str:
-    """Return the name alone, of a name and what is set in it."""
+    """Return the name without settings."""
     return said.partition(",")[0].partition("=")[0]
 
 
 def with_settings(factory: object, said: str, where: str) -> object:
-    """Return ``factory`` such that it makes what ``said`` describes when it is called; itself if nothing is set."""
+    """Return ``factory`` with the settings in ``said`` applied, or unchanged without settings."""
     if said == name_of(said):
         return factory
     if not callable(factory):
-        raise BadInput("has nothing that can be set", where=where, fix=f"write {name_of(said)} alone")
+        raise BadInput("has no settings", where=where, fix=f"write {name_of(said)} alone")
     return partial(factory, **_settings(said, _parameters(factory, where), where))
 
 
@@ -187,16 +187,16 @@ def _parameters(factory: Callable[..., Any], where: str) -> list[str]:
     try:
         return list(inspect.signature(factory).parameters)
     except (TypeError, ValueError) as error:
-        raise BrokenPlugin(f"does not say what it is made from: {error}", where=where) from error
+        raise BrokenPlugin(f"has no readable signature: {error}", where=where) from error
 
 
 def _settings(said: str, free: Sequence[str], where: str) -> dict[str, object]:
-    """Return what ``said`` sets of the parameters that are ``free``."""
+    """Return the settings in ``said`` for the parameters in ``free``."""
     first, *settings = said.split(",")
     name, equals, value = first.partition("=")
     given: dict[str, object] = {}
     if (equals or settings) and not free:
-        raise BadInput("has nothing that can be set", where=where, fix=f"write {name} alone")
+        raise BadInput("has no settings", where=where, fix=f"write {name} alone")
     if equals:
         given[free[0]] = _value(value)
     for setting in settings:
@@ -205,12 +205,12 @@ def _settings(said: str, free: Sequence[str], where: str) -> dict[str, object]:
             problem = f"{key!r} is set twice" if equals else f"{setting!r} sets nothing"
             raise BadInput(problem, where=where, fix=_FIX)
         if key not in free:
-            raise BadInput(f"has no {key!r}", where=where, fix=suggestion(key, free))
+            raise BadInput(f"has no setting {key!r}", where=where, fix=suggestion(key, free))
         given[key] = _value(value)
     return given
 
 
-def _made(
+def _create_admission(
     factory: Callable[..., Any], max_tasks: int, given: Mapping[str, object], where: str
 ) -> Admission | ChoosingAdmission:
     try:
@@ -218,15 +218,15 @@ def _made(
     except BftrainError as error:
         raise BadInput(error.what, where=where, fix=error.fix) from error
     except Exception as error:
-        raise BrokenPlugin(f"cannot be made: {described(error)}", where=where) from error
+        raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
     if isinstance(made, (ChoosingAdmission, Admission)) and not isinstance(made, type):
         return made
-    what = "has not what bftrain.ports asks for: a name, and choose(queue) or admit(names, pool)"
-    raise BrokenPlugin(what, where=where, fix="docs/adding/admission.md shows a whole one")
+    what = "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"
+    raise BrokenPlugin(what, where=where, fix="docs/adding/admission.md has an example")
 
 
 def absolute_admission(said: str, folder: Path | None = None) -> str:
-    """Give the same admission by a name that holds in every folder; a file is looked for from ``folder`` on."""
+    """Return the name of the same admission, valid in every folder; file paths are relative to ``folder``."""
     name = name_of(said)
     return absolute_name(name, folder) + said[len(name) :]
 
@@ -243,40 +243,40 @@ def _value(text: str) -> int | float | str:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMetric:
-    """One number, as a plain function gives it."""
+    """A metric with a single number, computed by a plain function."""
 
     name: str
     function: Callable[[Any], object]
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Its number is called like itself."""
+        """The name of its only number, which is its own name."""
         return (self.name,)
 
     def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a metric's own type of run
-        """Ask the function."""
+        """Call the function."""
         return {self.name: self.function(run)}
 
 
 class MeasuredFigures(NamedTuple):
-    """The numbers of a run, and what was wrong with metrics that gave none: theirs are ``None``."""
+    """The numbers of a run, and the errors of failed metrics, whose numbers are ``None``."""
 
     numbers: dict[str, float | None]
     broken: tuple[BrokenPlugin, ...] = ()
 
 
 def metrics_of(said: str) -> tuple[Metric, ...]:
-    """Give the metrics that ``said`` names, with commas between: registered ones, or ``FILE.py:NAME``."""
+    """Return the metrics listed in ``said``, separated by commas: registered names, or ``FILE.py:NAME``."""
     found = tuple(resolve_metric(name.strip()) for name in said.split(",")) if said else ()
     names = figures_of(found)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BadInput(f"two of them have a number called '{twice}'", where="metrics", fix="leave one of them out")
+        raise BadInput(f"two metrics have a number called '{twice}'", where="metrics", fix="leave one out")
     return found
 
 
 def resolve_metric(name: str, given: object = None) -> Metric:
-    """Give the metric called ``name``, or make one of what is ``given``."""
+    """Return the metric called ``name``, or create one from ``given``."""
     where = f"metric '{name}'"
     if given is None:
         given = load_part("metric", name)
@@ -285,12 +285,12 @@ def resolve_metric(name: str, given: object = None) -> Metric:
         return given
     if callable(given):
         return FunctionMetric(split_name(name)[1], given)
-    what = "has not what bftrain.ports asks for: name, figures and measure(run), or a function of a run"
-    raise BrokenPlugin(what, where=where, fix="docs/adding/metric.md shows a whole one")
+    what = "does not implement bftrain.ports: needs name, figures and measure(run), or to be a function of a run"
+    raise BrokenPlugin(what, where=where, fix="docs/adding/metric.md has an example")
 
 
 def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
-    """Measure a run; unknown and infinite figures are ``None``."""
+    """Measure a run; unknown and infinite numbers become ``None``."""
     found: dict[str, float | None] = {}
     for metric in metrics:
         where = f"metric '{metric.name}'"
@@ -300,13 +300,13 @@ def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
         except Exception as error:
             raise BrokenPlugin(raised(error), where=where) from error
         if given:
-            raise BrokenPlugin(f"gives '{next(iter(given))}', which is not among its figures", where=where)
+            raise BrokenPlugin(f"returned '{next(iter(given))}', which is not among its figures", where=where)
         found |= numbers
     return found
 
 
 def measured_if_possible(metrics: Iterable[Metric], run: object) -> MeasuredFigures:
-    """Measure a run that took long enough to be kept, even if one of its metrics is broken."""
+    """Measure a run, and keep its result even if one of its metrics fails."""
     numbers: dict[str, float | None] = {}
     broken = []
     for metric in metrics:
@@ -319,20 +319,20 @@ def measured_if_possible(metrics: Iterable[Metric], run: object) -> MeasuredFigu
 
 
 def notes_on_broken(broken: Iterable[BrokenPlugin]) -> Iterator[str]:
-    """Say what was wrong with metrics, once for all runs that were measured."""
+    """Yield each error of a metric once, over all measured runs."""
     return (f"{text}; its numbers are null" for text in dict.fromkeys(map(str, broken)))
 
 
 def figures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
-    """Name all numbers of these metrics."""
+    """Return the names of all numbers of these metrics."""
     return tuple(figure for metric in metrics for figure in metric.figures)
 
 
 def absolute_metrics(said: str, folder: Path | None = None) -> str:
-    """Give the same metrics by names that hold in every folder; files are looked for from ``folder`` on."""
+    """Return the names of the same metrics, valid in every folder; file paths are relative to ``folder``."""
     return ",".join(absolute_name(name.strip(), folder) for name in filter(None, said.split(",")))
 
 
 def _number(given: object) -> float | None:
-    number = None if given is None else float(given)  # type: ignore[arg-type]  # float() itself refuses what is none
+    number = None if given is None else float(given)  # type: ignore[arg-type]  # float() raises for other types
     return number if number is not None and isfinite(number) else None

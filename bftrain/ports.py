@@ -1,7 +1,7 @@
-"""Ports: the small contracts behind which parts can be exchanged.
+"""Ports: the protocols of exchangeable parts.
 
-A part is found by name through :mod:`bftrain.registry`: built in, or brought by any installed package through an
-entry point of the group ``bftrain.<port>``. Nothing here has to be inherited from; having the methods is enough.
+A part is found by name through :mod:`bftrain.registry`: built in, or from an installed package with an
+entry point of the group ``bftrain.<port>``. Nothing has to be inherited; having the methods is enough.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 
 class SolverCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a solver can do besides one kind of nodes and separate tasks, and what of a task it looks at."""
+    """Features of a solver beyond one node kind and separate tasks, and the task fields it uses."""
 
-    any_coupling: bool = False  # solves tables with any coupling between tasks
-    level_coupling: bool = False  # solves the couplings of bftrain.deciding.levels
-    node_kinds: bool = False  # divides several kinds of nodes
-    uses_history: bool = False  # looks at age, node-seconds and samples of tasks
-    uses_work_left: bool = False  # looks at the work that tasks have left
+    any_coupling: bool = False  # supports any coupling between tasks
+    level_coupling: bool = False  # supports the couplings of bftrain.deciding.levels
+    node_kinds: bool = False  # supports several node kinds
+    uses_history: bool = False  # uses age, node-seconds and samples of tasks
+    uses_work_left: bool = False  # uses the remaining work of tasks
 
 
 class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an objective asks of a solver, and what of a task it looks at."""
+    """Requirements of an objective for solvers, and the task fields it uses."""
 
-    any_coupling: bool = False  # ties tasks together by a coupling of its own
-    level_coupling: bool = False  # gives couplings of bftrain.deciding.levels
-    uses_history: bool = False  # looks at age, node-seconds and samples of tasks
-    uses_work_left: bool = True  # looks at the work that tasks have left: it is kept up to date if it may
-    interruptible: bool = False  # ``recast`` takes ``late`` too, a function that says whether the time is over
+    any_coupling: bool = False  # has its own coupling between tasks
+    level_coupling: bool = False  # uses couplings of bftrain.deciding.levels
+    uses_history: bool = False  # uses age, node-seconds and samples of tasks
+    uses_work_left: bool = True  # uses the remaining work of tasks, which is then kept up to date
+    interruptible: bool = False  # ``recast`` has a parameter ``late``, a function that returns whether the time is over
 
     def solved_by(self, solver: SolverCapabilities) -> bool:
-        """Return whether a solver can be asked about this objective at all."""
+        """Return whether a solver supports this objective."""
         if self.any_coupling:
             return solver.any_coupling
         return not self.level_coupling or solver.any_coupling or solver.level_coupling
@@ -53,13 +53,13 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 WORK_LEFT: Final = ObjectiveCapabilities()
 SPEED_ALONE: Final = ObjectiveCapabilities(uses_work_left=False)
 
-# The attributes by which parts without ``capabilities`` say the same, one by one
+# Single attributes for parts without ``capabilities``
 _OF_A_SOLVER: Final = {"any_coupling": "couples", "level_coupling": "levels", "node_kinds": "kinds"}
 _OF_AN_OBJECTIVE: Final = {"level_coupling": "coupled"}
 
 
 def solver_capabilities(solver: object) -> SolverCapabilities:
-    """Return what ``solver`` says of itself, by ``capabilities`` or by single attributes such as ``kinds = True``."""
+    """Return the capabilities of ``solver``, from ``capabilities`` or single attributes such as ``kinds = True``."""
     declared = getattr(solver, "capabilities", None)
     if isinstance(declared, SolverCapabilities):
         return declared
@@ -67,7 +67,7 @@ def solver_capabilities(solver: object) -> SolverCapabilities:
 
 
 def objective_capabilities(objective: object) -> ObjectiveCapabilities:
-    """Return what ``objective`` says of itself, by ``capabilities`` or by attributes such as ``coupled = True``."""
+    """Return those of ``objective``, from ``capabilities`` or single attributes such as ``coupled = True``."""
     declared = getattr(objective, "capabilities", None)
     if isinstance(declared, ObjectiveCapabilities):
         return declared
@@ -81,15 +81,15 @@ def _flags(part: object, default: msgspec.Struct, names: dict[str, str]) -> dict
 
 
 class NamedPart(Protocol):
-    """A part that says what it is called."""
+    """A part with a name."""
 
     @property
     def name(self) -> str:
-        """The name it is asked for by."""
+        """The name under which settings refer to it."""
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a part can be used here; if not, ``reason`` says why and ``fix`` is the command that mends it."""
+    """Whether a part can be used here; if not, ``reason`` is the cause and ``fix`` the command that repairs it."""
 
     ok: bool
     reason: str = ""
@@ -99,46 +99,46 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Objective(NamedPart, Protocol):
-    """What a decision maximises: a number per second for each task at each size.
+    """The quantity that a decision maximises: a number per second for each task at each size.
 
-    One that looks at all tasks at once has ``recast(table)`` too: it is given the table of these numbers over the
-    horizon, costs of rescaling taken off, and gives the one that is solved, with other entries, a coupling, or both.
-    ``couple(model)`` and ``total(...)`` of its own make it a coupling itself. ``capabilities``, an
-    :class:`bftrain.ports.ObjectiveCapabilities`, says so, and what of a task it looks at.
+    An objective on all tasks at once also has ``recast(table)``: it receives the table of these numbers over the
+    horizon, less rescaling costs, and returns the one to solve, with other entries, a coupling, or both.
+    With methods ``couple(model)`` and ``total(...)`` it is a coupling itself. ``capabilities``, an
+    :class:`bftrain.ports.ObjectiveCapabilities`, declares this, and the task fields it uses.
     """
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Value per second of ``task`` at every one of ``sizes`` (0, 1, 2, ...)."""
+        """Return the value per second of ``task`` at each of ``sizes`` (0, 1, 2, ...)."""
 
 
 @runtime_checkable
 class Solver(NamedPart, Protocol):
-    """Finds the sizes of largest total value.
+    """Finds the sizes with the largest total value.
 
-    ``capabilities``, a :class:`bftrain.ports.SolverCapabilities`, says which tables it solves besides
-    those of one kind of nodes without a coupling, and what of a task it looks at. Without it, it does neither.
+    ``capabilities``, a :class:`bftrain.ports.SolverCapabilities`, declares the tables it supports besides
+    those of one node kind without a coupling, and the task fields it uses. Default: neither.
     """
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
-        """Choose one size per task with a sum of at most ``table.problem.pool``, and of each kind what there is of it.
+        """Choose one size per task with a sum of at most ``table.problem.pool``, also for each node kind.
 
         Reaching a limit or failing is a result, not an exception.
         """
 
     def available(self) -> Availability:
-        """Say whether it can run here, without solving anything."""
+        """Return whether the solver can run here, without solving anything."""
 
 
 @runtime_checkable
 class Admission(NamedPart, Protocol):
-    """Chooses who competes, by nothing but names. It is made by a factory that is given ``max_tasks``."""
+    """Chooses the competing tasks from their names alone. Created by a factory with the argument ``max_tasks``."""
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
-        """Give the names that compete, out of all unfinished tasks in the order they were submitted."""
+        """Return the names of the competing tasks, from all unfinished tasks in order of submission."""
 
 
 class Queue(Protocol):
-    """What an admission is shown: the unfinished tasks that are not paused, and the nodes, at one moment."""
+    """The input of an admission: the unfinished tasks that are not paused, and the nodes, at one moment."""
 
     @property
     def time_s(self) -> float:
@@ -146,68 +146,68 @@ class Queue(Protocol):
 
     @property
     def pools(self) -> Mapping[str, int]:
-        """How many nodes are idle, held by tasks or not, by kind; where nodes have no kinds, its name is empty."""
+        """Number of idle nodes, held by tasks or not, by kind; the empty name if nodes have no kinds."""
 
     @property
     def pool(self) -> int:
-        """The same of all kinds together."""
+        """Number of idle nodes of all kinds."""
 
     def __iter__(self) -> Iterator[str]:
-        """Name the tasks, in the order they were submitted."""
+        """Iterate over the names of the tasks, in order of submission."""
 
     def __contains__(self, task: str) -> bool:
-        """Say whether this one is among them."""
+        """Return whether ``task`` is in the queue."""
 
     def spec(self, task: str) -> TaskSpec:
-        """What is known of it now: its user, campaign, sizes, curves and so on, measurements included."""
+        """Return the latest description of a task: user, campaign, sizes, curves and so on, measurements included."""
 
     def size(self, task: str) -> int:
-        """How many nodes it holds."""
+        """Return the number of nodes that a task holds."""
 
     def work_left(self, task: str) -> float | None:
-        """How many samples it still has to do, as far as is known; ``None`` if it has no end."""
+        """Return the remaining samples of a task; ``None`` if unknown or without end."""
 
     def most_nodes(self, task: str) -> int:
-        """How many nodes it could hold now, if it had all of them; 0 if they are too few for it."""
+        """Return the size that a task could have if it held all idle nodes; 0 if they are too few."""
 
 
 @runtime_checkable
 class ChoosingAdmission(NamedPart, Protocol):
-    """Chooses who competes, by all there is to know.
+    """Chooses the competing tasks from all available data.
 
-    It is made by a factory that is given ``max_tasks``, by name the other parameters that a user sets, and the
-    users' entities if it has a parameter ``entities``. One that has ``remark(spec)`` is asked of every task that is
-    submitted, and what it says is noted in the next decision.
+    Created by a factory with the argument ``max_tasks``, keyword arguments for the user's settings, and the
+    users' entities if it has a parameter ``entities``. A method ``remark(spec)`` is called for every submitted
+    task, and its text becomes a note of the next decision.
     """
 
     def choose(self, queue: Queue) -> Sequence[str] | Mapping[str, int]:
-        """Give the names that compete, or these with the most nodes that each may get; changes nothing."""
+        """Return the names of the competing tasks, optionally with their size limits; change nothing."""
 
 
 @runtime_checkable
 class NotingAdmission(ChoosingAdmission, Protocol):
-    """Chooses who competes by what has happened so far. It keeps books, which survive a restart."""
+    """Chooses the competing tasks from the history, which it records and which survives a restart."""
 
     def note(self, news: AdmissionUpdate) -> None:
-        """Take in what happened since the news before."""
+        """Process the changes since the previous update."""
 
     def kept(self) -> Mapping[str, Any]:
-        """Give the books as plain data, such as JSON has."""
+        """Return the state as plain JSON data."""
 
     def take_up(self, kept: Mapping[str, Any]) -> None:
-        """Go on from these books; only for one that has heard of nothing yet."""
+        """Restore this state; called only before the first update."""
 
 
 @runtime_checkable
 class Metric(NamedPart, Protocol):
-    """Draws numbers out of a finished run. A plain function of a run will do: it gives one number, called like it."""
+    """Computes numbers from a finished run. A plain function of a run is enough: it returns one number."""
 
     @property
     def figures(self) -> Sequence[str]:
         """The names of its numbers, the same for every run."""
 
     def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.ReplayResult
-        """Give a number for each of the names, ``None`` for unknown ones."""
+        """Return a number for each of the names, ``None`` for unknown ones."""
 
 
 @runtime_checkable
@@ -217,63 +217,62 @@ class Placement(Protocol):
     name: str
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Choose ``count`` of the nodes a shrinking task holds (node -> group)."""
+        """Return ``count`` of the nodes that a shrinking task holds (node -> group)."""
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Choose ``count`` of the free nodes (group -> nodes) for a task that holds ``held`` (node -> group)."""
+        """Return ``count`` of the free nodes (group -> nodes) for a task that holds ``held`` (node -> group)."""
 
 
 @runtime_checkable
 class OrderedPlacement(Placement, Protocol):
-    """Chooses nodes by a position. The free ones are kept in its order, so that choosing is fast in any pool."""
+    """Chooses nodes by position. Free nodes are kept sorted, so that the choice is fast in any pool."""
 
     def position(self, node: str) -> int:
-        """Return where a node lies, as a number of at most 63 bits that never changes."""
+        """Return the position of a node, a constant number of at most 63 bits."""
 
     def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
-        """Choose ``count`` of the free nodes for a task that holds ``held`` (node -> group)."""
+        """Return ``count`` of the free nodes for a task that holds ``held`` (node -> group)."""
 
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Carries actions out with real processes. ``bftrain_elastic.conformance`` checks one.
+    """Executes actions with real processes. ``bftrain_elastic.conformance`` tests one.
 
-    A factory makes it from the receiver of its messages and the hub of all agents. It can be written with the
-    standard library alone: so it takes and sends JSON forms, which ``bftrain.launcher_orders`` makes and reads.
+    A factory creates it from the receiver of its messages and the hub of all agents. To need only the
+    standard library, it exchanges JSON forms, which ``bftrain.launcher_orders`` converts.
     docs/adding/launcher.md describes them.
 
-    With each step it tells a ``report``, if it can with the running sum ``total`` of samples since step ``since``, so
-    that nothing is missing where reports are lost. ``in_memory`` tells the step whose state at least two nodes hold,
-    ``on_disk`` the one whose state survives the loss of all nodes.
+    Each step leads to a ``report``, if possible with the running sum ``total`` of samples since step ``since``, so
+    that lost reports do no harm. ``in_memory`` is the step whose state at least two nodes hold,
+    ``on_disk`` the step whose state survives the loss of all nodes.
     """
 
     name: str
 
     def add(self, task: str, job: Mapping[str, Any]) -> None:
-        """Know what to run for a task, before its first action.
+        """Receive the job of a task, before its first action.
 
         A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s`` and ``workers_per_node``. ``finish_code``,
-        ``finish_file``, ``work_samples``, ``stall_limit_s``, ``setup``, ``prefix`` and ``python`` are there only if
-        they say something.
+        ``finish_file``, ``work_samples``, ``stall_limit_s``, ``setup``, ``prefix`` and ``python`` are optional.
         """
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out actions, given in their JSON form; returns at once, results come as messages."""
+        """Execute actions in JSON form; return at once, results arrive as messages."""
 
     def drop(self, task: str) -> None:
-        """Forget a task that is over; what is left of it is killed."""
+        """Forget a finished task and kill its remaining processes."""
 
     def close(self) -> None:
-        """End all that was started; returns when it is gone."""
+        """End everything that was started; return when it has ended."""
 
 
 @runtime_checkable
 class SharingPolicy(NamedPart, Protocol):
-    """Divides the time of nodes of several kinds over tasks that need a fixed number of them.
+    """Divides the time of nodes of several kinds among tasks that need a fixed number of them.
 
-    One that cannot do without the work left says so by an attribute ``needs_work = True``: rounds then refuse a task
-    without an end before they begin.
+    A policy that requires the remaining work has an attribute ``needs_work = True``: rounds then reject a task
+    without an end at the start.
     """
 
     def share(self, problem: SharingProblem) -> Shares:
-        """Give every task its shares of time; together they need no more nodes of a kind than there are."""
+        """Return the shares of time of each task; together they need no more nodes of a kind than exist."""

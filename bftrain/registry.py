@@ -1,7 +1,7 @@
 """Finds parts by name: the built-in table merged with entry points of installed packages.
 
-Everything is loaded lazily, so asking for one part imports only that part. A plug-in that cannot be loaded is
-reported where parts are listed, and is an error only for those who ask for it.
+Parts are loaded lazily, each at its first use. A plug-in that cannot be loaded is
+shown in lists of parts, and is an error only where it is requested.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "proportional": "bftrain.deciding.objectives:proportional",
         "cost": "bftrain.deciding.objectives:cost",
     },
-    # What makes one, given how many tasks may compete
+    # A factory with the argument max_tasks
     "admission": {
         "first-come": "bftrain.deciding.admission:FirstComeAdmission",
         "all": "bftrain.deciding.admission:AdmitAll",
@@ -81,12 +81,12 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "consolidated": "bftrain.deciding.placement_by_place:consolidated",
         "scattered": "bftrain.deciding.placement_by_place:scattered",
     },
-    # Its factory: takes the receiver of its messages and the hub of all agents
+    # A factory with two arguments: the receiver of its messages, and the hub of all agents
     "launcher": {
         name: f"bftrain_elastic.manager.launchers:{name}"
         for name in ("native", "horovod", "process", "torchrun", "fake")
     },
-    # In the order in which they are asked whether they recognise a file
+    # In the order in which they try to recognise a file
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
         "swf": "bftrain_datasets.readers.swf",
@@ -111,7 +111,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "flux": "bftrain_datasets.readers.flux",
         "jobs": "bftrain_datasets.readers.jobs",
     },
-    # What makes one, given PolicyOptions
+    # A factory with the argument PolicyOptions
     "queue_policy": {
         "fcfs": "bftrain_datasets.scheduling.queue_policies:FirstComePolicy",
         "easy": "bftrain_datasets.scheduling.queue_policies:EasyBackfill",
@@ -120,7 +120,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "ostrich": "bftrain_datasets.scheduling.ranked_policies:OStrichPolicy",
         "ostrich-fifo": "bftrain_datasets.scheduling.ranked_policies:FifoOStrichPolicy",
     },
-    # What makes one, given the settings of a site for it
+    # A factory with the site's settings as argument
     "scheduler": {
         "local": "bftrain.live.schedulers.local:make",
         "slurm": "bftrain.live.schedulers.slurm:make",
@@ -152,7 +152,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         },
     },
     "metric": {"campaigns": "bftrain_replay.results.campaign_stretch:metric"},
-    # What makes one
+    # A factory
     "rounds": {
         **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},
         "tiresias": "bftrain_replay.rounds.published_policies:Tiresias",
@@ -164,16 +164,16 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
 }
 
-# Names from before, and what they mean now
+# Former names, and the present ones
 RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
 
-# Only what a part must have as it stands: an admission, a queue policy or a scheduler is made from settings, a reader
-# recognises files, and an objective may also be a plain function, of which bftrain.parts makes one
+# Protocols of parts used as registered: an admission, a queue policy or a scheduler is created from settings, a reader
+# recognises files, and an objective may also be a plain function, which bftrain.parts wraps
 _CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
 
 
 class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered part: its ``target`` is ``module:attribute``, ``origin`` says who brings it."""
+    """One registered part: its ``target`` is ``module:attribute``, ``origin`` the package that provides it."""
 
     port: Port
     name: str
@@ -187,24 +187,24 @@ class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
         where, fix = f"{self.port} '{self.name}'", f"repair or uninstall {self.origin}"
         try:
             found: object = import_module(module)
-            if attribute:  # without one the module itself is the part
+            if attribute:  # otherwise the part is the module itself
                 found = attrgetter(attribute)(found)
-        except (Exception, SystemExit) as error:  # a module that ends the process when imported is broken, no more
+        except (Exception, SystemExit) as error:  # a module that exits on import is just broken
             what = f"cannot be loaded from {self.target}: {described(error)}"
             raise BrokenPlugin(what, where=where, fix=fix) from error
         contract = _CONTRACTS.get(self.port)
         if contract is not None and isinstance(found, type):
-            raise BrokenPlugin(f"{self.target} is a class, and an object of it is asked for", where=where, fix=fix)
+            raise BrokenPlugin(f"{self.target} is a class, but an instance is required", where=where, fix=fix)
         if contract is not None and not isinstance(found, contract):
-            what = f"{self.target} has not all that bftrain.ports.{contract.__name__} asks for"
+            what = f"{self.target} does not implement bftrain.ports.{contract.__name__}"
             raise BrokenPlugin(what, where=where, fix=fix)
         return found
 
 
 def parts(port: Port) -> dict[str, RegisteredPart]:
-    """All registered parts of a port by name.
+    """Return all registered parts of a port by name.
 
-    A plug-in cannot take a name that is taken, nor one that differs from it only in ``-``, ``_`` and case.
+    A plug-in cannot have the name of another part, nor one that differs from it only in ``-``, ``_`` and case.
     """
     found = {name: _built_in(port, name) for name in BUILT_IN[port]}
     taken_names = {fold(name): part for name, part in found.items()}
@@ -222,9 +222,9 @@ def parts(port: Port) -> dict[str, RegisteredPart]:
 
 
 def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
-    """Load the part called ``name``, or say which names there are."""
+    """Load the part called ``name``; the error for an unknown name lists the known ones."""
     name = current_name(port, name)
-    if name in BUILT_IN[port]:  # no need to look through all installed packages
+    if name in BUILT_IN[port]:  # skips the search through all installed packages
         return _built_in(port, name).load()
     known = parts(port)
     if name not in known or known[name].problem:
@@ -233,12 +233,12 @@ def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
 
 
 def current_name(port: Port, name: str) -> str:
-    """Return what a part is called now: ``name``, unless it was renamed."""
+    """Return the current name of a part: ``name``, unless it was renamed."""
     return RENAMED.get(port, {}).get(name, name)
 
 
 def note_on_name(port: Port, name: str) -> str:
-    """Return what to say of a name from before, or nothing."""
+    """Return a warning for a former name, or an empty text."""
     current = current_name(port, name)
     if current == name:
         return ""

@@ -1,4 +1,4 @@
-"""Rerun: drive a Harvester through the events of a journal and compare what it decides with what was decided."""
+"""Rerun: drive a Harvester with the events of a journal and compare its decisions with the recorded ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bftrain.values.table import ValueTable
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A step whose decision came out otherwise than recorded."""
+    """A step whose decision differs from the recorded one."""
 
     step: int
     recorded: Decision
@@ -35,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step gone through again: what its events demanded at once, and what was ``decided`` now."""
+    """A repeated step: the actions that its events required at once, and the new decision ``decided``."""
 
     step: JournalStep
     at_once: tuple[Action, ...]
@@ -43,7 +43,7 @@ class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> Difference | None:
-        """Give what came out otherwise than recorded."""
+        """The difference from the recorded decision, or ``None``."""
         recorded, decided = self.step.decision, self.decided
         if recorded is None or decided is None or decided.same_as(recorded):
             return None
@@ -51,9 +51,9 @@ class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RememberingSolver:
-    """A solver that solves again what was solved to the end, and repeats what a limit or a failure had cut short.
+    """A solver that solves again unless a limit or a failure ended the recorded solution, which it then repeats.
 
-    Where a deadline strikes depends on the machine's mood, so only the recorded answer can be the same again.
+    Results under a deadline depend on the machine's speed, so only the recorded one is reproducible.
     """
 
     def __init__(self, solver: Solver) -> None:
@@ -63,15 +63,15 @@ class RememberingSolver:
         self.recorded: Decision | None = None
 
     def available(self) -> Availability:
-        """Say what the solver says."""
+        """Return the availability of the solver."""
         return self._solver.available()
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
-        """Solve, or repeat."""
+        """Solve, or repeat the recorded solution."""
         recorded = self.recorded
         if recorded is None or recorded.termination in {Termination.OPTIMAL, Termination.HEURISTIC}:
             return self._solver.solve(table, limits)
-        own = not recorded.fallback  # else its own sizes, if it had any, were not the ones taken
+        own = not recorded.fallback  # otherwise the recorded sizes are not this solver's
         return Solution(
             sizes=recorded.sizes if own else {},
             value=recorded.value if own else None,
@@ -85,25 +85,25 @@ class RememberingSolver:
 
 
 class Rerun:
-    """Takes a Harvester with a journal's settings through the journal's steps.
+    """Drives a Harvester with a journal's settings through the journal's steps.
 
-    Without ``decide_again`` it follows the recorded decisions, for which it needs neither solver nor objective.
+    Without ``decide_again`` it follows the recorded decisions, which requires neither solver nor objective.
     """
 
     def __init__(self, journal: Journal, *, decide_again: bool = True) -> None:
         self._journal = journal
-        self._begin = _as_it_was if decide_again else _follower
+        self._begin = _deciding_harvester if decide_again else _following_harvester
         self._restarts = {stood.step: stood for stood in journal.restart_snapshots()}
-        # What is decided again must lead from each part of the journal to where the next one begins
+        # New decisions must lead from each part of the journal to the begin of the next
         self._cuts = {part.last for part in journal.parts if part.last > journal.first} if decide_again else set()
         self._solver, self.harvester = self._begin(journal.settings)
 
     def differences(self) -> Iterator[Difference]:
-        """Go through all steps; gives every one that is decided otherwise than recorded."""
+        """Repeat all steps; yield every decision that differs from the recorded one."""
         return (again.difference for again in self.steps() if again.difference is not None)
 
     def steps(self) -> Iterator[RerunStep]:
-        """Go through all steps; each is given when the harvester has gone through it."""
+        """Repeat all steps; yield each once the harvester has processed it."""
         first = self._journal.first
         if first:
             stood = self._journal.snapshot_at(first)
@@ -111,7 +111,7 @@ class Rerun:
             self.harvester.restore(stood.snapshot)
         self._change_settings(first)
         for step in self._journal.steps():
-            with following(self._journal.path, step):
+            with readable_errors(self._journal.path, step):
                 at_once, decided = self.harvester.absorb(*step.events), step.decision
                 if step.decision is not None and self._solver is None:
                     self.harvester.follow(step.decision)
@@ -137,43 +137,43 @@ class Rerun:
 
 
 @contextmanager
-def following(path: Path, step: JournalStep) -> Iterator[None]:
-    """Refuse a step in words that cannot have come after those before it."""
+def readable_errors(path: Path, step: JournalStep) -> Iterator[None]:
+    """Raise a readable error for a step that cannot follow from those before it."""
     try:
         yield
     except BftrainError:
         raise
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
-        what = f"does not follow from the steps before it: {described(error)}"
+        what = f"does not follow from the steps before: {described(error)}"
         raise BadInput(what, where=f"{path}: step {step.number}", fix=repair_of(path)) from error
 
 
-def _as_it_was(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
+def _deciding_harvester(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
     solver = RememberingSolver(find_solver(settings.solver))
     return solver, build_harvester(settings, solver=solver)
 
 
-def _follower(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
-    """Give a Harvester that only follows; an admission that keeps books goes on keeping them meanwhile.
+def _following_harvester(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
+    """Return a Harvester that only follows; an admission with state is kept up to date.
 
-    The state of one that cannot be made any more is unreadable; a run that needs it says so by itself.
+    If that admission cannot be created any more, its state is skipped; a run that needs it reports the error itself.
     """
     admission = None
     with suppress(BftrainError):
         admission = resolve_admission(settings.admission, settings.max_tasks, settings.entities)
-    books = admission if isinstance(admission, NotingAdmission) else None
+    stateful = admission if isinstance(admission, NotingAdmission) else None
     return None, Harvester(
-        solver=_RecordedSolver(), objective=throughput, admission=books, max_failures=settings.max_failures
+        solver=_RecordedSolver(), objective=throughput, admission=stateful, max_failures=settings.max_failures
     )
 
 
 def restore(journal: Journal) -> Harvester:
-    """Give a Harvester in the state in which the journal ends, ready to go on."""
+    """Return a Harvester in the state at the end of the journal, ready to continue."""
     again = Rerun(journal)
     first = next(again.differences(), None)
     if first is not None:
-        what = f"leads to another decision at step {first.step} than was recorded"
-        fix = "go on with the version of bftrain that wrote it, or begin a new journal"
+        what = f"leads to a decision at step {first.step} other than the recorded one"
+        fix = "continue with the version of bftrain that wrote it, or begin a new journal"
         raise BadInput(what, where=str(journal.path), fix=fix)
     return again.harvester
 
@@ -185,14 +185,15 @@ def followed(
     path: Path,
     done: int = 0,
 ) -> Iterator[tuple[JournalStep | None, Harvester]]:
-    """Return each step that follows from those before, with the state after it; none where settings change after one.
+    """Yield each step that follows from those before, with the state after it; ``None`` at changes of the settings.
 
-    ``BadInput`` where one does not follow. The steps up to ``done`` are not there; ``changes`` has the state after it.
+    Raise ``BadInput`` for a step that does not follow. The steps up to ``done`` are missing; ``changes`` has the state
+    after them.
     """
-    _, follower = _follower(settings)
+    _, follower = _following_harvester(settings)
     for step in chain((None,), steps):
         if step is not None:
-            with following(path, step):
+            with readable_errors(path, step):
                 follower.absorb(*step.events)
                 if step.decision is not None:
                     follower.follow(step.decision)
@@ -200,24 +201,24 @@ def followed(
             yield step, follower
         if done in changes:
             now, snapshot = changes[done]
-            _, follower = _follower(now)
+            _, follower = _following_harvester(now)
             follower.restore(snapshot)
             yield None, follower
 
 
 def recover(journal: Journal, settings: Settings) -> Harvester:
-    """Give a Harvester in the state in which the journal ends, by following the recorded decisions.
+    """Return a Harvester in the state at the end of the journal, by following the recorded decisions.
 
-    It goes on with ``settings``; if they are others than before, the journal says so from here on. For a live run: it
-    must not wait for solvers, and a later version may go on where an earlier one ended.
+    It continues with ``settings``; the journal records a change of settings. For live runs: a restart must
+    not wait for solvers, and a later version may continue the journal of an earlier one.
     """
-    stood = journal.stood_last()
+    stood = journal.latest_snapshot()
     before = journal.settings if stood is None else stood.settings
-    _, follower = _follower(before)
+    _, follower = _following_harvester(before)
     if stood is not None:
         follower.restore(stood.snapshot)
     for step in journal.steps(after=stood.step if stood else 0):
-        with following(journal.path, step):
+        with readable_errors(journal.path, step):
             follower.absorb(*step.events)
             if step.decision is not None:
                 follower.follow(step.decision)
@@ -232,9 +233,9 @@ class _RecordedSolver:
     name = "recorded"
 
     def available(self) -> Availability:
-        """Say that it is not."""
-        return Availability(ok=False, reason="it only stands in")
+        """Return that it is not available."""
+        return Availability(ok=False, reason="a placeholder for recorded decisions")
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - the port's signature
-        """Fail."""
-        return Solution.failed(self.name, "it only stands in")
+        """Return a failed solution."""
+        return Solution.failed(self.name, "a placeholder for recorded decisions")

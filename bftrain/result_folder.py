@@ -1,9 +1,9 @@
-"""Folders of results: locked while in use, replaced as a whole, and files of others stay untouched.
+"""Folders of results: locked while in use, replaced atomically, never touching files of other origin.
 
-A result is written into a draft folder inside its own folder. When all of it is on the disk, the draft is renamed to
-``READY``: from then on the new result counts, and its files are moved into place, by the next command if this one is
-killed. Until then the old one stays as it is. ``SHA256SUMS`` lists the files, so that a file which was not written
-with the result, or was changed since, is recognised and left alone.
+A result is written into a draft folder inside its own folder. Once all of it is on disk, the draft is renamed to
+``READY``: from then on the new result is valid, and its files are moved into place, by the next command if this one is
+killed. Until then the old result stays unchanged. ``SHA256SUMS`` lists the files, so that a file which was not
+written with the result, or changed since, is recognised and left alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 NAME: Final = ".bftrain.lock"
-_WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # of some NFS and Lustre mounts
+_WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # on some NFS and Lustre mounts
 _LONGEST_COMMAND: Final = 120
 
 
@@ -49,9 +49,9 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def this_process(cls) -> Self:
-        """Describe this process."""
+        """Return the description of this process."""
         program = Path(sys.argv[0])
-        name = program.parent.name if program.name == "__main__.py" else program.name  # of python -m NAME
+        name = program.parent.name if program.name == "__main__.py" else program.name  # run by python -m NAME
         command = shlex.join([name or "python", *sys.argv[1:]])
         if len(command) > _LONGEST_COMMAND:
             command = f"{command[: _LONGEST_COMMAND - 3]}..."
@@ -65,8 +65,8 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
 class FolderLock:
     """A lock on ``folder``, held in a ``with`` block; the kernel releases it when the process ends or is killed.
 
-    The file that is locked names the holder and is removed at the end. On a file system without locks nothing is
-    locked, and a remark says so.
+    The locked file names the holder and is removed at the end. A file system without locks leads to a
+    warning instead of a lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -87,18 +87,18 @@ class FolderLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # the folder may be read-only by now; the file is locked no longer
-            self._path.unlink(missing_ok=True)  # before it is released: afterwards it may be the next one's
+        with suppress(OSError):  # the folder may be read-only by now; the file is unlocked anyway
+            self._path.unlink(missing_ok=True)  # before the release: afterwards it may belong to the next process
         self._close()
 
     def _locked(self) -> bool:
-        """Lock the file; return ``False`` if its holder has removed it meanwhile, so that another one is needed."""
+        """Lock the file; return ``False`` if its holder removed it meanwhile, so that a new file is needed."""
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            what = "is a link, and is left as it is"  # its target would be overwritten
+            what = "is a link, and is left unchanged"  # its target would be overwritten
             raise BadInput(what, where=str(self._path), fix="remove it, or name another folder") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +113,7 @@ class FolderLock:
             if error.errno not in _WITHOUT_LOCKS:
                 os.close(self._file)
                 raise
-            text = "its file system has no locks: start no second command that writes there before this one has ended"
+            text = "its file system has no locks: run no second command that writes there until this one has ended"
             warnings.warn(f"{self._folder}: {text}", ResultWarning, stacklevel=3)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._file), self._path.stat()):
@@ -123,17 +123,17 @@ class FolderLock:
 
     def _close(self) -> None:
         with suppress(OSError):
-            fcntl.flock(self._file, fcntl.LOCK_UN)  # a process that was forked meanwhile may hold the file open
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # a process forked meanwhile may hold the file open
         os.close(self._file)
 
 
 SUMS: Final = "SHA256SUMS"
-REPORT_FILE: Final = "report.html"  # not in SUMS, since bftrain report may redraw it; PAGE_MARK says that it is ours
+REPORT_FILE: Final = "report.html"  # not in SUMS, since bftrain report may redraw it; PAGE_MARK marks it as ours
 PAGE_MARK: Final = '<meta name="generator" content="bftrain '
-INTERRUPTED: Final = "interrupted"  # why a part ended
+INTERRUPTED: Final = "interrupted"  # the reason why a partial result ended
 DRAFT: Final = ".bftrain-draft"
 READY: Final = ".bftrain-ready"
-_OBSOLETE: Final = ".obsolete"  # in READY: names of files of the old result that the new one does not have
+_OBSOLETE: Final = ".obsolete"  # in READY: names of old files that the new result does not have
 ADVICE: Final = "--overwrite replaces it, or name another folder"
 IN_PYTHON: Final = "overwrite=True replaces it, or name another folder"
 _MOVE_AWAY: Final = "move it away, or name another folder"
@@ -158,8 +158,8 @@ class ResultFolder:
     """A folder with a result of some kind, or for one; use it in a ``with`` block.
 
     The folder is created if it is missing, and removed again if an error leaves it empty. A finished result in it is
-    refused with ``advice``, unless ``overwrite`` is set or the new result ``goes_on`` with it. ``holds_finished`` says
-    whether there is a finished result: an interrupted part must not replace it.
+    refused with ``advice``, unless ``overwrite`` is set or the new result ``goes_on`` with it. ``holds_finished`` is
+    whether it holds a finished result, which an interrupted part must not replace.
     """
 
     def __init__(
@@ -172,10 +172,10 @@ class ResultFolder:
         self._advice = advice
         self._goes_on = goes_on
         self._open = ExitStack()
-        self._made = False  # by us
+        self._created = False  # created by this object
 
     def __enter__(self) -> Self:
-        self._made = not self.path.exists()
+        self._created = not self.path.exists()
         prepare_folder(self.path)
         with ExitStack() as opened:
             opened.enter_context(FolderLock(self.path))
@@ -189,12 +189,12 @@ class ResultFolder:
         with self._open:
             finish_replacement(self.path)
             shutil.rmtree(self.path / DRAFT, ignore_errors=True)
-        if error is not None and self._made:
-            with suppress(OSError):  # something is in it
+        if error is not None and self._created:
+            with suppress(OSError):  # not empty
                 self.path.rmdir()
 
     def replace(self, write: Callable[[Path], object]) -> None:
-        """Let ``write`` write all files of a result into a draft folder, then put them in the place of the old ones."""
+        """Call ``write`` to write all files of a result into a draft folder, then replace the old ones by them."""
         draft, ready = self.path / DRAFT, self.path / READY
         shutil.rmtree(draft, ignore_errors=True)
         with naming(self.path, ready), naming(self.path, draft):
@@ -202,8 +202,8 @@ class ResultFolder:
             write(draft)
             new = {path.name for path in draft.iterdir()}
             sums = (f"{_sha256(draft / name)}  {name}\n" for name in sorted(new - {REPORT_FILE}))
-            write_text(draft / SUMS, "".join(sums))  # in the form of sha256sum
-            self._check_files(self._read_summary())  # files of others may have come meanwhile
+            write_text(draft / SUMS, "".join(sums))  # in the format of sha256sum
+            self._check_files(self._read_summary())  # foreign files may have appeared meanwhile
             old = {*self._kind.names, SUMS} - new - {SUMS}
             write_text(draft / _OBSOLETE, "".join(f"{name}\n" for name in sorted(old)))
             draft.rename(ready)
@@ -211,7 +211,7 @@ class ResultFolder:
 
     def _check(self) -> None:
         summary = self._read_summary()
-        # More than an interrupted part is finished; so is a run that ended with an overload
+        # Results other than interrupted parts are finished; so is a run that ended with an overload
         if summary is not None and (summary.get("complete", True) or summary.get("ended", INTERRUPTED) != INTERRUPTED):
             if not (self._overwrite or self._goes_on):
                 what = f"holds a finished {self._kind.title}"
@@ -229,12 +229,12 @@ class ResultFolder:
             summary = {}
         form = str(summary.get("format", ""))
         if not form.startswith(f"{self._kind.form} "):
-            what = f"is of a '{form}'" if form.startswith("bftrain ") else "was not written by bftrain"
-            raise BadInput(f"{what}, and is left as it is", where=str(path), fix=_MOVE_AWAY)
+            what = f"belongs to a '{form}'" if form.startswith("bftrain ") else "was not written by bftrain"
+            raise BadInput(f"{what}, and is left unchanged", where=str(path), fix=_MOVE_AWAY)
         return summary
 
     def _check_files(self, summary: Mapping[str, Any] | None) -> None:
-        """Refuse to go on if a file that would be replaced or removed is not of the result that is there."""
+        """Raise an error if a file to be replaced or removed does not belong to the present result."""
         sums = _read_sums(self.path / SUMS) if summary is not None else {}
         folder = self.path.stat()
         for name in sorted(self._kind.names | self._kind.prints | {SUMS}):
@@ -243,16 +243,16 @@ class ResultFolder:
                 continue
             if not self._is_own(path, summary, sums):
                 changed = name in sums
-                what = "was changed since bftrain wrote it" if changed else "was not written with a result of bftrain"
-                raise BadInput(f"{what}, and is left as it is", where=str(path), fix=_MOVE_AWAY)
+                what = "changed since bftrain wrote it" if changed else "was not written with a result of bftrain"
+                raise BadInput(f"{what}, and is left unchanged", where=str(path), fix=_MOVE_AWAY)
             # The sticky bit of the folder lets only some users replace a file
             if folder.st_mode & stat.S_ISVTX and os.geteuid() not in {0, folder.st_uid, path.lstat().st_uid}:
-                what = "belongs to another user, and the folder lets only owners replace their files"
+                what = "belongs to another user, and only owners may replace files in this folder"
                 raise BadInput(what, where=str(path), fix="name another folder")
         for path, begin in ((self.path / name, begin) for name, begin in self._kind.records.items()):
-            # It may be cut off at any byte
+            # The file may end at any byte
             if os.path.lexists(path) and not (_is_plain(path) and begin.startswith(head_of(path, len(begin)))):
-                raise BadInput("was not written by bftrain, and is left as it is", where=str(path), fix=_MOVE_AWAY)
+                raise BadInput("was not written by bftrain, and is left unchanged", where=str(path), fix=_MOVE_AWAY)
 
     def _is_own(self, path: Path, summary: Mapping[str, Any] | None, sums: Mapping[str, str]) -> bool:
         if path.name in self._kind.prints:
@@ -266,8 +266,8 @@ class ResultFolder:
         return sums[path.name] == _sha256(path) if path.name in sums else not sums
 
 
-def settle(folder: Path) -> None:
-    """Finish the replacement of a result whose command was killed during it; call it before reading the result."""
+def complete_replacement(folder: Path) -> None:
+    """Complete the replacement of a result whose command was killed during it; call before reading the result."""
     if not (folder / READY).is_dir():
         return
     try:
@@ -279,8 +279,8 @@ def settle(folder: Path) -> None:
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
-    """Keep a result in place while a page is drawn from it and written beside it: no command replaces it meanwhile."""
+def locked_result(folder: Path) -> Iterator[None]:
+    """Lock a result while a page is drawn from it and written beside it, so that no command replaces it."""
     prepare_folder(folder)
     with FolderLock(folder):
         finish_replacement(folder)
@@ -288,7 +288,7 @@ def holding(folder: Path) -> Iterator[None]:
 
 
 def finish_replacement(folder: Path) -> None:
-    """Move the files of a new result that is ready into place, if there is one; the summary comes last."""
+    """Move the files of a new, ready result into place, if there is one; the summary comes last."""
     ready = folder / READY
     if not ready.is_dir():
         return
@@ -307,12 +307,12 @@ def finish_replacement(folder: Path) -> None:
 
 
 def is_own_page(path: Path) -> bool:
-    """Return whether a file is a page that bftrain wrote."""
+    """Return whether a file is a page written by bftrain."""
     return _is_plain(path) and PAGE_MARK.encode() in head_of(path)
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a page; refuse to replace a file that bftrain did not write."""
+    """Write a page; raise an error instead of replacing a file not written by bftrain."""
     check_replaceable(path, is_own_page)
     write_text(path, text)
 

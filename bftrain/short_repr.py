@@ -1,4 +1,4 @@
-"""Short texts for large values: what the prompt and notebooks show of them."""
+"""Short representations of large values, for the prompt and notebooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_NAMED: Final = 4
 
 
 class ShortRepr:
-    """A value that is shown by a title and a few figures; dataclasses of this kind are made with ``repr=False``."""
+    """A value represented by a title and a few figures; its dataclasses use ``repr=False``."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class ShortRepr:
 
 
 def some(names: Iterable[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names, and the number of further ones."""
     found = list(names)
     more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
     return ", ".join(found[:_MOST_NAMED]) + more

@@ -1,4 +1,4 @@
-"""Summaries: figures as plain values with what they were made with, and a sum over all that repeats."""
+"""Summaries: figures as plain values with their inputs, and a checksum over all reproducible ones."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of what any figures depend on."""
+    """Return the versions of the software that any figures depend on."""
     return {"bftrain": __version__, "python": platform.python_version(), "numpy": np.__version__}
 
 
 def with_sum(summary: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
-    """Add ``figures_sha256``, over all but what a real clock ``measured``: the same inputs give the same."""
-    return {**summary, "figures_sha256": hashlib.sha256(wire.encode(lasting(summary, measured))).hexdigest()}
+    """Add ``figures_sha256``, over all except the ``measured`` times: equal inputs have equal checksums."""
+    return {**summary, "figures_sha256": hashlib.sha256(wire.encode(without_measured(summary, measured))).hexdigest()}
 
 
-def lasting(summary: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
-    """Return ``summary`` without what is ``measured``, at any depth."""
+def without_measured(summary: Mapping[str, Any], measured: Collection[str]) -> dict[str, Any]:
+    """Return ``summary`` without the keys in ``measured``, at any depth."""
     return {
-        name: lasting(value, measured) if isinstance(value, dict) else value
+        name: without_measured(value, measured) if isinstance(value, dict) else value
         for name, value in summary.items()
         if name not in measured
     }
 
 
-def in_json(summary: Mapping[str, Any]) -> str:
-    """Write a summary as people read it."""
+def to_json(summary: Mapping[str, Any]) -> str:
+    """Return a summary as indented JSON."""
     return f"{msgspec.json.format(wire.encode(summary), indent=2).decode()}\n"

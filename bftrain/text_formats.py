@@ -1,4 +1,4 @@
-"""Figures in words: for people who read, not for programs."""
+"""Format figures as text for people, not for programs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Final
 UNKNOWN: Final = "-"
 
 _LARGE: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
-_WHOLE_FROM: Final = 100  # from here on decimals tell nothing
-_SMALLEST_SHARE: Final = 0.0005  # less would be shown as 0.0 %
+_WHOLE_FROM: Final = 100  # from here on without decimals
+_SMALLEST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _A_SECOND_MS: Final = 1000.0
 _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))
 
 
 def count(number: float) -> str:
-    """Whole numbers with thousands apart; small ones with what decimals they need."""
+    """Return whole numbers with thousands separators; small ones with the decimals they need."""
     if abs(number) >= _WHOLE_FROM or number == int(number):
         return f"{number:,.0f}"
     return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2g}"
 
 
 def counted(number: float, thing: str) -> str:
-    """How many of something: ``1 node``, ``2 nodes``."""
+    """Return a number with its noun: ``1 node``, ``2 nodes``."""
     return f"{count(number)} {thing}" if number == 1 else f"{count(number)} {thing}s"
 
 
 def large(number: float) -> str:
-    """Three digits and a word: ``130 billion``."""
-    rounded = float(f"{number:.3g}")  # first, so that 999.9 million is a billion
+    """Return three digits and a word: ``130 billion``."""
+    rounded = float(f"{number:.3g}")  # rounded first, so that 999.9 million is a billion
     for size, word in _LARGE:
         if abs(rounded) >= size:
             amount = rounded / size
@@ -37,19 +37,19 @@ def large(number: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share as per cent."""
+    """Return a share in per cent."""
     if share is None:
         return UNKNOWN
     return "< 0.1 %" if 0.0 < share < _SMALLEST_SHARE else f"{100 * share:.1f} %"
 
 
 def ratio(value: float | None) -> str:
-    """How many times as much: three digits at most, and never a power of ten."""
+    """Return a ratio: three digits at most, and never a power of ten."""
     return UNKNOWN if value is None else _short(float(f"{value:.3g}"))
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     if seconds is None:
         return UNKNOWN
     for least, unit, name in _UNITS:
@@ -59,13 +59,13 @@ def duration(seconds: float | None) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A measured time."""
+    """Return a measured time in ms or s."""
     rounded = float(f"{value:.3g}")
     return f"{_short(rounded)} ms" if rounded < _A_SECOND_MS else f"{_short(rounded / _A_SECOND_MS)} s"
 
 
 def moment(time_s: float) -> str:
-    """A time on the calendar, to the second; seconds where no calendar reaches so far."""
+    """Return a time as date and time, to the second; in seconds beyond the calendar."""
     try:
         return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""TOML files: read within bounds, with the line of what is wrong, and written so that they read back."""
+"""TOML files: read within bounds, with line numbers in errors, and written so that they read back."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bftrain.values import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
-_LARGEST: Final = 1 << 63  # TOML has whole numbers of 64 bits
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # keys without quotes
+_LARGEST: Final = 1 << 63  # TOML integers have 64 bits
 
 
 def parse(text: str, where: str, *, fix: str | None = None) -> dict[str, Any]:
-    """Parse TOML; raise ``BadConfig`` for what is none, and for numbers and depths that no setting has."""
+    """Parse TOML; raise ``BadConfig`` for invalid TOML, numbers over 64 bits and excessive nesting."""
     try:
         return _bounded(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         what, where = str(error), f"{where}:{line[1]}" if line else where
-    except ValueError:  # of int(), which refuses thousands of digits
+    except ValueError:  # from int(), which refuses thousands of digits
         what = "a whole number has more than 64 bits"
     except RecursionError:
         what = "tables or lists are nested too deep"
@@ -38,11 +38,11 @@ def _bounded(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(number: object) -> str:
-    return repr(number).lower()  # true and false
+    return repr(number).lower()  # TOML writes true and false
 
 
 def table(data: Mapping[str, object], path: tuple[str, ...] = ()) -> str:
-    """Write a table, and after it those inside it; what is ``None`` and empty tables are left out."""
+    """Return a table as TOML, followed by its sub-tables, without ``None`` values and empty tables."""
     inner = {key: part for key, part in data.items() if isinstance(part, dict)}
     plain = [(name, part) for name, part in data.items() if part is not None and name not in inner]
     heading = f"\n[{'.'.join(map(key, path))}]\n" if path and (plain or not inner) else ""
@@ -51,14 +51,14 @@ def table(data: Mapping[str, object], path: tuple[str, ...] = ()) -> str:
 
 
 def key(name: str) -> str:
-    """Write a key, in quotes if it needs some."""
+    """Return a key, quoted if necessary."""
     return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def value(given: object, number: Callable[[object], str] = _plain) -> str:
-    """Write a value; a table comes in braces, and ``number`` writes what is neither text nor contains others."""
+    """Return a value as TOML, tables in braces; ``number`` formats values other than text and containers."""
     if isinstance(given, str):
-        return json.dumps(given, ensure_ascii=False)  # a printable text is the same in JSON and TOML
+        return json.dumps(given, ensure_ascii=False)  # printable text has the same form in JSON and TOML
     if isinstance(given, list | tuple):
         return f"[{', '.join(value(part) for part in given)}]"
     if isinstance(given, dict):

@@ -1,1 +1,1 @@
-"""The command line: one file a command; nothing but parsing, calling and printing."""
+"""The command line: one file per command, limited to parsing, calling and printing."""

@@ -1,4 +1,4 @@
-"""Completion in bash of values with a colon: it makes three words of ``FILE.py:NAME``, and wants the last one back."""
+"""Completion in bash of values with a colon: bash splits ``FILE.py:NAME`` into three words and expects the last."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class ColonBashComplete(BashComplete):
-    """Join the words around a colon, and offer what comes after it."""
+    """Completion that joins the words around a colon, and offers the part after it."""
 
     _before = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before, and the one to complete."""
+        """Return the words before, and the word to complete."""
         args, incomplete = super().get_completion_args()
         if incomplete == ":":
             args, incomplete = [*args, ":"], ""
@@ -22,5 +22,5 @@ class ColonBashComplete(BashComplete):
         return args, incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return a line for the shell."""
+        """Return a completion as a line for the shell."""
         return super().format_completion(CompletionItem(item.value.removeprefix(self._before), type=item.type))

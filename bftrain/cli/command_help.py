@@ -1,4 +1,4 @@
-"""Help pages of commands: options under headings, and an example that can be typed as it stands."""
+"""Help pages of commands: options under headings, and an example that can be copied."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OWN: Final = "Options"  # the heading of options that have no other
+OWN: Final = "Options"  # the heading of options without one
 COMMON: Final = "Output and help"  # of all commands, so they come last
-DURATION: Final = "DURATION"  # how help pages name a length of time
+DURATION: Final = "DURATION"  # the metavar of durations
 
 _headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 
 
 def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Put the options below this decorator under ``title``, down to the next heading."""
+    """Group the options below this decorator, down to the next heading, under ``title``."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         for parameter in getattr(function, "__click_params__", ()):
@@ -34,9 +34,9 @@ def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class DocumentedCommand(click.Command):
-    """A command whose help page begins with an ``example``, one command a line, and groups its options.
+    """A command whose help page begins with an ``example``, one command per line, and groups its options.
 
-    So what is needed first is on the first screen. Below the options stands what the names of values mean.
+    The most important information is so on the first screen. The meaning of values follows the options.
     """
 
     def __init__(self, *args: Any, example: str, **settings: Any) -> None:  # noqa: ANN401 - click's own types
@@ -44,7 +44,7 @@ class DocumentedCommand(click.Command):
         self.example = example
 
     def options_by_heading(self, ctx: click.Context) -> dict[str, list[click.Option]]:
-        """Return the options of each heading, in the order in which they are declared; the common ones are last."""
+        """Return the options of each heading, in order of declaration; the common ones are last."""
         groups: dict[str, list[click.Option]] = {}
         help_option = self.get_help_option(ctx)
         for parameter in self.get_params(ctx):
@@ -57,11 +57,11 @@ class DocumentedCommand(click.Command):
 
     @property
     def takes_durations(self) -> bool:
-        """Return whether an option takes a length of time."""
+        """Whether an option is a duration."""
         return any(DURATION in parameter.type.name for parameter in self.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example, unbroken so that it can be copied, and the options under their headings."""
+        """Write the example, unwrapped so that it can be copied, and the options under their headings."""
         lines = self.example.splitlines()
         with formatter.section("Example" if len(lines) == 1 else "Examples"):
             for line in lines:
@@ -71,7 +71,7 @@ class DocumentedCommand(click.Command):
                 formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what else there is to say, and how a length of time is written if an option takes one."""
+        """Write the epilog, and the form of durations if an option is one."""
         super().format_epilog(ctx, formatter)
         if self.takes_durations:
             formatter.write_paragraph()

@@ -1,4 +1,4 @@
-"""``bftrain completion``: the script that makes the Tab key work."""
+"""``bftrain completion``: print the script for completion by the Tab key."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def command(shell: str, out: Output) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise Fault(f"click knows no completion for {shell}")
+        raise Fault(f"click has no completion for {shell}")
     script = kind(main, {}, "bftrain", "_BFTRAIN_COMPLETE").source()
     out.result({"shell": shell, "script": script}, lambda: script)

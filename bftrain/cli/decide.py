@@ -1,4 +1,4 @@
-"""``bftrain decide``: the decision core in a pipe, for any scheduler that can print JSON lines."""
+"""``bftrain decide``: the decision core as a filter, for any scheduler that can print JSON lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import decides, left_out, name_of, settings_of
+from bftrain.cli.settings import decides, ignored_settings, name_of, settings_of
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _DESCRIBED: Final = "docs/events.md lists all events and their fields"
     "--journal",
     "journal_path",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Record events and decisions in this file; if it is there, go on where it ends.",
+    help="Record events and decisions in this file; if it exists, continue at its end.",
 )
 @decides
 @prints_results
@@ -46,47 +46,47 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     from bftrain.registry import note_on_name
 
     settings = settings_of(config, given)
-    for words in left_out(config):
+    for words in ignored_settings(config):
         out.say(words)
     if renamed := note_on_name("objective", settings.objective):
         out.warn(renamed)
     if journal_path is None:
-        _pump(build_harvester(settings), None, events, out)
+        _process_lines(build_harvester(settings), None, events, out)
         return
     from bftrain import parts
     from bftrain.journal import Journal
     from bftrain.parts import absolute_name
     from bftrain.rerun import restore
 
-    # A journal is read again later, and perhaps from another folder
+    # A journal may be read later from another folder
     settings = replace(
         settings, objective=absolute_name(settings.objective), admission=parts.absolute_admission(settings.admission)
     )
     if not journal_path.exists():
-        harvester = build_harvester(settings)  # first, so that a mistake leaves no journal behind
+        harvester = build_harvester(settings)  # before the journal, so that invalid settings leave none behind
         with Journal.create(journal_path, settings) as journal:
-            _pump(harvester, journal, events, out)
+            _process_lines(harvester, journal, events, out)
         return
     with Journal.open(journal_path) as journal:
-        journal.insist_on(settings)
+        journal.require_settings(settings)
         harvester = restore(journal)
-        out.say(f"{journal_path}: going on after {len(journal):,} steps")
+        out.say(f"{journal_path}: continuing after {len(journal):,} steps")
         if journal.cut_off:
-            _write(harvester.owed)
+            _write_actions(harvester.owed)
             _decide(harvester, journal, out)
-        _pump(harvester, journal, events, out)
+        _process_lines(harvester, journal, events, out)
 
 
-def _pump(harvester: Harvester, journal: Journal | None, lines: IO[bytes], out: Output) -> None:
-    """Handle line after line; events are on disk before their actions are written, and so are decisions."""
-    for where, moment in _moments(lines):
+def _process_lines(harvester: Harvester, journal: Journal | None, lines: IO[bytes], out: Output) -> None:
+    """Handle lines one by one; events and decisions are on disk before their actions are written."""
+    for where, moment in _read_moments(lines):
         try:
             at_once = harvester.absorb(*moment)
         except BadInput as error:
             raise BadInput(error.what, where=f"{where}: {error.where}", fix=error.fix) from error
         if journal is not None:
             journal.append_events(moment)
-        _write(at_once)
+        _write_actions(at_once)
         _decide(harvester, journal, out)
 
 
@@ -94,20 +94,20 @@ def _decide(harvester: Harvester, journal: Journal | None, out: Output) -> None:
     decision = harvester.decide(harvester.time_s)
     if journal is not None:
         journal.append_decision(decision)
-    _write(decision.actions)
+    _write_actions(decision.actions)
     for note in (*decision.notes, decision.fallback):
         if note:
             out.say(f"note: {note}")
 
 
-def _write(actions: tuple[Action, ...]) -> None:
+def _write_actions(actions: tuple[Action, ...]) -> None:
     from bftrain.values import wire
 
     for action in actions:
         click.echo(wire.encode(action))
 
 
-def _moments(lines: IO[bytes]) -> Iterator[tuple[str, tuple[Event, ...]]]:
+def _read_moments(lines: IO[bytes]) -> Iterator[tuple[str, tuple[Event, ...]]]:
     from bftrain.values import wire
     from bftrain.values.events import Event
 

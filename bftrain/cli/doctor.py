@@ -1,4 +1,4 @@
-"""``bftrain doctor``: says of everything bftrain can use here what is available, what is not, why, and what helps."""
+"""``bftrain doctor``: check the availability of every part and dependency, and advise on the missing ones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _COMMAND_TIMEOUT_S: Final = 5.0
 
-# Without these there is no basic work: the default solver, and one that ties tasks together
+# Solvers required for basic work: the default one, and one for objectives that tie tasks together
 _NEEDED: Final = {("solver", "exact"), ("solver", "highs")}
 
-# module -> (package that it is of, what it is for, what brings it)
+# module -> (its package, its purpose, the command that installs it)
 _EXTRAS: Final = {
     "vl_convert": ("vl-convert-python", "pages and pictures of replays", "pip install vl-convert-python"),
     "pyarrow": ("pyarrow", "Parquet files", "pip install 'bftrain[parquet]'"),
     "distributed": ("distributed", "sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
     "torch": ("torch", "training", "pip install 'bftrain[torch]'"),
 }
-# scheduler -> (what answers when it works, what brings the command, what helps if it does not answer, full name)
+# scheduler -> (test command, how to install it, advice if it does not answer, full name)
 _SCHEDULERS: Final = {
     "slurm": (
         ("scontrol", "ping"),
@@ -51,31 +51,31 @@ _SCHEDULERS: Final = {
 
 
 class PartState(StrEnum):
-    """How a thing stands."""
+    """Result of a check."""
 
     OK = "ok"
-    ABSENT = "absent"  # not here, and nothing needs it unless asked for
-    BROKEN = "broken"  # here, but it does not work
+    ABSENT = "absent"  # not installed, and optional
+    BROKEN = "broken"  # installed, but it does not work
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at."""
+    """Result of checking one item."""
 
     kind: str
     name: str
     state: PartState
     detail: str = ""
     fix: str = ""
-    needed: bool = False  # bftrain cannot do its basic work without it
+    needed: bool = False  # required for basic work
 
 
 @click.command(cls=DocumentedCommand, example="bftrain doctor")
 @prints_results
 def command(out: Output) -> None:
-    """Say what is available here, what is not, why, and the command that fixes it.
+    """Check which parts and dependencies work here, and show how to fix the others.
 
-    Exit 0 if all that the basic work needs is there, else 4.
+    Exit 0 if all requirements of basic work are met, else 4.
     """
     findings = list(examine())
     rows = [(item.kind, item.name, str(item.state), item.detail, item.fix) for item in findings]
@@ -83,11 +83,11 @@ def command(out: Output) -> None:
     out.result(findings, lambda: table("", columns, rows, left=range(5)))
     lacking = [item.name for item in findings if item.needed and item.state is not PartState.OK]
     if lacking:
-        raise NotAvailable(f"needed for the basic work and not usable: {', '.join(lacking)}")
+        raise NotAvailable(f"required for basic work, but not usable: {', '.join(lacking)}")
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """Look at everything, one after the other."""
+    """Yield the result of every check, one after the other."""
     from importlib.metadata import PackageNotFoundError, version
 
     from bftrain import registry
@@ -97,11 +97,11 @@ def examine() -> Iterator[DoctorFinding]:
     for port in registry.PORTS:
         for part in registry.parts(port).values():
             own = part.origin == "bftrain"
-            if port != "scheduler" or part.name not in _SCHEDULERS or not own:  # these are asked below
+            if port != "scheduler" or part.name not in _SCHEDULERS or not own:  # these are checked below
                 name = part.name if own else f"{part.name} ({part.origin})"
-                yield DoctorFinding(port, name, *_tried(part), needed=own and (port, part.name) in _NEEDED)
+                yield DoctorFinding(port, name, *_check_part(part), needed=own and (port, part.name) in _NEEDED)
     for module, (package, purpose, fix) in _EXTRAS.items():
-        # Found, not imported: importing torch takes seconds, and the doctor should answer at once
+        # Only located, not imported: importing torch takes seconds
         if find_spec(module) is None:
             yield DoctorFinding("extra", package, PartState.ABSENT, f"for {purpose}", fix)
             continue
@@ -116,11 +116,11 @@ def examine() -> Iterator[DoctorFinding]:
             detail = f"no command '{probe[0]}'; only needed to run beside {purpose}"
             yield DoctorFinding("scheduler", name, PartState.ABSENT, detail, source)
             continue
-        state, detail = _asked(program, probe[1:], " ".join(probe))
+        state, detail = _run_probe(program, probe[1:], " ".join(probe))
         yield DoctorFinding("scheduler", name, state, detail, mending if state is PartState.BROKEN else "")
 
 
-def _tried(part: RegisteredPart) -> tuple[PartState, str, str]:
+def _check_part(part: RegisteredPart) -> tuple[PartState, str, str]:
     if part.problem:
         return PartState.BROKEN, part.problem, f"pip uninstall {part.origin}"
     try:
@@ -131,12 +131,12 @@ def _tried(part: RegisteredPart) -> tuple[PartState, str, str]:
         said = (PartState.OK, found.version, "") if found.ok else (PartState.ABSENT, found.reason, found.fix)
     except BftrainError as error:
         return PartState.BROKEN, error.what, error.fix or ""
-    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the doctor must get through all of them
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; all must be checked
         return PartState.BROKEN, f"raised {type(error).__name__}: {error}", ""
     return said
 
 
-def _asked(program: str, arguments: tuple[str, ...], words: str) -> tuple[PartState, str]:
+def _run_probe(program: str, arguments: tuple[str, ...], words: str) -> tuple[PartState, str]:
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
             [program, *arguments],

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while something long runs: what is done by then is kept."""
+"""Handling of Ctrl-C and SIGTERM during long commands: completed work is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def unterminated() -> Iterator[None]:
-    """Ignore SIGTERM but where it is listened to: it may come again while the part that is done is being written."""
+    """Ignore SIGTERM outside :func:`interruption`: it may arrive again while completed work is being written."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         yield
@@ -24,9 +24,9 @@ def unterminated() -> Iterator[None]:
 
 @contextmanager
 def interruption() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether Ctrl-C was pressed; the second time it interrupts as usual.
+    """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C interrupts as usual.
 
-    SIGTERM asks for the same, as a batch system sends it when a job's time is up.
+    SIGTERM has the same effect: batch systems send it at a job's time limit.
     """
     pressed = False
 
@@ -45,8 +45,8 @@ def interruption() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back while what listens to them is only being imported; it lets them through itself."""
+def blocked_signals() -> Iterator[None]:
+    """Block Ctrl-C and SIGTERM while their handler is being imported, which unblocks them itself."""
     both = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, both)
     try:

@@ -1,6 +1,6 @@
-"""The command ``bftrain``: finds the command asked for, runs it, and turns what went wrong into words and an exit code.
+"""The command ``bftrain``: finds and runs a subcommand, and turns errors into messages and exit codes.
 
-Exit codes: 0 fine, 1 some of the work failed, 2 usage, 3 bad input, 4 something needed is missing, 5 a fault of ours,
+Exit codes: 0 success, 1 some of the work failed, 2 usage, 3 bad input, 4 a requirement is missing, 5 an internal error,
 130 interrupted.
 Command modules are imported only when they run, so that ``bftrain --help`` answers at once.
 """
@@ -37,9 +37,9 @@ from bftrain.version import __version__
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and its line in ``bftrain --help``.
+    """The location of a command, and its line in ``bftrain --help``.
 
-    ``place`` is a package with a module named like the command, which holds it as ``command``; or ``MODULE:ATTRIBUTE``.
+    ``place`` is a package with a module named like the command, with an attribute ``command``; or ``MODULE:ATTRIBUTE``.
     """
 
     place: str
@@ -59,47 +59,47 @@ _LIVE: Final = "bftrain.live.commands"
 _DATASETS: Final = "bftrain_datasets.commands"
 _REPLAY: Final = "bftrain_replay.commands"
 
-# In the order in which a newcomer meets them
+# In the order in which a newcomer needs them
 _TABLE: Final = {
     "demo": (_REPLAY, "Replay the built-in sample log and write a report: a first look in seconds."),
-    "doctor": (_CORE, "Say what is available here, what is not, why, and the command that fixes it."),
-    "import": (_DATASETS, "Read what a scheduler wrote (sacct, PBS, SWF, ...) into a log of idle nodes."),
-    "check": (_DATASETS, "List what is doubtful in a log or in a scheduler's records, and what can be done about it."),
+    "doctor": (_CORE, "Check which parts and dependencies work here, and show how to fix the others."),
+    "import": (_DATASETS, "Convert a scheduler's records (sacct, PBS, SWF, ...) to a log of idle nodes."),
+    "check": (_DATASETS, "List doubtful data in a log or in a scheduler's records, with options to treat it."),
     "generate": (_DATASETS, "Generate a log of idle nodes that looks like a real machine's."),
-    "tasks": (_DATASETS, "Generate task files; list models that were measured."),
-    "inspect": (_DATASETS, "Describe a log: how much was idle, in what pieces."),
-    "slice": (_DATASETS, "Cut a part out of a log: some nodes, some time, or both."),
-    "anonymise": (_DATASETS, "Make a log that can be given away: no names, no sources."),
+    "tasks": (_DATASETS, "Generate task files; list measured models."),
+    "inspect": (_DATASETS, "Describe a log: its idle node-time, and how it is fragmented."),
+    "slice": (_DATASETS, "Extract a part of a log: some nodes, some time, or both."),
+    "anonymise": (_DATASETS, "Remove names and sources from a log, so that it can be published."),
     "schedule": (_REPLAY, "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle."),
-    "assess": (_REPLAY, "Say what a log's idle nodes can do a week, how sure that is, and what it is worth."),
-    "replay": (_REPLAY, "Replay a log against tasks: what would have been harvested, lost, and possible."),
-    "explain": (_REPLAY, "Say what a figure means: U, rho, the harvest, what was lost to what."),
-    "compare": (_REPLAY, "Put the figures of several replays side by side, in the terminal and as a page."),
+    "assess": (_REPLAY, "Estimate the weekly harvest of a log's idle nodes, its uncertainty and its worth."),
+    "replay": (_REPLAY, "Replay a log with tasks: the harvest, the losses, and the upper bound."),
+    "explain": (_REPLAY, "Explain a figure: U, rho, the harvest, the causes of losses."),
+    "compare": (_REPLAY, "Compare the figures of several replays, in the terminal and as a page."),
     "report": (_REPLAY, "Draw a replay: one page for people, or its pictures for papers."),
-    "sweep": (_REPLAY, "Replay every combination of options that a file asks for, side by side, into one table."),
+    "sweep": (_REPLAY, "Replay every combination of the options in a file, in parallel, into one table."),
     "export": (_REPLAY, "Write a replay in the formats of other tools: Batsim, Perfetto."),
     "solve": (_CORE, "Solve one allocation problem with one solver or all."),
     "decide": (_CORE, "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe."),
-    "train": (_LIVE, "Try a training script elastically on this machine: its speed, and what changing its size costs."),
-    "elastic": (f"{_LIVE}.train:elastic", "Say whether a training script is ready to be resized, and what it lacks."),
-    "live": (_LIVE, "Train on idle nodes beside a running batch scheduler; --demo shows it on this machine."),
-    "submit": (_LIVE, "Hand a task to a live run."),
+    "train": (_LIVE, "Test a training script elastically on this machine: its speed, and the cost of resizing."),
+    "elastic": (f"{_LIVE}.train:elastic", "Check whether a training script can be resized, and list its gaps."),
+    "live": (_LIVE, "Train on idle nodes beside a running batch scheduler; --demo runs it on this machine."),
+    "submit": (_LIVE, "Submit a task to a live run."),
     "queue": (f"{_LIVE}.tasks:queue", "List the tasks of a live run."),
-    "status": (f"{_LIVE}.tasks:status", "Say how a live run stands, or one of its tasks."),
-    "usage": (_LIVE, "Say who used how many node-hours of a live run, by user, project, campaign, month or task."),
-    "top": (_LIVE, "Watch a live run in the terminal: nodes, tasks, their sizes over time, what happens."),
-    "page": (f"{_LIVE}.live:page", "Say where the status page of a live run is, or open it."),
-    "logs": (f"{_LIVE}.tasks:logs", "Print what the workers of a task print."),
-    "cancel": (f"{_LIVE}.tasks:cancel", "End tasks for good."),
-    "pause": (f"{_LIVE}.tasks:pause", "Let tasks wait without nodes until they are resumed."),
-    "resume": (f"{_LIVE}.tasks:resume", "Let paused tasks compete again."),
-    "drain": (f"{_LIVE}.tasks:drain", "Take nodes out of use in a live run, or into use again."),
+    "status": (f"{_LIVE}.tasks:status", "Show the state of a live run, or of one of its tasks."),
+    "usage": (_LIVE, "Show the node-hours used in a live run, by user, project, campaign, month or task."),
+    "top": (_LIVE, "Watch a live run in the terminal: nodes, tasks, their sizes over time, events."),
+    "page": (f"{_LIVE}.live:page", "Print the address of a live run's status page, or open it."),
+    "logs": (f"{_LIVE}.tasks:logs", "Print the output of a task's workers."),
+    "cancel": (f"{_LIVE}.tasks:cancel", "Cancel tasks."),
+    "pause": (f"{_LIVE}.tasks:pause", "Pause tasks: they release their nodes and wait until resumed."),
+    "resume": (f"{_LIVE}.tasks:resume", "Resume paused tasks."),
+    "drain": (f"{_LIVE}.tasks:drain", "Exclude nodes from a live run, or include them again."),
     "api": (
         f"{_LIVE}.live:api",
-        "List what programs can ask a live run; its OpenAPI description, dashboard and alerts.",
+        "List the HTTP API of a live run; print its OpenAPI description, dashboard and alerts.",
     ),
-    "hooks": (f"{_LIVE}.live:hooks", "Let a batch scheduler tell a live run at once of jobs that start and end."),
-    "journal": (_REPLAY, "Look into a journal, and check that it leads to the same decisions again."),
+    "hooks": (f"{_LIVE}.live:hooks", "Install hooks by which a batch scheduler reports job starts and ends at once."),
+    "journal": (_REPLAY, "Inspect a journal, and verify that it leads to the same decisions again."),
     "completion": (_CORE, "Print the completion script for your shell."),
 }
 COMMANDS: Final = {name: CommandEntry(*row) for name, row in _TABLE.items()}
@@ -109,17 +109,17 @@ class LazyGroup(click.Group):
     """Knows its commands by name and one-line help; imports one only to run it or to show its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Name the commands."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import the command asked for."""
+        """Import and return a command."""
         return COMMANDS[cmd_name].load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest the nearest name when there is no such command."""
+        """Resolve a command, and suggest the nearest name for an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -131,15 +131,15 @@ class LazyGroup(click.Group):
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
-    # The reader of our output may end early (head, less): that is no error. Both methods can print, --help in the
+    # The reader of the output may end early (head, less), which is no error. Both methods can print, --help in the
     # first; a broken pipe is caught there because click would end the process with 1.
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments before the command."""
+        """Parse the arguments before the command."""
         try:
             return super().parse_args(ctx, args)
         except BrokenPipeError:
-            _mute(sys.stdout, sys.stderr)  # either may be the pipe
+            _silence(sys.stdout, sys.stderr)  # either may be the pipe
             ctx.exit(0)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -147,7 +147,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _mute(sys.stdout, sys.stderr)  # either may be the pipe
+            _silence(sys.stdout, sys.stderr)  # either may be the pipe
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -159,7 +159,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="bftrain COMMAND --help tells more of each.",
+    epilog="bftrain COMMAND --help describes a command.",
 )
 @click.version_option(__version__, prog_name="bftrain", message="%(prog)s %(version)s")
 def main() -> None:
@@ -168,16 +168,16 @@ def main() -> None:
 
 def run() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    # A standard stream may be closed, as daemons leave them: Python has None for it, and the next file to be opened, a
-    # journal perhaps, would take its number
+    # A standard stream may be closed, as in daemons: Python has None for it, and the next opened file, perhaps a
+    # journal, would get its number
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until we end
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the exit
     warnings.showwarning = _show_warning
     try:
         ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
-        code = ended if isinstance(ended, int) else 0  # click gives back what went into ctx.exit()
+        code = ended if isinstance(ended, int) else 0  # click returns the argument of ctx.exit()
     except SystemExit:  # shell completion ends the process by itself
         raise
     except BaseException as error:  # noqa: BLE001 - the one place where any end of a command becomes an exit code
@@ -193,7 +193,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a remark as commands do, and another warning as Python does."""
+    """Print a ResultWarning like commands do, and any other warning like Python."""
     if issubclass(category, ResultWarning):
         click.echo(f"warning: {message}", err=True)
     else:
@@ -201,50 +201,50 @@ def _show_warning(
 
 
 def exit_code(error: BaseException) -> int:
-    """Say on stderr what ended the command, and give the exit code for it."""
+    """Print the error on stderr, and return its exit code."""
     match error:
         case click.ClickException():
             error.show()
             return UsageError.exit_code
         case BftrainError():
-            return _complain(f"{error}{_trace(error.__cause__)}", error.exit_code)
+            return _print_error(f"{error}{_traceback_or_hint(error.__cause__)}", error.exit_code)
         case KeyboardInterrupt() | click.Abort():
-            return _complain("interrupted", Interrupted.exit_code)
+            return _print_error("interrupted", Interrupted.exit_code)
         case BrokenPipeError():
-            _mute(sys.stdout, sys.stderr)  # either may be the pipe
+            _silence(sys.stdout, sys.stderr)  # either may be the pipe
             return 0
         case OSError(errno=errno.ENOSPC | errno.EDQUOT, filename=name, strerror=reason):
-            _mute(sys.stdout)
-            return _complain(f"{name or 'writing'}: {reason}", NotAvailable.exit_code)
+            _silence(sys.stdout)
+            return _print_error(f"{name or 'writing'}: {reason}", NotAvailable.exit_code)
         case OSError(filename=str() as name, strerror=reason):
-            return _complain(f"{name}: {reason}", BadInput.exit_code)
+            return _print_error(f"{name}: {reason}", BadInput.exit_code)
         case Exception() if is_from_own_file(error):
-            return _complain(f"your own code {raised(error)}{_trace(error)}", BadInput.exit_code)
+            return _print_error(f"your own code {raised(error)}{_traceback_or_hint(error)}", BadInput.exit_code)
         case _:
-            _traced(error)
+            _print_traceback(error)
             what = f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
-            return _complain(what, Fault.exit_code)
+            return _print_error(what, Fault.exit_code)
 
 
-def _mute(*streams: TextIO) -> None:
-    """Point streams to nowhere, or Python would complain once more when it flushes at exit."""
+def _silence(*streams: TextIO) -> None:
+    """Redirect streams to /dev/null; otherwise Python would print another error when it flushes at exit."""
     for stream in streams:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _complain(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     click.echo(f"bftrain: {text}", err=True)
     return code
 
 
-def _trace(cause: BaseException | None) -> str:
-    """Print what led to an exception in code that is not ours if ``-v`` asks for it; else say that it does."""
+def _traceback_or_hint(cause: BaseException | None) -> str:
+    """Print the traceback of an exception in foreign code with ``-v``; otherwise return a hint at ``-v``."""
     if cause is None or isinstance(cause, BftrainError | OSError) or source_line(cause) is None:
         return ""
-    return "" if _traced(cause) else "; -v prints the whole traceback"
+    return "" if _print_traceback(cause) else "; -v prints the whole traceback"
 
 
-def _traced(error: BaseException) -> bool:
+def _print_traceback(error: BaseException) -> bool:
     verbose = bool({"-v", "--verbose"} & set(sys.argv))
     if verbose:
         traceback.print_exception(error)

@@ -1,4 +1,4 @@
-"""Small pictures of numbers over time, out of characters: for terminals, and for pipes that go to one."""
+"""Text plots of numbers over time, for terminals and pipes to terminals."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-PIPE_WIDTH: Final = 80  # what goes into a pipe is often looked at in the end
-HEIGHT: Final = 8  # even: the middle is named too
-LOW: Final = 6  # for a picture that shares its screen with a table
+PIPE_WIDTH: Final = 80  # output of a pipe is often shown on a terminal in the end
+HEIGHT: Final = 8  # even: the middle is labelled too
+LOW: Final = 6  # for plots beside a table
 _AXIS_LINES: Final = 2  # below each picture
-_LEAST_WIDTH: Final = 12  # columns of the picture itself; less shows nothing
+_LEAST_WIDTH: Final = 12  # columns of the plot itself; narrower plots are useless
 _LARGEST_WIDTH: Final = 400
-_WIDE: Final = 44  # from here on the axis has room for times of day
+_WIDE: Final = 44  # from this width on the axis shows times of day
 _DAY_S: Final = 86_400.0
-_EPOCH_FROM_S: Final = 1e8  # logs that begin earlier count from some zero of their own, not from 1970
+_EPOCH_FROM_S: Final = 1e8  # logs that begin earlier have their own zero, not 1970
 _LATEST_S: Final = 1e12  # later ends of such logs are shown like any time beyond the calendar
 _UNITS: Final = ((_DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_WHOLE_FROM: Final = 100  # of a unit: from here on decimals tell nothing
+_WHOLE_FROM: Final = 100  # of a unit: from here on without decimals
 _PART_STYLE: Final = "blue"
 _REST_STYLE: Final = "bright_black"
 
@@ -48,10 +48,10 @@ _ASCII: Final = _Signs(" _=#", ":", ".", "+", "|", "+", "-")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepPlot:
-    """A number that is ``values[i]`` from ``times[i]`` on (seconds UTC), until ``end_s``.
+    """A step function of time: ``values[i]`` from ``times[i]`` on (seconds UTC), until ``end_s``.
 
-    Rich prints it as wide as there is room. Each column shows the mean over its stretch of time, filled, and up to
-    the largest value in it, shaded. Where the output cannot hold block characters there are ASCII ones.
+    Rich prints it in the available width. Each column shows the mean over its time interval, filled, and up to
+    the largest value in it, shaded. Output without block characters uses ASCII ones.
     """
 
     title: str
@@ -62,12 +62,12 @@ class StepPlot:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text
 
-        width, plain = _room(console, options)
+        width, plain = _space(console, options)
         for line in self.lines(width, plain=plain):
             yield Text(line, no_wrap=True, overflow="crop")
 
     def lines(self, width: int, *, plain: bool = False) -> list[str]:
-        """Draw the picture, title first, no line wider than ``width``; nothing where there is nothing to draw."""
+        """Return the plot, title first, with lines up to ``width``; nothing if there is nothing to draw."""
         signs = _ASCII if plain else _BLOCKS
         top = float(self.values.max()) if self.values.size else 0.0
         frame = _Frame.of(self.times, self.end_s, top, width, HEIGHT)
@@ -75,12 +75,12 @@ class StepPlot:
             return []
         means, largest = self.resampled(frame.columns)
         legend = f"{self.title} ({signs.parts[-1]} mean, {signs.reach} largest)"
-        filled = _filled(means / top, HEIGHT * (len(signs.parts) - 1))
-        rows = _rows(filled, _filled(largest / top, HEIGHT), HEIGHT, signs, signs.reach)
-        return [legend[:width], *frame.around(rows, signs)]
+        filled = _cell_counts(means / top, HEIGHT * (len(signs.parts) - 1))
+        rows = _rows(filled, _cell_counts(largest / top, HEIGHT), HEIGHT, signs, signs.reach)
+        return [legend[:width], *frame.with_axes(rows, signs)]
 
     def resampled(self, columns: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean, weighted by time, and largest value in each of so many equal stretches of time."""
+        """Return the time-weighted mean and the largest value in each of ``columns`` equal intervals."""
         edges = np.linspace(self.times[0], self.end_s, columns + 1)
         first = np.searchsorted(self.times, edges[:-1], side="right") - 1
         last = np.searchsorted(self.times, edges[1:], side="left")
@@ -90,9 +90,9 @@ class StepPlot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartPlot:
-    """How much of a number was a part of it, such as the used of the idle nodes; ``names`` are those of part and rest.
+    """A number over time and a part of it, such as idle nodes and used ones; ``names`` are those of part and rest.
 
-    Each column shows means over its stretch of time: the part filled, and above it the rest, shaded.
+    Each column shows means over its time interval: the part filled, and above it the rest, shaded.
     """
 
     title: str
@@ -103,25 +103,25 @@ class PartPlot:
     end_s: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Give the lines to rich; part and rest have colours of their own where there are colours."""
+        """Yield the lines for rich, with different colours for part and rest."""
         from rich.text import Text
 
-        width, plain = _room(console, options)
+        width, plain = _space(console, options)
         signs = _ASCII if plain else _BLOCKS
         part = set(signs.parts.strip())
         lines = self.lines(width, plain=plain)
         first = len(lines) - LOW - _AXIS_LINES
         for number, line in enumerate(lines):
             text = Text(line, no_wrap=True, overflow="crop")
-            if first <= number < first + LOW:  # not the legend and not the axis: their letters are letters
+            if first <= number < first + LOW:  # not the legend or the axis, which are plain text
                 for place in range(max(line.find(signs.side), line.find(signs.tick)) + 1, len(line)):
                     text.stylize(_PART_STYLE if line[place] in part else _REST_STYLE, place, place + 1)
             yield text
 
     def lines(self, width: int, *, plain: bool = False) -> list[str]:
-        """Draw the picture, no line wider than ``width``; nothing where there is nothing to draw.
+        """Return the plot, with lines up to ``width``; nothing if there is nothing to draw.
 
-        The legend stands below it in the middle, or above it where there is too little room.
+        The legend is below it in the middle, or above if there is too little space.
         """
         signs = _ASCII if plain else _BLOCKS
         top = float(self.values.max()) if self.values.size else 0.0
@@ -130,30 +130,30 @@ class PartPlot:
             return []
         edges = np.linspace(self.times[0], self.end_s, frame.columns + 1)
         whole, part = (_means(self.times, values, self.end_s, edges) for values in (self.values, self.part))
-        top = float(whole.max())  # short bursts would leave little room for what is usual
+        top = float(whole.max())  # the largest mean, because short bursts would squeeze the usual values
         frame = replace(frame, labels=_labels(top, LOW))
         legend = f"{self.title}: {signs.parts[-1]} {self.names[0]}, {signs.rest} {self.names[1]}"
         upto = np.maximum(np.rint(np.clip(whole / top, 0.0, 1.0) * LOW), whole > 0.0).astype(
             np.int64
-        )  # to a whole cell
-        rows = _rows(_filled(part / top, LOW * (len(signs.parts) - 1)), upto, LOW, signs, signs.rest)
-        drawn = frame.around(rows, signs, legend)
-        return drawn or [legend[:width], *frame.around(rows, signs)]
+        )  # rounded to a whole cell
+        rows = _rows(_cell_counts(part / top, LOW * (len(signs.parts) - 1)), upto, LOW, signs, signs.rest)
+        drawn = frame.with_axes(rows, signs, legend)
+        return drawn or [legend[:width], *frame.with_axes(rows, signs)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What stands around a picture: how much it shows to the left, and when below."""
+    """The axes of a plot: values to the left, and times below."""
 
     begin_s: float
     end_s: float
-    labels: Sequence[str]  # of its top, its middle and its floor
+    labels: Sequence[str]  # top, middle and bottom
     columns: int
     height: int
 
     @classmethod
     def of(cls, times: NDArray[np.float64], end_s: float, top: float, width: int, height: int) -> _Frame | None:
-        """Give the frame of a picture with this ``top``; nothing where there is nothing to draw, or no room."""
+        """Return the axes of a plot with this ``top``; ``None`` if there is nothing to draw, or too little space."""
         span_s = end_s - float(times[0]) if times.size else 0.0
         if not 0 < span_s < np.inf or not 0 < top < np.inf:
             return None
@@ -161,8 +161,8 @@ class _Frame:
         columns = min(width, _LARGEST_WIDTH) - max(map(len, labels)) - 2
         return cls(float(times[0]), end_s, labels, columns, height) if columns >= _LEAST_WIDTH else None
 
-    def around(self, rows: Sequence[str], signs: _Signs, legend: str = "") -> list[str]:
-        """Put the axes around the rows, with ``legend`` below; nothing if there is no room for it."""
+    def with_axes(self, rows: Sequence[str], signs: _Signs, legend: str = "") -> list[str]:
+        """Return the rows with axes, and ``legend`` below; nothing if there is too little space."""
         axis = self._axis(legend)
         if legend not in axis:
             return []
@@ -176,7 +176,7 @@ class _Frame:
         return [*picture, floor, f"{'':{margin}} {axis}"]
 
     def _axis(self, legend: str) -> str:
-        """Write when the picture begins and ends, and the ``legend`` or when its middle is, if there is room."""
+        """Return the time axis: begin, end, and between them the ``legend`` or the middle, if there is space."""
         left, middle, right = self._moments()
         middle = legend or middle
         room = self.columns - len(left) - len(right)
@@ -199,7 +199,7 @@ class _Frame:
         return [_moment(at, form) for at in moments]
 
 
-def _room(console: Console, options: ConsoleOptions) -> tuple[int, bool]:
+def _space(console: Console, options: ConsoleOptions) -> tuple[int, bool]:
     width = options.max_width if console.is_terminal else min(PIPE_WIDTH, options.max_width)
     return width, options.ascii_only or console.is_dumb_terminal
 
@@ -220,13 +220,13 @@ def _means(
     return means
 
 
-def _filled(heights: NDArray[np.float64], cells: float) -> NDArray[np.int64]:
-    """How many cells, or parts of them, columns of these heights (0 to 1) fill; anything above 0 is visible."""
+def _cell_counts(heights: NDArray[np.float64], cells: float) -> NDArray[np.int64]:
+    """Return the number of cells, or of parts of cells, for heights 0 to 1; anything above 0 is visible."""
     return np.ceil(np.clip(heights, 0.0, 1.0) * cells - 1e-9).astype(np.int64)
 
 
 def _rows(filled: NDArray[np.int64], upto: NDArray[np.int64], height: int, signs: _Signs, shade: str) -> list[str]:
-    """Draw columns filled up to a part of a cell, and shaded up to the next bound; top row first."""
+    """Return the rows of columns that are filled up to a part of a cell, and shaded up to the next bound; top first."""
     steps = len(signs.parts) - 1
     rows = []
     for row in range(height - 1, -1, -1):

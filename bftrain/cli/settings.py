@@ -1,4 +1,4 @@
-"""Options that commands share: of decisions one for each setting, named like it, and some of results and files."""
+"""Options shared by commands: one per setting of decisions, with its name, and some for results and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DurationType(click.ParamType[float]):
-    """Accepts a length of time as people write it, and gives seconds; ``min`` is the least, or what it must exceed."""
+    """Parses a duration to seconds; ``min`` is the lower bound, exclusive with ``min_open``."""
 
     name = DURATION
 
@@ -37,14 +37,14 @@ class DurationType(click.ParamType[float]):
 
 
 class SecondsOrWord(click.ParamType["float | str"]):
-    """Accepts a length of time, or ``word`` in large or small letters."""
+    """Parses a duration, or ``word`` in upper or lower case."""
 
     def __init__(self, word: str) -> None:
         self._word = word
         self.name = f"{DURATION}|{word}"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """Return the number, or the word in small letters."""
+        """Return the seconds, or the word in lower case."""
         if str(value).lower() == self._word:
             return self._word
         try:
@@ -52,7 +52,7 @@ class SecondsOrWord(click.ParamType["float | str"]):
         except ValueError:
             meant = near(str(value).lower(), (self._word,))
             more = f" ({meant})" if meant else ""
-            self.fail(f"{value!r} is neither a length of time nor '{self._word}'{more}: write {FORMS}", param, ctx)
+            self.fail(f"{value!r} is neither a duration nor '{self._word}'{more}: write {FORMS}", param, ctx)
 
 
 P = ParamSpec("P")
@@ -67,24 +67,24 @@ def overwrite_option(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def name_of(file: IO[bytes]) -> str:
-    """Give the file's name; standard input has none of its own."""
+    """Return the file's name, or a description of standard input."""
     return "stdin" if file.name in {"-", "<stdin>"} else file.name
 
 
-# setting: its type, and what its option says. They repeat bftrain.config, which would make --help slow to import;
-# a test holds them to it.
+# setting: its type and help text. Repeats bftrain.config, whose import would make --help slow;
+# a test compares the two.
 OPTIONS: Final[dict[str, tuple[Any, str]]] = {
-    "solver": (str, "Who decides the sizes [exact]."),
-    "fallback": (str, 'Who decides when the solver fails or is late; "" for none [greedy].'),
-    "objective": (str, "What decisions maximise; a name, or FILE.py:FUNCTION [throughput]."),
-    "admission": (str, "Who chooses the tasks that compete [first-come]."),
+    "solver": (str, "Solver that decides the sizes [exact]."),
+    "fallback": (str, 'Solver used when the other fails or is late; "" for none [greedy].'),
+    "objective": (str, "Objective of decisions: a name, or FILE.py:FUNCTION [throughput]."),
+    "admission": (str, "Rule for the tasks that compete [first-come]."),
     "placement": (
         str,
-        "Who chooses the nodes; auto: neighbours, with racks consolidated, by the published rules grouped [auto].",
+        "Rule for the choice of nodes; auto: neighbours, with racks consolidated, by published rules grouped [auto].",
     ),
     "horizon_s": (
         SecondsOrWord("auto"),
-        "Seconds ahead for which speed counts; auto: as costs and nodes ask for [auto].",
+        "Seconds ahead for which speed counts; auto: fitted to costs and to how long nodes stay [auto].",
     ),
     "max_tasks": (int, "How many tasks may compete [35]."),
     "solver_deadline_s": (DurationType(), "Seconds after which a solver must answer [10]."),
@@ -93,24 +93,24 @@ OPTIONS: Final[dict[str, tuple[Any, str]]] = {
     "max_failures": (int, "Failures after which a task is given up [3]."),
 }
 _TOML_FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
-TABLES: Final = ("entities", "prices", "racks")  # settings that a shares file or a topology gives
+TABLES: Final = ("entities", "prices", "racks")  # settings from a shares file or a topology
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options of the decision core, and ``--config`` to read them from a file."""
+    """Add the options of the decision core to a command, and ``--config`` to read them from a file."""
     text = "TOML file with these settings, such as a replay's config.toml; options on the command line win."
     config = click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)
     return heading("Decisions")(config(with_options(OPTIONS)(shares_option(topology_option(function)))))
 
 
 def shares_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command ``--shares``, for the settings that are tables."""
+    """Add ``--shares`` to a command, for the settings that are tables."""
     text = "TOML file with users' weights and quotas, and prices of nodes by kind [equal weights]."
     return click.option("--shares", type=_TOML_FILE, default=None, help=text)(function)
 
 
 def topology_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command ``--topology``, for the setting ``racks``."""
+    """Add ``--topology`` to a command, for the setting ``racks``."""
     text = "Racks of the nodes: Slurm's topology.conf or .yaml, a list of racks, or names:N [none]."
     return click.option("--topology", metavar="FILE", default=None, help=text)(function)
 
@@ -118,11 +118,11 @@ def topology_option(function: Callable[P, R]) -> Callable[P, R]:
 def with_options(
     options: Mapping[str, tuple[Any, str]], **given: Completer
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Give a command one option for each setting in ``options``; ``given`` completes values of settings."""
+    """Add one option per setting in ``options`` to a command; ``given`` completes values of settings."""
 
     def give(function: Callable[P, R]) -> Callable[P, R]:
         for name, (kind, text) in reversed(list(options.items())):
-            # The default is left to the settings: what was not given must not win over the configuration file
+            # No default here: options that are not set must not override the configuration file
             completer = given.get(name) or OF_SETTING.get(name)
             option = click.option(option_of(name), name, type=kind, default=None, help=text, shell_complete=completer)
             function = option(function)
@@ -132,40 +132,40 @@ def with_options(
 
 
 def option_of(setting: str) -> str:
-    """Give the option of a setting."""
+    """Return the option of a setting."""
     return "--" + setting.removesuffix("_s").replace("_", "-")
 
 
 def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
-    """Settings of the file and the options ``given``; an option that breaks a rule is named as it was typed.
+    """Return the settings of the file and the options in ``given``; errors name an option as it was typed.
 
-    The file may be the ``config.toml`` of a replay: what only a replay knows, such as its window, is left out.
+    The file may be the ``config.toml`` of a replay: settings of replays only, such as its window, are ignored.
     """
     from bftrain.config import ONLY_IN_REPLAYS, Settings
 
     return settings_of_kind(config, given, Settings, ONLY_IN_REPLAYS)
 
 
-def left_out(config: Path | None) -> Iterator[str]:
-    """Return which settings of a replay's configuration mean nothing elsewhere, if they were set."""
+def ignored_settings(config: Path | None) -> Iterator[str]:
+    """Yield a warning for each setting in a replay's configuration that has no effect elsewhere."""
     if config is None:
         return
     from bftrain.config import ONLY_IN_REPLAYS, read_toml
 
     for name, value in read_toml(config).items():
         if name in ONLY_IN_REPLAYS and value != ONLY_IN_REPLAYS[name]:
-            yield f"{config}: {name} is left out: it is for replays"
+            yield f"{config}: {name} is ignored: it is for replays only"
 
 
 def with_shares(given: Mapping[str, object]) -> dict[str, object]:
-    """Put the settings that a shares file and a topology give in the place of their names."""
+    """Replace the names of a shares file and a topology by their settings."""
     options = dict(given)
     path = options.pop("shares", None)
     if isinstance(path, Path):
         from bftrain.config import load_shares
 
         options |= load_shares(path)
-    elif path is not None:  # a setting of that name
+    elif path is not None:  # a setting with that name
         options["shares"] = path
     if topology := options.pop("topology", None):
         from bftrain.topology import load_topology
@@ -177,7 +177,7 @@ def with_shares(given: Mapping[str, object]) -> dict[str, object]:
 def settings_of_kind(
     config: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()
 ) -> S:
-    """Like :func:`settings_of`, for settings of any ``kind``; ``others`` may stand in the file and are left out."""
+    """Return settings of any ``kind``, like :func:`settings_of`; allow and ignore keys in ``others``."""
     from bftrain.config import merged
     from bftrain.errors import BadValue
 

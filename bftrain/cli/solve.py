@@ -1,4 +1,4 @@
-"""``bftrain solve``: one decision, taken from a file."""
+"""``bftrain solve``: one decision, read from a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import DurationType, name_of, shares_option, with_shares
-from bftrain.cli.value_completion import OF_SETTING, of_parts
+from bftrain.cli.value_completion import OF_SETTING, complete_parts
 from bftrain.errors import NotAvailable, UsageError
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _SOLVER = "exact"
 _NO_TASKS = "there are no tasks: all nodes stay idle"
-_SIDE_BY_SIDE = 4  # solvers that stand side by side on a usual screen
+_SIDE_BY_SIDE = 4  # solvers shown side by side on a usual screen
 _DESCRIBED = "docs/formats.md describes the problem file"
 
 
 @click.command(
     cls=DocumentedCommand,
     example="bftrain solve problem.json --solver all\nbftrain solve problem.json --solver highs --deadline 30s",
-    epilog="docs/objectives.md lists the objectives and tells how to write your own; docs/formats.md describes the "
+    epilog="docs/objectives.md lists the objectives and how to write your own; docs/formats.md describes the "
     "problem file. Examples are in examples/problems.",
 )
 @click.argument("problem_file", metavar="PROBLEM.json", type=click.File("rb", lazy=True))
@@ -40,20 +40,20 @@ _DESCRIBED = "docs/formats.md describes the problem file"
     "--solver",
     default=_SOLVER,
     show_default=True,
-    help='Who solves it; "all" compares all there are.',
-    shell_complete=of_parts("solver", words=("all",)),
+    help='Solver; "all" compares all of them.',
+    shell_complete=complete_parts("solver", words=("all",)),
 )
 @click.option(
     "--objective",
     default=None,
-    help="What is largest: a name, or FILE.py:NAME [the problem's own].",
+    help="Objective: a name, or FILE.py:NAME [the problem's own].",
     shell_complete=OF_SETTING["objective"],
 )
 @click.option(
     "--policy",
     default=None,
-    help="With node kinds, how time is shared: a name, or FILE.py:NAME [the problem's].",
-    shell_complete=of_parts("sharing", own=True),
+    help="Policy for problems that share time: a name, or FILE.py:NAME [the problem's].",
+    shell_complete=complete_parts("sharing", own=True),
 )
 @shares_option
 @heading("Limits of the solver")
@@ -75,20 +75,20 @@ def command(  # noqa: PLR0913 - one parameter an option
     threads: int,
     out: Output,
 ) -> None:
-    """Divide a pool of nodes over competing tasks, as at one event ("-" reads stdin).
+    """Divide a pool of nodes among competing tasks, as in one decision ("-" reads stdin).
 
-    A problem with node kinds is divided by time.
+    A problem with node counts by kind is divided by time.
     """
     data, where = problem_file.read(), name_of(problem_file)
     said = with_shares({"shares": shares})
     has_kinds = _has_kinds(data)
     if policy is not None and not has_kinds:
-        fix = "choose what is largest: --objective"
+        fix = "choose an objective: --objective"
         raise UsageError("is for problems that count nodes by kind", where="--policy", fix=fix)
     if has_kinds:
         given = {"--objective": objective, "--solver": None if solver == _SOLVER else solver}
         for name in (name for name, value in given.items() if value is not None):
-            fix = "choose how its time is shared: --policy"
+            fix = "choose a policy: --policy"
             raise UsageError("a problem with node kinds has none", where=name, fix=fix)
         _share(data, where, policy, said, out)
         return
@@ -113,11 +113,11 @@ def command(  # noqa: PLR0913 - one parameter an option
         solutions = [solve(problem, solver, objective=objective, limits=limits)]
         out.result(solutions[0], lambda: _compared(problem, solutions, batches=batches))
     if all(solution.quality is Quality.NONE for solution in solutions):
-        raise NotAvailable("there is no answer", where=where, fix="ask for more seconds, or another solver")
+        raise NotAvailable("no solution", where=where, fix="allow more seconds, or use another solver")
 
 
 def _has_kinds(data: bytes) -> bool:
-    """Say whether a problem counts nodes by kind; one that cannot be read is left to those who say why."""
+    """Return whether a problem counts nodes by kind; false for an unreadable one, whose error is reported elsewhere."""
     from bftrain.errors import BadInput
     from bftrain.values import wire
 
@@ -186,7 +186,7 @@ def _side_by_side(
 def _by_plan(
     title: str, problem: AllocationProblem, solutions: Sequence[Solution], sizes: Sequence[Sequence[str]]
 ) -> Iterator[RenderableType]:
-    """Give a row for each solver, the best first, and a column for each different plan: so that many fit."""
+    """Yield a table with a row per solver, the best first, and a column per different plan: so that many fit."""
     of_solver = zip(solutions, zip(*sizes, strict=True), strict=True)
     ordered = sorted(of_solver, key=lambda pair: -inf if pair[0].value is None else pair[0].value, reverse=True)
     plans: dict[tuple[str, ...], str] = {}
@@ -201,7 +201,7 @@ def _by_plan(
 
 
 def _size(solution: Solution, task: CompetingTask, *, batches: bool) -> str:
-    """Show nodes and their kind, and with ``batches`` the batch with which the task makes most progress on them."""
+    """Return nodes and kind as text, and with ``batches`` the batch size with the most progress on them."""
     from bftrain.deciding.goodput import best_batch
 
     size, kind = solution.sizes.get(task.name), solution.kinds.get(task.name, "")

@@ -1,4 +1,4 @@
-"""Values that the Tab key offers: names of parts, and files that end as the option asks for."""
+"""Completion of option values: names of parts, and files with the suffix of the option."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 _PYTHON: Final = ".py"
 
 
-def of_words(*words: str) -> Completer:
-    """Offer these words."""
+def complete_words(*words: str) -> Completer:
+    """Return a completer for these words."""
     return lambda _ctx, _param, incomplete: _beginning(words, incomplete)
 
 
-def of_parts(*ports: Port, words: Sequence[str] = (), own: bool = False, listed: bool = False) -> Completer:
-    """Offer the parts of these ports and some ``words``; with ``own`` also files for ``FILE.py:NAME``.
+def complete_parts(*ports: Port, words: Sequence[str] = (), own: bool = False, listed: bool = False) -> Completer:
+    """Return a completer for the parts of these ports and some ``words``; with ``own`` also for ``FILE.py:NAME``.
 
-    Of a ``listed`` value, with commas between, the part behind the last comma is completed.
+    A ``listed`` value has commas, and the part behind the last comma is completed.
     """
 
     def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -45,8 +45,8 @@ def of_parts(*ports: Port, words: Sequence[str] = (), own: bool = False, listed:
     return complete
 
 
-def of_files(*suffixes: str) -> Completer:
-    """Offer files with these suffixes; where no such file begins so, the shell offers folders."""
+def complete_files(*suffixes: str) -> Completer:
+    """Return a completer for files with these suffixes; without any such file, the shell offers folders."""
     return lambda _ctx, _param, incomplete: _files(suffixes, incomplete)
 
 
@@ -55,7 +55,7 @@ def _beginning(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _names_in(incomplete: str) -> list[CompletionItem]:
-    """Offer ``FILE.py:NAME`` for what a file defines; it is read and not run."""
+    """Return completions of ``FILE.py:NAME`` from the definitions in a file, which is parsed and not run."""
     file, _, name = incomplete.rpartition(":")
     try:
         body = ast.parse(Path(file).expanduser().read_bytes()).body
@@ -75,23 +75,23 @@ def _files(suffixes: Sequence[str], incomplete: str) -> list[CompletionItem]:
         names = sorted(path.name for path in place.iterdir() if path.name.endswith(tuple(suffixes)) and path.is_file())
     except OSError:
         names = []
-    # bash begins its list again at a folder, so that stands first; it offers folders only where there is nothing else
+    # bash restarts its list at a folder, so a folder comes first; folders are offered only if there is nothing else
     items = [CompletionItem(f"{folder}{slash}{name}") for name in names if name.startswith(begin)]
     return [CompletionItem(incomplete, type="dir"), *items]
 
 
-LOG_FILES: Final = of_files(".npz", ".csv", ".parquet")
-TASK_FILES: Final = of_files(".toml", ".csv")
-TOML_FILES: Final = of_files(".toml")
-# Settings whose values can be offered; what a policy is depends on the command
+LOG_FILES: Final = complete_files(".npz", ".csv", ".parquet")
+TASK_FILES: Final = complete_files(".toml", ".csv")
+TOML_FILES: Final = complete_files(".toml")
+# Settings with completion; the kind of policy depends on the command
 OF_SETTING: Final[Mapping[str, Completer]] = {
-    "solver": of_parts("solver"),
-    "fallback": of_parts("solver"),
-    "objective": of_parts("objective", own=True),
-    "admission": of_parts("admission", own=True),
-    "placement": of_parts("placement", words=("auto",)),
-    "horizon_s": of_words("auto"),
-    "decision_latency_s": of_words("measured"),
-    "progress": of_words("memory", "memory:", "disk:", "task"),
-    "metrics": of_parts("metric", own=True, listed=True),
+    "solver": complete_parts("solver"),
+    "fallback": complete_parts("solver"),
+    "objective": complete_parts("objective", own=True),
+    "admission": complete_parts("admission", own=True),
+    "placement": complete_parts("placement", words=("auto",)),
+    "horizon_s": complete_words("auto"),
+    "decision_latency_s": complete_words("measured"),
+    "progress": complete_words("memory", "memory:", "disk:", "task"),
+    "metrics": complete_parts("metric", own=True, listed=True),
 }

@@ -1,4 +1,4 @@
-"""Admission: who competes, by rules that need no memory. docs/admission.md says when to use which."""
+"""Admission: which tasks compete, by rules without state. docs/admission.md compares them."""
 
 from __future__ import annotations
 
@@ -13,78 +13,78 @@ from bftrain.ports import Queue
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.task import TaskSpec
 
-MIN: Final = "min"  # what a task cannot do without
-MAX: Final = "max"  # what a task can use
+MIN: Final = "min"  # a task demands its min_nodes
+MAX: Final = "max"  # a task demands all nodes that it can use
 DEMANDS: Final = (MIN, MAX)
 
 
 class KindCapacity:
-    """Every kind has room for ``factor`` times its nodes, and every task has its room in one kind.
+    """Capacity by node kind for admitted tasks: ``factor`` times the nodes of each kind; a task counts in one kind.
 
-    Tasks that can use several kinds move to another one where that makes room. The first task of a kind always has
-    room. A later one has room if its demand is left, or, with ``over``, if anything is left.
+    Tasks that can use several kinds move to another kind if that frees capacity. The first task of a kind always
+    fits. A later one fits if its demand is left, or, with ``over``, if anything is left.
     """
 
     def __init__(self, pools: Mapping[str, int], factor: float, demand: str, *, over: bool = False) -> None:
         self._pools, self._demand, self._over = pools, demand, over
-        self._room = {kind: factor * count for kind, count in pools.items() if count}
-        self._in: dict[str, list[str]] = {kind: [] for kind in self._room}
-        self._demands: dict[str, dict[str, int]] = {}  # by task and kind, of those who have room
-        self._barred: set[str] = set()
+        self._free = {kind: factor * count for kind, count in pools.items() if count}
+        self._tasks_in: dict[str, list[str]] = {kind: [] for kind in self._free}
+        self._demands: dict[str, dict[str, int]] = {}  # by admitted task and kind
+        self._blocked: set[str] = set()
 
     @property
     def full(self) -> bool:
-        """Return whether no task has room any more."""
+        """Whether no further task fits."""
         if self._over:
-            return all(room <= 0 for room in self._room.values())
-        return len(self._barred) == len(self._room)
+            return all(room <= 0 for room in self._free.values())
+        return len(self._blocked) == len(self._free)
 
     def take(self, name: str, spec: TaskSpec) -> bool:
-        """Give a task room if there is some for it."""
-        demands = self._of(spec)
-        kinds = sorted((kind for kind in demands if kind not in self._barred), key=lambda kind: -self._room[kind])
+        """Reserve capacity for a task; return whether it fits."""
+        demands = self._demands_of(spec)
+        kinds = sorted((kind for kind in demands if kind not in self._blocked), key=lambda kind: -self._free[kind])
         for kind in kinds:
             if self._fits(kind, demands[kind]):
                 break
         else:
             for kind in kinds:
-                if self._clear(kind, demands[kind], set()):
+                if self._make_room(kind, demands[kind], set()):
                     break
             else:
                 return False
         self._demands[name] = {kind: demands[kind] for kind in kinds}
-        self._put(name, kind)
+        self._assign(name, kind)
         return True
 
-    def bar(self, spec: TaskSpec) -> None:
-        """Leave no room to other tasks in the kinds that this task could use."""
-        self._barred.update(self._of(spec))
+    def block_kinds(self, spec: TaskSpec) -> None:
+        """Reserve all capacity of the kinds that this task could use."""
+        self._blocked.update(self._demands_of(spec))
 
-    def _of(self, spec: TaskSpec) -> dict[str, int]:
+    def _demands_of(self, spec: TaskSpec) -> dict[str, int]:
         return {
             kind: spec.min_nodes if self._demand == MIN else min(spec.max_nodes, self._pools[kind])
-            for kind in self._room
+            for kind in self._free
             if self._pools[kind] >= spec.min_nodes and spec.curve_on(kind) is not None
         }
 
     def _fits(self, kind: str, demand: int) -> bool:
         if self._over:
-            return self._room[kind] > 0
-        return not self._in[kind] or demand <= self._room[kind]
+            return self._free[kind] > 0
+        return not self._tasks_in[kind] or demand <= self._free[kind]
 
-    def _put(self, name: str, kind: str) -> None:
-        self._in[kind].append(name)
-        self._room[kind] -= self._demands[name][kind]
+    def _assign(self, name: str, kind: str) -> None:
+        self._tasks_in[kind].append(name)
+        self._free[kind] -= self._demands[name][kind]
 
-    def _clear(self, kind: str, demand: int, tried: set[str]) -> bool:
-        """Move tasks to kinds that were not tried until so much fits into this one."""
+    def _make_room(self, kind: str, demand: int, tried: set[str]) -> bool:
+        """Move tasks to kinds not in ``tried`` until ``demand`` fits into ``kind``."""
         tried.add(kind)
-        for name in tuple(self._in[kind]):
+        for name in tuple(self._tasks_in[kind]):
             for other, needed in self._demands[name].items():
-                if other not in tried and (self._fits(other, needed) or self._clear(other, needed, tried)):
-                    self._in[kind].remove(name)
-                    self._room[kind] += self._demands[name][kind]
-                    self._put(name, other)
+                if other not in tried and (self._fits(other, needed) or self._make_room(other, needed, tried)):
+                    self._tasks_in[kind].remove(name)
+                    self._free[kind] += self._demands[name][kind]
+                    self._assign(name, other)
                     break
             if self._fits(kind, demand):
                 tried.discard(kind)
@@ -94,36 +94,36 @@ class KindCapacity:
 
 @dataclass(frozen=True, slots=True)
 class FirstComeAdmission:
-    """The ``max_tasks`` oldest unfinished tasks compete; the others wait until one of them is over."""
+    """The ``max_tasks`` oldest unfinished tasks compete; the others wait for one of them to end."""
 
     max_tasks: int = 35
     name: ClassVar[str] = "first-come"
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - others look at the pool
-        """Take the first names."""
+        """Return the first ``max_tasks`` names."""
         return tuple(islice(waiting_or_running, self.max_tasks))
 
 
 @dataclass(frozen=True, slots=True)
 class AdmitAll:
-    """All unfinished tasks compete, however many they are: ``max_tasks`` does not matter."""
+    """All unfinished tasks compete; ``max_tasks`` is ignored."""
 
     max_tasks: InitVar[int] = 0
     name: ClassVar[str] = "all"
 
     def choose(self, queue: Queue) -> Sequence[str]:
-        """Take all names."""
+        """Return all names."""
         return tuple(queue)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAdmission:
-    """The oldest tasks compete as long as all they demand is at most ``factor`` times the pool, kind by kind.
+    """The oldest tasks compete while their total demand is at most ``factor`` times the pool, kind by kind.
 
-    With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all who compete can run at once. With
-    ``"max"`` it demands as many as it can use. The first in the queue always competes, and a task that
-    demands more than is left bars those behind it from the kinds of nodes that it could use, so that no task is
-    overtaken for ever. Tasks for which all nodes together are too few, now, are passed over.
+    With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all competing tasks can run at once.
+    With ``"max"`` it demands as many as it can use. The first task in the queue always competes, and a task that
+    demands more than is left blocks later tasks from the node kinds that it could use, so that no task is
+    overtaken for ever. Tasks with a minimum above the present pool are skipped.
     """
 
     max_tasks: int = 35
@@ -135,7 +135,7 @@ class LoadAdmission:
         check_demand(self.factor, self.demand, "factor")
 
     def choose(self, queue: Queue) -> Sequence[str]:
-        """Take names until they demand too much."""
+        """Return names until their demand exceeds the capacity."""
         rooms, chosen = KindCapacity(queue.pools, self.factor, self.demand), list[str]()
         for name in queue:
             if len(chosen) == self.max_tasks or rooms.full:
@@ -144,18 +144,18 @@ class LoadAdmission:
             if rooms.take(name, spec):
                 chosen.append(name)
             else:
-                rooms.bar(spec)
+                rooms.block_kinds(spec)
         return chosen
 
 
 def check_number(given: object, name: str, *, above: float) -> None:
-    """Refuse what is no number, or not ``above`` this one."""
+    """Raise an error unless ``given`` is a number above ``above``."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given) or given <= above:
         raise BadInput(f"{name} must be a number above {above:g}, not {given!r}")
 
 
 def check_demand(factor: float, demand: str, name: str) -> None:
-    """Refuse a factor that is no number above 0, and a demand that is not known."""
+    """Raise an error unless ``factor`` is a number above 0 and ``demand`` is known."""
     check_number(factor, name, above=0.0)
     if demand not in DEMANDS:
         raise BadInput(f"demand must be {' or '.join(DEMANDS)}, not {demand!r}")
@@ -163,11 +163,11 @@ def check_demand(factor: float, demand: str, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAdmission:
-    """The oldest tasks compete, as far as their users' quotas go.
+    """The oldest tasks compete, within the quotas of their users.
 
-    A user has at most so many ``tasks`` that compete at a time, and these hold at most so many ``nodes`` together:
-    an own quota, or the one for all others. A user's nodes are divided over their tasks either evenly, or the
-    oldest first, as ``inside`` says.
+    A user has at most ``tasks`` competing tasks at a time, which hold at most ``nodes`` nodes together;
+    a user without a quota of their own has the default quota. A user's nodes are divided over their tasks evenly
+    or to the oldest first, according to ``inside``.
     """
 
     max_tasks: int = 35
@@ -187,8 +187,8 @@ class QuotaAdmission:
             raise BadInput("no user has a quota", fix=fix)
 
     def choose(self, queue: Queue) -> Mapping[str, int]:
-        """Give those who compete, each with the most nodes that it may get."""
-        chosen: dict[str, int] = {}  # in the order of the queue, each with the least it needs
+        """Return the competing tasks, each with its largest allowed size."""
+        chosen: dict[str, int] = {}  # in queue order, each with its minimum
         of_user: dict[str, list[str]] = {}
         left: dict[str, int] = {}
         for name in queue:
@@ -208,12 +208,12 @@ class QuotaAdmission:
             specs = [queue.spec(name) for name in mine]
             most = [spec.max_nodes for spec in specs]
             if nodes is not None:
-                most = _divided([spec.min_nodes for spec in specs], most, nodes, inside)
+                most = _divide_nodes([spec.min_nodes for spec in specs], most, nodes, inside)
             chosen.update(zip(mine, most, strict=True))
         return chosen
 
     def remark(self, spec: TaskSpec) -> str:
-        """Say of a task that was submitted that it can never run."""
+        """Return a warning if a submitted task exceeds its user's quota and can never run."""
         nodes, _, _ = self._quota(spec.user)
         if nodes is None or spec.min_nodes <= nodes:
             return ""
@@ -225,10 +225,10 @@ class QuotaAdmission:
         return nodes, self.tasks if own.tasks is None else own.tasks, own.inside
 
 
-def _divided(least: Sequence[int], largest: Sequence[int], nodes: int, inside: Inside) -> list[int]:
-    """Divide a user's nodes over tasks that get their minimum all of them: evenly, or the oldest first.
+def _divide_nodes(least: Sequence[int], largest: Sequence[int], nodes: int, inside: Inside) -> list[int]:
+    """Divide a user's nodes over tasks whose minima fit together: evenly, or to the oldest first.
 
-    Evenly: raise the smallest first until nothing is spare; of the same size, the oldest gets what does not divide.
+    Evenly: raise the smallest sizes first until no node is left; ties go to the oldest task.
     """
     sizes, spare = list(least), nodes - sum(least)
     if inside is Inside.FIFO:

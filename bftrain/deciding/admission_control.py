@@ -1,4 +1,4 @@
-"""AdmissionControl: asks the admission which tasks compete, and reports events to an admission that keeps state."""
+"""AdmissionControl: asks the admission for the competing tasks, and reports events to an admission with state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bftrain.values.task import TaskSpec
 
 @dataclass(frozen=True, slots=True)
 class AdmissionView:
-    """The unfinished tasks that are not paused, in the order they were submitted, at one moment.
+    """The unfinished tasks that are not paused, in order of submission, at one moment.
 
     ``pool`` counts the nodes that are idle, held by tasks or not; ``pools`` the same by kind.
     """
@@ -42,64 +42,64 @@ class AdmissionView:
         return sum(self.pools.values())
 
     def __iter__(self) -> Iterator[str]:
-        return self._task_table.willing()
+        return self._task_table.unpaused()
 
     def __contains__(self, task: str) -> bool:
         member = self._task_table.get(task)
         return member is not None and not member.paused
 
     def spec(self, task: str) -> TaskSpec:
-        """What is known of it now, measurements included."""
+        """Return the latest description of a task, measurements included."""
         return self._task_table[task].spec
 
     def size(self, task: str) -> int:
-        """How many nodes it holds."""
+        """Return the number of nodes that a task holds."""
         return self._task_table[task].size
 
     def work_left(self, task: str) -> float | None:
-        """How many samples it still has to do, as far as is known; ``None`` if it has no end."""
+        """Return the samples that a task still has to process; ``None`` if unknown or without end."""
         return self._task_table[task].work_left_samples
 
     def most_nodes(self, task: str) -> int:
-        """How many nodes it could hold now, if it had all of them; 0 if they are too few for it."""
+        """Return the size that a task could have if it held all idle nodes; 0 if they are too few."""
         spec = self.spec(task)
         most = max((count for kind, count in self.pools.items() if spec.curve_on(kind) is not None), default=0)
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
 
 
-NO_LIMIT: Final = 0  # of the nodes that a task may get
+NO_LIMIT: Final = 0  # on the size of a task
 
 
 class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The books of an admission that keeps some."""
+    """The saved state of an admission that has state."""
 
     admission: str
     books: Any
 
 
 class AdmissionControl:
-    """Stands before a task table. It changes nothing there."""
+    """Calls the admission and checks its results. Reads the task table and never changes it."""
 
     def __init__(self, admission: Admission | ChoosingAdmission, task_table: TaskTable) -> None:
         self._admission = admission
-        self._ask = _asked(admission)
-        self._books = admission if isinstance(admission, NotingAdmission) else None
+        self._ask = _admission_function(admission)
+        self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
 
     # -- who competes
 
     def chosen(self, time_s: float, pools: Mapping[str, int]) -> Mapping[str, int]:
-        """Name who competes, each with the most nodes that it may get or ``NO_LIMIT``; perhaps some who are unknown."""
+        """Return the admission's choice, possibly with unknown tasks: the size limit by task, or ``NO_LIMIT``."""
         queue = AdmissionView(time_s, pools, self._task_table)
         try:
             found = self._ask(queue)
             return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
         except Exception as error:
-            raise self._broken(error) from error
+            raise self._plugin_error(error) from error
 
-    def limited(self, tasks: list[CompetingTask], limits: Mapping[str, int]) -> tuple[CompetingTask, ...]:
-        """Give the tasks as they compete if each may get so many nodes at most."""
+    def with_limits(self, tasks: list[CompetingTask], limits: Mapping[str, int]) -> tuple[CompetingTask, ...]:
+        """Return the tasks with ``max_nodes`` reduced to their limits."""
         if any(limits.values()):
             for place, task in enumerate(tasks):
                 most = limits[task.name]
@@ -113,21 +113,21 @@ class AdmissionControl:
     # -- what happened
 
     def advance_time(self, time_s: float) -> None:
-        """Tell that time went on up to here with the nodes that are held now; before these change."""
-        if self._books is not None:
-            self._note(AdmissionUpdate(time_s=time_s, used=self._task_table.used))
+        """Report the passing of time with the nodes held until now; call before these change."""
+        if self._stateful is not None:
+            self._send_update(AdmissionUpdate(time_s=time_s, used=self._task_table.used))
 
     def on_events(self, events: Iterable[Event], time_s: float) -> Iterator[str]:
-        """Tell what the task table has taken in; gives remarks on what was submitted."""
+        """Report events that the task table has processed; yield warnings about submitted tasks."""
         events = tuple(events)
-        if self._books is not None:
-            self._tell(events, time_s)
+        if self._stateful is not None:
+            self._report_events(events, time_s)
         remark: Callable[[TaskSpec], str] = getattr(self._admission, "remark", lambda _: "")
         for event in events:
             if isinstance(event, TaskSubmitted) and (said := remark(event.spec)):
                 yield f"task '{event.spec.name}' {said}"
 
-    def _tell(self, events: tuple[Event, ...], time_s: float) -> None:
+    def _report_events(self, events: tuple[Event, ...], time_s: float) -> None:
         finished: list[str] = []
         dropped: list[str] = []
         changed: dict[str, None] = {}
@@ -141,25 +141,25 @@ class AdmissionControl:
             if isinstance(event, TaskFinished):
                 finished.append(task)
             elif isinstance(event, TaskCancelled) or (
-                # One that failed and is there without failures is another one, submitted under its name
+                # A failed task without recorded failures is a new task submitted under the same name
                 isinstance(event, TaskFailed) and not (task in self._task_table and self._task_table[task].failures)
             ):
                 dropped.append(task)
             else:
                 continue
-            self._known.remove(task)  # from here on, another one may have its name
+            self._known.remove(task)  # from here on, a new task may have this name
             changed.pop(task, None)
         submitted = (event.spec.name for event in events if isinstance(event, TaskSubmitted))
         entered = [name for name in dict.fromkeys(submitted) if name in self._task_table and name not in self._known]
         self._known.update(entered)
         if finished or dropped or entered or changed:
-            self._note(
+            self._send_update(
                 AdmissionUpdate(
                     time_s=time_s,
                     finished=tuple(finished),
                     dropped=tuple(dropped),
-                    entered=tuple(map(self._info, entered)),
-                    changed=tuple(map(self._info, changed)),
+                    entered=tuple(map(self._task_info, entered)),
+                    changed=tuple(map(self._task_info, changed)),
                 )
             )
 
@@ -167,33 +167,33 @@ class AdmissionControl:
 
     @property
     def kept(self) -> AdmissionSnapshot | None:
-        """The admission's books, if it keeps any."""
-        books = self._books
+        """The state of the admission, or ``None`` if it has no state."""
+        books = self._stateful
         return None if books is None else AdmissionSnapshot(admission=self._admission.name, books=books.kept())
 
     def restore(self, kept: AdmissionSnapshot | None, time_s: float) -> None:
-        """Go on with this state; an admission that takes over from one without state receives all present tasks."""
-        if self._books is None:
+        """Restore the state; an admission that replaces one without state receives all present tasks."""
+        if self._stateful is None:
             return
         self._known = set(self._task_table)
         if kept is None or kept.admission != self._admission.name:
-            self._note(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._info, self._task_table))))
+            self._send_update(AdmissionUpdate(time_s=time_s, entered=tuple(map(self._task_info, self._task_table))))
             return
         try:
-            self._books.take_up(kept.books)
+            self._stateful.take_up(kept.books)
         except Exception as error:
-            raise self._broken(error) from error
+            raise self._plugin_error(error) from error
 
     # -- inside
 
-    def _note(self, news: AdmissionUpdate) -> None:
-        if self._books is not None:
+    def _send_update(self, news: AdmissionUpdate) -> None:
+        if self._stateful is not None:
             try:
-                self._books.note(news)
+                self._stateful.note(news)
             except Exception as error:
-                raise self._broken(error) from error
+                raise self._plugin_error(error) from error
 
-    def _info(self, name: str) -> TaskInfo:
+    def _task_info(self, name: str) -> TaskInfo:
         member: TaskEntry = self._task_table[name]
         return TaskInfo(spec=member.spec, work_left_samples=member.work_left_samples)
 
@@ -201,14 +201,16 @@ class AdmissionControl:
     def _where(self) -> str:
         return f"admission '{self._admission.name}'"
 
-    def _broken(self, error: Exception) -> BftrainError:
+    def _plugin_error(self, error: Exception) -> BftrainError:
         if isinstance(error, BadInput):
             return error
         return BrokenPlugin(raised(error), where=self._where, fix="use a built-in one")
 
 
-def _asked(admission: Admission | ChoosingAdmission) -> Callable[[AdmissionView], Sequence[str] | Mapping[str, int]]:
-    """Say how it is asked. Found out once: to hold it to a protocol takes longer than most of them need to answer."""
+def _admission_function(
+    admission: Admission | ChoosingAdmission,
+) -> Callable[[AdmissionView], Sequence[str] | Mapping[str, int]]:
+    """Return the function to call. Determined once: a protocol check takes longer than most calls."""
     if isinstance(admission, ChoosingAdmission):
         return admission.choose
     return lambda queue: admission.admit(iter(queue), queue.pool)

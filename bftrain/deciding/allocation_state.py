@@ -1,4 +1,4 @@
-"""AllocationState: idle nodes, unfinished tasks and their allocations; each change returns the actions it takes."""
+"""AllocationState: idle nodes, unfinished tasks and their allocations; each change returns the actions it requires."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bftrain.values.wire import NOTHING
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Nodes of one group, in their order, all of one kind."""
+    """Nodes of one group, in order, all of one kind."""
 
     number: int
     nodes: tuple[str, ...]
@@ -31,9 +31,9 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An unfinished task; ``held`` are its nodes in the order in which it got them, each with its group.
+    """An unfinished task; ``held`` are its nodes in the order of their assignment, each with its group.
 
-    All of them are of one ``kind``. What a task had so far (``past``) is missing in journals of earlier versions.
+    All of them are of one ``kind``. The task's history (``past``) is missing in journals of earlier versions.
     """
 
     spec: TaskSpec
@@ -48,10 +48,10 @@ class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The complete state of a Harvester, from which a new one continues identically.
 
-    Orders matter: they break ties when nodes and tasks are chosen.
+    Orders matter: they break ties in the choice of nodes and tasks.
     """
 
-    time_s: float | None  # of the last event or decision; None: nothing happened yet
+    time_s: float | None  # of the last event or decision; None before the first
     decisions: int
     next_group: int
     free: tuple[NodeGroup, ...]
@@ -59,12 +59,12 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     competed: tuple[str, ...]
     owed: tuple[Action, ...]
     notes: tuple[str, ...]
-    admission: AdmissionSnapshot | None = None  # of one that keeps books
+    admission: AdmissionSnapshot | None = None  # of an admission with state
     node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
 
 
 class AllocationState:
-    """The books of a Harvester: pool and task table, changed together. ``notes`` collects what was odd."""
+    """The state of a Harvester: pool and task table, changed together. ``notes`` collects remarks on odd events."""
 
     def __init__(self, placement: Placement, max_failures: int, place_of: Callable[[str], str] = host_of) -> None:
         self._placement = placement
@@ -75,7 +75,7 @@ class AllocationState:
         self.notes: list[str] = []
 
     def knows(self, task: str) -> bool:
-        """Say whether a task is unfinished; if not, a note says so."""
+        """Return whether a task is unfinished; add a note if not."""
         if task in self.task_table:
             return True
         self.notes.append(f"task '{task}' is unknown or over")
@@ -106,7 +106,7 @@ class AllocationState:
         )
 
     def restore(self, snapshot: HarvesterSnapshot) -> None:
-        """Fill a new state with what a snapshot holds."""
+        """Initialise an empty state from a snapshot."""
         now_s = snapshot.time_s or 0.0
         for task in snapshot.tasks:
             member = TaskEntry(
@@ -116,7 +116,7 @@ class AllocationState:
                 work_left_samples=task.work_left_samples,
                 paused=task.paused,
             )
-            self.task_table.enrol(member, dict(task.held), task.kind)
+            self.task_table.add_entry(member, dict(task.held), task.kind)
         held = {node: group for task in snapshot.tasks for node, group in task.held}
         free = {group.number: group.nodes for group in snapshot.free}
         kinds = {node: task.kind for task in snapshot.tasks if task.kind for node, _ in task.held}
@@ -127,28 +127,28 @@ class AllocationState:
 
     # -- events
 
-    def take_in(self, events: tuple[Event, ...]) -> tuple[Action, ...]:
-        """Take in events of one moment, in their order, departures first; gives what must be done at once."""
+    def process_events(self, events: tuple[Event, ...]) -> tuple[Action, ...]:
+        """Process events of one moment, departures first, then in order; return the actions required immediately."""
         left_last = {
             node: number for number, event in enumerate(events) if isinstance(event, NodesLeft) for node in event.nodes
         }
         actions = self._depart(left_last) if left_last else []
         for number, event in enumerate(events):
             if isinstance(event, NodesJoined):
-                # A node that joined and then left is gone; one that left and then joined is ours again
+                # A node that joined and then left is gone; one that left and then joined is usable again
                 fresh = [node for node in event.nodes if left_last.get(node, -1) < number]
                 known, kind = self.pool.join(fresh, event.kind), event.kind
-                self._note_if(known, "joined but was in the pool already")
+                self._add_node_note(known, "joined but was in the pool already")
                 others = [node for node in known if self.pool.kind_of(node) != kind]
-                self._note_if(others, f"is in the pool as another kind than {kind!r}")
+                self._add_node_note(others, f"is in the pool as another kind than {kind!r}")
             else:
-                actions.extend(self._take_in(event))
+                actions.extend(self._process_event(event))
         return tuple(actions)
 
     def _depart(self, named: Iterable[str]) -> list[Action]:
-        """Release every departed node, then say what that means for the tasks that held them."""
+        """Release every departed node, then shrink or stop the tasks that held them."""
         gone = self.pool.leave(named)
-        self._note_if([node for node in named if node not in gone], "left but was not in the pool")
+        self._add_node_note([node for node in named if node not in gone], "left but was not in the pool")
         if not gone:
             return []
         actions: list[Action] = [Release(nodes=tuple(gone))]
@@ -157,20 +157,20 @@ class AllocationState:
             if member.size >= member.spec.min_nodes:
                 actions.append(Shrink(task=task, nodes=tuple(lost), cause=Cause.PREEMPTED))
                 continue
-            rest = self.task_table.vacate(task)
+            rest = self.task_table.release_all(task)
             self.pool.give_back(rest)
             cause = Cause.BELOW_MINIMUM if rest else Cause.PREEMPTED
             actions.append(Stop(task=task, nodes=(*lost, *rest), cause=cause))
         return actions
 
-    def _take_in(self, event: Event) -> Iterable[Action]:
+    def _process_event(self, event: Event) -> Iterable[Action]:
         tasks = self.task_table
         match event:
             case happened.TaskSubmitted(spec=spec) if spec.name in tasks:
                 self.notes.append(f"task '{spec.name}' was submitted again while it is unfinished")
             case happened.TaskSubmitted(spec=spec):
                 tasks.add(spec)
-                self.notes.extend(f"task '{spec.name}': {note}" for note in self._worth_knowing(spec))
+                self.notes.extend(f"task '{spec.name}': {note}" for note in self._warnings_about(spec))
             case happened.TaskMeasured() if self.knows(event.task):
                 tasks[event.task].measured(event)
             case happened.TaskFinished() if self.knows(event.task):
@@ -191,11 +191,11 @@ class AllocationState:
             case happened.TaskResumed() if self.knows(event.task):
                 tasks[event.task].paused = False
             case _:
-                pass  # departures were dealt with first; an unknown task was noted
+                pass  # departures are already processed; an unknown task was noted
         return ()
 
-    def _worth_knowing(self, spec: TaskSpec) -> Iterator[str]:
-        """Return warnings about a new task: sizes that were never measured, and that it runs on no present node."""
+    def _warnings_about(self, spec: TaskSpec) -> Iterator[str]:
+        """Yield warnings about a new task: sizes without measurements, and a lack of nodes of its kinds."""
         for kind, curve in spec.curves.items() if spec.curves else ((ANY_KIND, spec.curve),):
             note = curve.note(spec.max_nodes)
             if note:
@@ -204,11 +204,11 @@ class AllocationState:
             yield f"runs on {', '.join(spec.curves)} only, and none of these nodes is idle now: it waits"
 
     def _stop(self, task: str, cause: Cause = Cause.DECIDED, *, is_over: bool = False) -> Iterable[Action]:
-        nodes = self.task_table.remove(task) if is_over else self.task_table.vacate(task)
+        nodes = self.task_table.remove(task) if is_over else self.task_table.release_all(task)
         self.pool.give_back(nodes)
         return (Stop(task=task, nodes=nodes, cause=cause),) if nodes else ()
 
-    def _note_if(self, nodes: list[str], what: str) -> None:
+    def _add_node_note(self, nodes: list[str], what: str) -> None:
         if nodes:
             others = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
             self.notes.append(f"node '{nodes[0]}'{others} {what}")
@@ -216,13 +216,13 @@ class AllocationState:
     # -- decisions
 
     def carry_out(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> Iterator[Action]:
-        """Go to the new sizes: every task only gives up or only takes, and all give up before any takes.
+        """Change to the new sizes: a task either loses or gains nodes, and all losses precede all gains.
 
-        A task that is to have nodes of another kind than it holds gives all of them up, and starts again.
+        A task that is to have nodes of another kind than it holds releases all of them and starts again.
         """
         tasks, pool, placement = self.task_table, self.pool, self._placement
         if pool.counts:
-            for name in tasks.moved(sizes, kinds):
+            for name in tasks.changing_kind(sizes, kinds):
                 yield from self._stop(name)
         change = tasks.changes(sizes)
         for name, difference in change.items():
@@ -230,12 +230,14 @@ class AllocationState:
             if difference == -len(held):
                 yield from self._stop(name)
             elif difference < 0:
-                nodes = self._placed(partial(placement.give_up, held, -difference), -difference, held.__contains__)
+                nodes = self._checked_nodes(
+                    partial(placement.give_up, held, -difference), -difference, held.__contains__
+                )
                 tasks.withdraw(name, nodes)
                 pool.give_back(nodes)
                 yield Shrink(task=name, nodes=nodes)
         growing = (name for name in change if change[name] > 0)
-        # Who needs most chooses first, so that large groups are not broken up for small needs
+        # The task that needs most chooses first, so that large groups are not split for small needs
         for name in sorted(growing, key=lambda name: -change[name]):
             yield self._grow(name, change[name], kinds.get(name, ANY_KIND))
 
@@ -247,12 +249,12 @@ class AllocationState:
                 return self._placement.take(held, self.pool.free_of(kind), count)
             return ordered.take_ordered(held, self.pool.ordered_of(kind), count)
 
-        nodes = self._placed(choose_nodes, count, lambda node: self.pool.is_free(node, kind))
+        nodes = self._checked_nodes(choose_nodes, count, lambda node: self.pool.is_free(node, kind))
         action = Grow if held else Start
         self.task_table.assign(task, self.pool.take(nodes), kind)
         return action(task=task, nodes=nodes)
 
-    def _placed(
+    def _checked_nodes(
         self, choose_nodes: Callable[[], Iterable[str]], count: int, allowed: Callable[[str], bool]
     ) -> tuple[str, ...]:
         where, fix = f"placement '{self._placement.name}'", "use the built-in 'grouped'"
@@ -262,12 +264,12 @@ class AllocationState:
         except Exception as error:
             raise BrokenPlugin(raised(error), where=where, fix=fix) from error
         if not fine:
-            what = f"was asked for {count} nodes and chose {len(nodes)} that are not all different and to be had"
+            what = f"was asked for {count} nodes and returned {len(nodes)} that are not all distinct and free"
             raise BrokenPlugin(what, where=where, fix=fix)
         return nodes
 
     def follow(self, actions: Iterable[Action]) -> None:
-        """Do as a decision did before, node by node."""
+        """Apply the actions of an earlier decision, node by node."""
         tasks, pool = self.task_table, self.pool
         for action in actions:
             match action:

@@ -1,13 +1,13 @@
-"""Campaigns: who competes by OStrich's virtual fair schedule, on nodes that come and go.
+"""Campaigns: admission by OStrich's virtual fair schedule, on nodes that come and go.
 
 A campaign is a set of tasks that one user submits together: those of a study, or of some minutes. In a
-virtual schedule all users with unfinished work share, by weight, the node-time that tasks really hold; a user's part
-is poured into their campaigns, the oldest first. Campaigns compete in the order in which they end there. So no user is
-kept waiting for long by a user who hands in a thousand tasks, and the first of two studies ends before the second.
+virtual schedule all users with unfinished work share, by weight, the node-time that tasks really hold; a user's share
+goes to their campaigns, the oldest first. Campaigns compete in the order of their virtual ends. So no user
+waits long for a user who submits a thousand tasks, and the first of two studies ends before the second.
 
-The virtual schedule needs work in node-seconds. A task's is what it would take on ``min_nodes``: the least that it can
-run on, and, as curves bend down, about the least node-time that it can be done in. It does not depend on what a task
-gets later, so no user can gain or lose a rank by what others leave.
+The virtual schedule needs work in node-seconds: for each task the node-seconds that it would take on ``min_nodes``.
+This is its smallest size and, because speed rises less than proportionally, about its lowest node-time. The number
+does not depend on later allocations, so no user can gain or lose a rank by the nodes that others leave.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from bftrain.values.events import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 
-GAP_S: Final = 600.0  # what is submitted within so many seconds of a campaign's first task belongs to it
+GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
 LOAD: Final = 1.0
-ENDLESS_S: Final = 3600.0  # tasks without an end are taken to need so much more of their minimum, again and again
+ENDLESS_S: Final = 3600.0  # the work of an endless task, on its minimum; renewed each time it is served
 
 
 class _Task(msgspec.Struct, kw_only=True):
-    """A task that is not over: its campaign, its work in node-seconds, and the part of it that is left.
+    """A task that is not over: its campaign, its work in node-seconds, and the fraction of it that is left.
 
-    ``added`` is its part of the virtual work of the campaign, node-seconds: none once it was served and the campaign
-    began again for its endless tasks. Books from before this was kept do not say it.
+    ``added`` is its part of the virtual work of the campaign, node-seconds: 0 once it was served and the campaign
+    restarted for its endless tasks. Missing in snapshots of earlier versions.
     """
 
     campaign: int
-    number: int  # in the order of entering
+    number: int  # in order of arrival
     work: float
     left: float = 1.0
     endless: bool = False
@@ -47,7 +47,7 @@ class _Task(msgspec.Struct, kw_only=True):
 
 
 class _Campaign(msgspec.Struct, kw_only=True):
-    """A campaign with tasks that are not over; ``tasks`` stand in their order: work, number, name."""
+    """A campaign with tasks that are not over; ``tasks`` are sorted by work, then number."""
 
     user: str
     label: str
@@ -56,21 +56,21 @@ class _Campaign(msgspec.Struct, kw_only=True):
 
 
 class CampaignSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What must survive a restart."""
+    """The state that a restart must preserve."""
 
     numbers: int
     campaigns: dict[int, _Campaign]
     tasks: dict[str, _Task]
     virtual: ScheduleSnapshot
-    last: list[int] | None = None  # those that may be joined; in books from before, the latest of each user and label
+    last: list[int] | None = None  # campaigns open to new tasks; old snapshots: None, the latest by user and label
 
 
 @dataclass(slots=True)
 class CampaignAdmission:
-    """Tasks compete in the order of their campaigns' virtual ends, as many as can fill ``load`` times the pool.
+    """Tasks compete in the order of their campaigns' virtual ends, until they could fill ``load`` times the pool.
 
-    Inside a campaign the tasks with the least work go first. If all tasks competed, their order would mean nothing: so
-    only as many do as could use the nodes there are.
+    Inside a campaign the tasks with the least work go first. If all tasks competed, the order would have no effect:
+    hence the limit.
     """
 
     max_tasks: int = 35
@@ -85,8 +85,8 @@ class CampaignAdmission:
     # By user and label, the last campaign of that label
     _last: dict[tuple[str, str], int] = field(default_factory=dict, init=False, compare=False)
     _numbers: int = field(default=0, init=False, compare=False)
-    _endless: dict[int, int] = field(default_factory=dict, init=False, compare=False)  # campaign: such tasks in it
-    _order: list[int] | None = field(default=None, init=False, compare=False)  # campaigns, until something changes
+    _endless: dict[int, int] = field(default_factory=dict, init=False, compare=False)  # endless tasks by campaign
+    _order: list[int] | None = field(default=None, init=False, compare=False)  # of campaigns, until something changes
 
     def __post_init__(self) -> None:
         check_number(self.gap_s, "gap_s", above=0.0)
@@ -95,7 +95,7 @@ class CampaignAdmission:
     # -- who competes
 
     def choose(self, queue: Queue) -> Sequence[str]:
-        """Take names in their order until they could fill the pool, kind by kind, as often as is wanted."""
+        """Return names in order until they could fill ``load`` times the pool, kind by kind."""
         rooms, chosen = KindCapacity(queue.pools, self.load, self.demand, over=True), list[str]()
         for name in self.ranked():
             if len(chosen) == self.max_tasks or rooms.full:
@@ -105,7 +105,7 @@ class CampaignAdmission:
         return chosen
 
     def ranked(self) -> Iterator[str]:
-        """Give all tasks, the first in rank first: by virtual end, then creation, user and number of the campaign."""
+        """Yield all tasks in order: by virtual end, then creation, user and number of the campaign."""
         if self._order is None:
             ends, known = self.virtual.tag, self._campaigns
             rank = {
@@ -117,23 +117,23 @@ class CampaignAdmission:
     # -- updates
 
     def note(self, news: AdmissionUpdate) -> None:
-        """Take in what happened."""
+        """Process an update."""
         self.virtual.advance(news.time_s, news.used)
         for name in news.finished:
-            self._leave(name)
+            self._remove_task(name)
         for name in news.dropped:
             task = self._tasks[name]
             if not task.endless:
-                self._remove(task, task.work * task.left)
-            self._leave(name)
+                self._remove_work(task, task.work * task.left)
+            self._remove_task(name)
         for update in news.entered:
-            self._enter(update, news.time_s)
+            self._add_task(update, news.time_s)
         for update in news.changed:
-            self._change(update)
+            self._update_task(update)
         for number in [number for number in self._endless if self.virtual.tag[number] <= self.virtual.level]:
-            self._prolong(number)
+            self._restart_endless(number)
 
-    def _enter(self, update: TaskInfo, now_s: float) -> None:
+    def _add_task(self, update: TaskInfo, now_s: float) -> None:
         spec = update.spec
         key = (spec.user, spec.campaign)
         number = self._last.get(key, -1)
@@ -142,22 +142,22 @@ class CampaignAdmission:
             number, self._numbers = self._numbers, self._numbers + 1
             campaign = _Campaign(user=spec.user, label=spec.campaign, created_s=now_s)
             self._campaigns[number], self._last[key] = campaign, number
-        task = _Task(campaign=number, number=self._numbers, work=_work(spec), endless=spec.work_samples is None)
+        task = _Task(campaign=number, number=self._numbers, work=_node_seconds(spec), endless=spec.work_samples is None)
         self._numbers += 1
         self._tasks[spec.name] = task
         insort(campaign.tasks, (task.work, task.number, spec.name))
-        task.left = _left(update)
+        task.left = _fraction_left(update)
         task.added = task.work * task.left
         self.virtual.add(spec.user, number, task.added, self._share(spec.user))
         if task.endless:
             self._endless[number] = self._endless.get(number, 0) + 1
         self._order = None
 
-    def _change(self, update: TaskInfo) -> None:
-        """Learn how much of a task is left, and that it takes more work or less than was believed."""
+    def _update_task(self, update: TaskInfo) -> None:
+        """Update the fraction of a task that is left, and its work if new measurements changed that."""
         task = self._tasks[update.spec.name]
         campaign = self._campaigns[task.campaign]
-        work, task.left = _work(update.spec), _left(update)
+        work, task.left = _node_seconds(update.spec), _fraction_left(update)
         if work == task.work:
             return
         entry = (task.work, task.number, update.spec.name)
@@ -168,17 +168,17 @@ class CampaignAdmission:
             self.virtual.add(campaign.user, task.campaign, more)
             task.added = (task.added or 0.0) + more
         else:
-            self._remove(task, -more)
+            self._remove_work(task, -more)
         self._order = None
 
-    def _remove(self, task: _Task, work: float) -> None:
-        """Take work of a task out of the virtual schedule, as far as it is in there."""
+    def _remove_work(self, task: _Task, work: float) -> None:
+        """Remove work of a task from the virtual schedule, at most the work that it added."""
         added = task.added or 0.0
         work = min(work, added)
         task.added = added - work
         self.virtual.remove(self._campaigns[task.campaign].user, task.campaign, work)
 
-    def _leave(self, name: str) -> None:
+    def _remove_task(self, name: str) -> None:
         task = self._tasks.pop(name)
         number = task.campaign
         campaign = self._campaigns[number]
@@ -195,8 +195,8 @@ class CampaignAdmission:
             self.virtual.close(campaign.user, number)
         self._order = None
 
-    def _prolong(self, number: int) -> None:
-        """Let a campaign whose tasks have no end begin again, behind the others of its user."""
+    def _restart_endless(self, number: int) -> None:
+        """Restart a campaign of endless tasks, behind the others of its user."""
         campaign = self._campaigns.pop(number)
         work = sum(work for work, _, name in campaign.tasks if self._tasks[name].endless)
         again, self._numbers = self._numbers, self._numbers + 1
@@ -215,23 +215,23 @@ class CampaignAdmission:
     # -- what survives
 
     def kept(self) -> Mapping[str, Any]:
-        """Give the books as plain data."""
-        books = CampaignSnapshot(
+        """Return the state as plain data."""
+        state = CampaignSnapshot(
             numbers=self._numbers,
             campaigns=self._campaigns,
             tasks=self._tasks,
             virtual=self.virtual.kept(),
             last=sorted(self._last.values()),
         )
-        plain: dict[str, Any] = msgspec.to_builtins(books, str_keys=True)
+        plain: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
         return plain
 
     def take_up(self, kept: Mapping[str, Any]) -> None:
-        """Go on from books; users may have other shares from now on."""
-        books = msgspec.convert(kept, CampaignSnapshot, str_keys=True)
-        self._numbers, self._campaigns, self._tasks = books.numbers, books.campaigns, books.tasks
+        """Restore the state; the users' weights may have changed since."""
+        state = msgspec.convert(kept, CampaignSnapshot, str_keys=True)
+        self._numbers, self._campaigns, self._tasks = state.numbers, state.campaigns, state.tasks
         self._last, self._endless, self._order = {}, {}, None
-        for number in sorted(self._campaigns) if books.last is None else books.last:
+        for number in sorted(self._campaigns) if state.last is None else state.last:
             campaign = self._campaigns[number]
             self._last[campaign.user, campaign.label] = number
         for task in self._tasks.values():
@@ -241,16 +241,16 @@ class CampaignAdmission:
             endless = sum(self._tasks[name].endless for _, _, name in campaign.tasks)
             if endless:
                 self._endless[number] = endless
-        self.virtual.restore(books.virtual, books.virtual.users)
-        for user in books.virtual.users:
+        self.virtual.restore(state.virtual, state.virtual.users)
+        for user in state.virtual.users:
             self.virtual.share(user, self._share(user))
 
     def _share(self, user: str) -> float:
         return self.entities[user].weight if user in self.entities else 1.0
 
 
-def _work(spec: TaskSpec) -> float:
-    """Give the node-seconds that a task would take from its begin on its smallest size, on the kind fastest for it."""
+def _node_seconds(spec: TaskSpec) -> float:
+    """Return the node-seconds of a whole task on its smallest size, on its fastest kind."""
     if spec.work_samples is None:
         return ENDLESS_S * spec.min_nodes
     curves = spec.curves.values() or (spec.curve,)
@@ -258,6 +258,6 @@ def _work(spec: TaskSpec) -> float:
     return spec.work_samples / fastest * spec.min_nodes if fastest > 0 else ENDLESS_S * spec.min_nodes
 
 
-def _left(update: TaskInfo) -> float:
+def _fraction_left(update: TaskInfo) -> float:
     whole, left = update.spec.work_samples, update.work_left_samples
     return 1.0 if whole is None or left is None else min(1.0, max(0.0, left / whole))

@@ -1,7 +1,8 @@
-"""ExpectedSpread: how fast tasks are by size if what they gain and give up lies as close together as it can.
+"""ExpectedSpread: the speeds of tasks by size if they gain and lose nodes so that the rest is as close as possible.
 
-A task keeps what it holds. So a size is expected on the places where it holds most, then on what is free there, then on
-the places with most free nodes. Placement may do worse where several tasks grow at once; replays count the real speed.
+A task keeps its nodes. So a size is expected on the places where the task holds most nodes, then on free nodes there,
+then on the places with most free nodes. Placement may do worse if several tasks grow at once; replays count the real
+speed.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from bftrain.values.spread import SpreadSpeeds
 
 
 class ExpectedSpread:
-    """Places of the free nodes of a pool at one moment, and what follows for the speeds of tasks."""
+    """The places of the free nodes of a pool at one moment, and the resulting speeds of tasks."""
 
     def __init__(self, pool: NodePool, place_of: Callable[[str], str]) -> None:
         self._pool, self._place_of = pool, place_of
-        self._free: dict[str, Counter[str]] = {}  # of each kind that was asked for
+        self._free: dict[str, Counter[str]] = {}  # free nodes by kind and place, cached
 
     def seen(self, entry: TaskEntry, task: CompetingTask) -> CompetingTask:
-        """Return a task with the speeds that are to be expected of it now."""
+        """Return the task with its expected speeds."""
         spread = entry.decided.spread
         if spread is None:
             return task
@@ -54,7 +55,7 @@ class ExpectedSpread:
 
 
 def _ends(held: Counter[str], free: Counter[str]) -> Iterator[int]:
-    """Give the largest size that lies on 1, 2, 3, ... places."""
+    """Yield the largest size that fits on 1, 2, 3, ... places."""
     sizes = sorted(held.values(), reverse=True)
     beside = sum(free[place] for place in held)
     if sizes:
@@ -65,7 +66,7 @@ def _ends(held: Counter[str], free: Counter[str]) -> Iterator[int]:
 
 
 def _points(spread: SpreadSpeeds, together: SpeedCurve, ends: Iterable[int], most: int) -> set[int]:
-    """Give the sizes between which speeds are linear."""
+    """Return the sizes between which speeds are linear."""
     found = {1, most, *together.nodes, *(size for each in spread.speeds if each.curve for size in each.curve.nodes)}
     steps = spread.per_place
     for end in (*ends, *(range(steps, most, steps) if steps else ())):

@@ -1,4 +1,4 @@
-"""Fair objectives: each entry of the table is the benefit of one task, and the smallest benefit is raised first."""
+"""Fair objectives: each table entry is the benefit of one task, and the smallest benefit is raised first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bftrain.deciding.objectives import (
     Entries,
     ForEach,
     OfSpeeds,
-    alone,
-    as_they_are,
-    each_task,
+    for_one_task,
     isolated_speeds,
+    plain_speed,
     speed,
+    task_field,
 )
 from bftrain.deciding.table_deadline import Late, in_time, no_limit
 from bftrain.ports import ObjectiveCapabilities
@@ -27,42 +27,42 @@ from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.table import ValueTable
 
-_LARGEST: Final = 20_000_000  # numbers looked at to count exactly over several kinds; some 20 ms
+_LARGEST: Final = 20_000_000  # entries of the exact count over several kinds; about 20 ms
 
 
 def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Give the places of those tasks that count and are better off at some size than at none."""
+    """Return the indices of the tasks that count and are better off at some size than without nodes."""
     return tuple(np.flatnonzero(counts & (scores.max(axis=1, initial=-np.inf) > scores[:, 0])).tolist())
 
 
-def waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...], late: Late = no_limit) -> int:
-    """Say how many of the ``counted`` tasks must wait: not all smallest sizes that raise a score fit together.
+def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...], late: Late = no_limit) -> int:
+    """Return how many of the ``counted`` tasks must wait because the smallest sizes that raise scores do not all fit.
 
-    Kinds count separately. Over several kinds that are too large to count exactly it may be too many, never too few.
+    Kinds count separately. For several kinds too large to count exactly, the result may be too high, never too low.
     """
     rows = scores[list(counted)]
     raised = rows > rows[:, :1]
     pools = [table.problem.by_kind[kind] for kind in table.kinds]
-    # Fewest nodes that raise a score, by task and kind; more than there are where none do
+    # Fewest nodes that raise a score, by task and kind; pool + 1 if none do
     needs = np.empty((len(counted), len(pools)), dtype=np.int64)
     for number, pool in enumerate(pools):
         in_time(late)
         here = raised & (table.kind_of == number)
         needs[:, number] = np.where(here, table.nodes, pool + 1).min(axis=1, initial=pool + 1)
-    return len(counted) - together(needs, pools, late)
+    return len(counted) - count_fitting(needs, pools, late)
 
 
-def together(needs: NDArray[np.int64], pools: list[int], late: Late = no_limit) -> int:
-    """Count how many can have what they need at once."""
+def count_fitting(needs: NDArray[np.int64], pools: list[int], late: Late = no_limit) -> int:
+    """Return how many tasks can have the nodes they need at the same time."""
     if len(pools) == 1:
         return int(np.searchsorted(np.sort(needs[:, 0]).cumsum(), pools[0], side="right"))
     if prod(count + 1 for count in pools) * max(needs.size, 1) <= _LARGEST:
-        return _most(needs, pools, late)
-    return _one_after_the_other(needs, pools, late)
+        return _count_exactly(needs, pools, late)
+    return _count_greedily(needs, pools, late)
 
 
-def _most(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
-    """Count over every number of free nodes of each kind, one task after the other."""
+def _count_exactly(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
+    """Count exactly, by dynamic programming over the number of free nodes of each kind."""
     most = np.zeros([count + 1 for count in pools], dtype=np.int32)
     for row in needs.tolist():
         in_time(late)
@@ -74,8 +74,8 @@ def _most(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
     return int(most.flat[-1])
 
 
-def _one_after_the_other(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
-    """Place those with the least choice and the smallest needs first, each where least is missing then: a bound."""
+def _count_greedily(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
+    """Count greedily, tasks with the fewest kinds and smallest needs first: a lower bound."""
     left = list(pools)
     there = needs <= np.array(pools)
     parts = np.where(there, needs / np.maximum(pools, 1), np.inf)
@@ -102,29 +102,29 @@ _BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses
 
 @dataclass(frozen=True, slots=True)
 class FairObjective:
-    """Raise the worst-off first, and of plans that leave the worst-off alike take the one with most samples.
+    """Raise the worst-off task first; of plans with equal worst-off tasks prefer the one with most samples.
 
-    ``scores`` gives how well off every task is at every entry of a table of ``values``, and which tasks count.
-    ``all_in_turn``: once the worst-off cannot be raised, the next one is, and so on. Else only as many are looked at
-    as must wait for lack of nodes, and one more: so that a task that gets nothing does not make all plans alike.
+    ``scores`` computes the benefit of every table entry for its task, and which tasks count.
+    With ``all_in_turn``, once the worst-off cannot be raised, the next one is, and so on. Otherwise only as many are
+    considered as must wait for lack of nodes, and one more: so that a task without nodes does not make all plans equal.
     """
 
     name: str
     scores: Scores
     all_in_turn: bool = False
-    of_speeds: OfSpeeds = as_they_are
+    of_speeds: OfSpeeds = plain_speed
     capabilities: ObjectiveCapabilities = _BY_HISTORY
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Say what a task does a second, alone."""
-        return alone(self.of_speeds, task, sizes)
+        """Return the samples per second of a task alone."""
+        return for_one_task(self.of_speeds, task, sizes)
 
     def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
-        """Give the table that is solved: how well off every task is, and that the worst-off come first."""
+        """Return the table to solve: entries are benefits, and the coupling raises the worst-off first."""
         scores, counts = self.scores(table, late)
         in_time(late)
         counted = raisable(scores, counts)
-        first = None if self.all_in_turn else waiting(table, scores, counted, late) + 1
+        first = None if self.all_in_turn else count_waiting(table, scores, counted, late) + 1
         in_time(late)
         coupling = LevelCoupling(counted=counted, spare=table.values / table.problem.horizon_s, first=first)
         return ValueTable(problem=table.problem, values=scores, coupling=coupling)
@@ -132,18 +132,18 @@ class FairObjective:
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalObjective:
-    """Users share by their weights, and each divides their nodes over their tasks: evenly by weight, or in order.
+    """Users share by weight, and each divides their nodes over their tasks: evenly by weight, or in order.
 
-    How well off a user is: the service that their tasks had and get over the horizon, in seconds of an equal share.
+    The benefit of a user is the service of their tasks, past and over the horizon, in seconds of an equal share.
     """
 
     name: str
     capabilities: ObjectiveCapabilities = _BY_HISTORY
 
-    values, of_speeds = staticmethod(speed), staticmethod(as_they_are)
+    values, of_speeds = staticmethod(speed), staticmethod(plain_speed)
 
     def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
-        """Give the table that is solved: the service of every user, and which user has which tasks."""
+        """Return the table to solve: entries are service, and the coupling groups tasks by user."""
         problem = table.problem
         scores, counts = _service(table, np.ones(len(problem.tasks)), late)
         in_time(late)
@@ -172,41 +172,41 @@ def _allowed(table: ValueTable, scores: Entries) -> Entries:
 
 
 def _service(table: ValueTable, weights: Entries, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
-    """Work done and done over the horizon, over the speed on an equal share: seconds of equal share, by weight."""
+    """Return the work done so far and over the horizon, in seconds of an equal share, by weight."""
     per = isolated_speeds(table, late) * weights
     in_time(late)
-    counts = (per > 0.0) & (each_task(table, "weight") > 0.0)
+    counts = (per > 0.0) & (task_field(table, "weight") > 0.0)
     per = np.where(counts, per, 1.0)
-    entries = (each_task(table, "done_samples")[:, None] + table.values) / per[:, None]
+    entries = (task_field(table, "done_samples")[:, None] + table.values) / per[:, None]
     return _allowed(table, entries), counts
 
 
 def service(table: ValueTable, late: Late = no_limit) -> tuple[Entries, NDArray[np.bool_]]:
-    """``(A + h thr / E) / w``: service had and to be had over the horizon, in seconds of the equal share, by weight."""
-    return _service(table, each_task(table, "weight"), late)
+    """Return ``(A + h thr / E) / w``: service so far and over the horizon, in seconds of the equal share."""
+    return _service(table, task_field(table, "weight"), late)
 
 
 def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
-    """``(held + h N) / w``: node-seconds had and to be had over the horizon, by weight, at sizes at which it runs."""
-    weights = each_task(table, "weight")
-    held = each_task(table, "held_node_s")
+    """Return ``(held + h N) / w``: past and future node-seconds over the horizon, by weight, at sizes that run."""
+    weights = task_field(table, "weight")
+    held = task_field(table, "held_node_s")
     entries = (held[:, None] + table.values) / np.where(weights > 0.0, weights, 1.0)[:, None]
     return _allowed(table, entries), weights > 0.0
 
 
 def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
-    """``w / rho``, rho being (age + work / thr) / (done / E + work / E), E the speed on an n-th part of the nodes.
+    """Return ``w / rho``, rho being (age + work / thr) / (done / E + work / E), E the speed on an equal share.
 
-    A task whose work left is not known is taken to go on for ever: then ``1 / rho`` is thr / E.
+    A task with unknown remaining work counts as endless: then ``1 / rho`` is thr / E.
     """
     isolated = isolated_speeds(table, late)
     in_time(late)
-    done, weights = each_task(table, "done_samples"), each_task(table, "weight")
+    done, weights = task_field(table, "done_samples"), task_field(table, "weight")
     counts = (isolated > 0.0) & (weights > 0.0)
     isolated = np.where(counts, isolated, 1.0)
-    work = each_task(table, "work_left_samples")
+    work = task_field(table, "work_left_samples")
     known = work > 0.0
-    age = each_task(table, "age_s")
+    age = task_field(table, "age_s")
     thr = _speeds(table)
     alone_s = (done + work) / isolated
     in_time(late)
@@ -216,14 +216,14 @@ def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
 
 
 def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
-    """``thr / work``: one over the time to the end. Tasks that have no known end, or weight 0, do not count."""
-    work = each_task(table, "work_left_samples")
+    """Return ``thr / work``, the inverse time to the end. Tasks without a known end, or of weight 0, do not count."""
+    work = task_field(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
-    return _allowed(table, entries), (work > 0.0) & (each_task(table, "weight") > 0.0)
+    return _allowed(table, entries), (work > 0.0) & (task_field(table, "weight") > 0.0)
 
 
 def _speeds(table: ValueTable) -> Entries:
-    """Samples/s over the horizon, costs of rescaling taken off; 0 where these eat all."""
+    """Return samples/s over the horizon, less rescaling costs; 0 if these exceed the gain."""
     return np.maximum(np.where(np.isfinite(table.values), table.values, 0.0), 0.0) / table.problem.horizon_s
 
 

@@ -3,8 +3,8 @@
 Progress at size ``n`` with a batch of ``M`` samples is the speed there times the statistical efficiency
 ``(phi + M0) / (phi + M)``, ``phi`` being the noise scale and ``M0`` the initial batch. A step takes ``M / (n * rate)``
 seconds to compute, and then a time that does not depend on ``M``, such as for the exchange of gradients. ``rate`` is
-samples/s of a node at the size where a node does most, over the part of a step there that is not fixed. The curve,
-measured with ``B = n * per_node``, tells the fixed time: as long as computing ``x = B * (n * rate / thr(n) - 1)``
+samples/s of a node at the size with the highest speed per node, over the part of a step there that is not fixed. The
+curve, measured with ``B = n * per_node``, yields the fixed time: that of computing ``x = B * (n * rate / thr(n) - 1)``
 samples. So the speed is ``n * rate * M / (M + x)``, which is ``thr(n)`` for ``M = B``. Its product with the efficiency
 rises in ``M`` up to ``sqrt(phi * x)`` and falls from there on: the best whole ``M`` is next to that, or at an end of
 the range.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.deciding.objectives import NormalisedObjective, alone, speed, speed_of_one
+from bftrain.deciding.objectives import NormalisedObjective, for_one_task, speed, speed_of_one
 from bftrain.deciding.table_deadline import Late, in_time
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from bftrain.values.table import ValueTable
     from bftrain.values.task import TaskSpec
 
-_LARGEST: Final = 2.0**53  # up to here floats are whole numbers
-_NEVER: Final = 1e300  # samples: beside so long a fixed time computing takes none
+_LARGEST: Final = 2.0**53  # floats represent all whole numbers up to here
+_NEVER: Final = 1e300  # samples: stands for a fixed time so long that computing time is negligible
 
 
 def progress(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> Entries:
-    """Samples per second of the initial batch that are worth as much; samples per second where no batch is given."""
+    """Return progress in equivalent samples per second of the initial batch; samples per second without a batch."""
     given = each(lambda task, _: task.batch is not None)
     if not np.any(given):
         return speeds
@@ -52,9 +52,9 @@ def progress(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> Entrie
 
 
 def best_batch(task: CompetingTask, size: int) -> int | None:
-    """Return the batch with which a task makes most progress on ``size`` nodes of the kind that its curve is for.
+    """Return the batch size with the most progress on ``size`` nodes of the kind that the task's curve describes.
 
-    ``None`` if it does not say which batches it may have, or does not run at this size.
+    ``None`` if the task declares no batches, or does not run at this size.
     """
     sizes = np.arange(size + 1)
     speeds = speed(task, sizes)
@@ -64,9 +64,9 @@ def best_batch(task: CompetingTask, size: int) -> int | None:
 
 
 def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> tuple[int, ...]:
-    """Return the batch at each size from 0 on, which is 0 where the task does not run; nothing if it says no batches.
+    """Return the batch size at each task size from 0 on, 0 where the task does not run; empty without batches.
 
-    It is the best one; if none are ``chosen`` for the task, the one with which its curve was measured there.
+    The best batch sizes, or without ``chosen`` those with which the curve was measured.
     """
     curve = None if task.batch is None else task.curve_on(kind)
     if task.batch is None or curve is None:
@@ -75,9 +75,9 @@ def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> t
 
 
 def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
-    """Return a task whose speeds are its progress, at the batches of :func:`batches_by_size`, and that says no batch.
+    """Return the task with speeds replaced by progress, at the batches of :func:`batches_by_size`, and without batches.
 
-    So its work, which counts in samples of the initial batch, over its speed is the time that it takes.
+    Its work, in samples of the initial batch, divided by its speed is then the time that it takes.
     """
     if task.batch is None:
         return task
@@ -94,11 +94,11 @@ def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
     return replace(task, curve=own, curves=curves, batch=None, spread=spread)
 
 
-@lru_cache(maxsize=512)  # tasks of one model are alike
+@lru_cache(maxsize=512)  # tasks of one model are equal
 def _tabulated(
     curve: SpeedCurve, batch: BatchScaling, most: int, *, chosen: bool
 ) -> tuple[tuple[int, ...], SpeedCurve]:
-    """Return the batches by size and the curve of the progress with them, at every size up to ``most``."""
+    """Return the batch sizes and the progress with them, at every task size up to ``most``."""
     sizes = np.arange(most + 1)
     task = CompetingTask(name="task", max_nodes=most, curve=curve, batch=batch)
     speeds = speed(task, sizes)
@@ -108,14 +108,14 @@ def _tabulated(
 
 
 def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach, *, chosen: bool = True) -> tuple[Entries, Entries]:
-    """Give the best batches, or those that the curves were measured with, and the progress made with them."""
+    """Return the best batch sizes, or without ``chosen`` the measured ones, and the progress with them."""
 
     def of_batch(number: Callable[[BatchScaling], float]) -> float | Entries:
         return each(lambda task, _: 0.0 if task.batch is None else number(task.batch))
 
     initial, noise = of_batch(lambda batch: batch.initial), of_batch(lambda batch: batch.noise_scale)
     measured = np.multiply(of_batch(lambda batch: batch.measured), sizes)
-    largest = of_batch(lambda batch: batch.largest or 0.0)  # 0: the batch is what was measured
+    largest = of_batch(lambda batch: batch.largest or 0.0)  # 0: the batch is the measured one
     computing = np.multiply(each(_rate), sizes)
     runs = speeds > 0.0
     with np.errstate(over="ignore"):
@@ -138,29 +138,29 @@ def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach, *, chosen: b
 
 
 def _rate(task: CompetingTask, curve: SpeedCurve) -> float:
-    """Samples per second of a node while it computes."""
+    """Return the samples per second of a node while it computes."""
     most = max(rate / nodes for nodes, rate in zip(curve.nodes, curve.rate, strict=True))
     return most if task.batch is None else most / (1.0 - task.batch.fixed_share)
 
 
 def _parts_of_work(table: ValueTable, late: Late) -> Entries:
-    """Give the root of the part of its work left that each task does over the horizon, costs of rescaling taken off.
+    """Return the square root of the fraction of each task's remaining work done over the horizon, less rescaling costs.
 
-    Work of less than one node does meanwhile counts as that much. A task without a known end counts as the one that
-    would take longest on one node, and all alike if no end is known.
+    Remaining work is at least that of one node over the horizon. A task without a known end counts like the one that
+    takes longest on one node, and all tasks equally if no end is known.
     """
     horizon_s, tasks = table.problem.horizon_s, table.problem.tasks
     single = np.empty(len(tasks))
     for place, task in enumerate(tasks):
         in_time(late)
-        if task.batch is not None:  # as decided by a Harvester tasks say their progress already
+        if task.batch is not None:  # tasks from a Harvester have progress as their speed already
             batch, most = task.batch, task.max_nodes
             curves = {kind: _tabulated(curve, batch, most, chosen=True)[1] for kind, curve in task.curves.items()}
             own = _tabulated(task.curve, batch, most, chosen=True)[1]
             task = replace(task, curve=own, curves=curves, batch=None)  # noqa: PLW2901 - seen from here on
         single[place] = speed_of_one(task, task.curve)
     work = np.array([np.nan if task.work_left_samples is None else task.work_left_samples for task in tasks])
-    left_s = np.fmax(work / single, horizon_s)  # the horizon where the work is not known
+    left_s = np.fmax(work / single, horizon_s)  # the horizon if the work is unknown
     left_s = np.where(np.isnan(work), left_s.max(), left_s)
     done = np.where(np.isfinite(table.values), np.maximum(table.values, 0.0), 0.0)
     weights = np.array([task.weight for task in tasks])
@@ -169,13 +169,13 @@ def _parts_of_work(table: ValueTable, late: Late) -> Entries:
 
 @dataclass(frozen=True, slots=True)
 class GoodputObjective(NormalisedObjective):
-    """A sum over tasks of the root of the part of their work left that they do over the horizon."""
+    """The sum over tasks of the square root of the fraction of their remaining work done over the horizon."""
 
     of_speeds = staticmethod(progress)  # type: ignore[assignment]  # its parameters have other names
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Progress a second at every size."""
-        return alone(progress, task, sizes)
+        """Return the progress per second at every size."""
+        return for_one_task(progress, task, sizes)
 
 
 goodput = GoodputObjective("goodput", _parts_of_work, ObjectiveCapabilities(interruptible=True))

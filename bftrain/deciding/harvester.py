@@ -1,8 +1,8 @@
-"""Harvester: the decision core. Events go in, actions come out; replay and live drive the same object.
+"""Harvester: the decision core: events in, actions out. Replay and live mode use the same class.
 
-It reads no clock, no file and no socket, and starts no thread: time comes with the events, and the same events
-give the same actions. Only the solver behind its port may look at a clock, to keep its deadline, and ``clock``, if it
-is given, says how much of this went into building the table.
+It reads no clock, no file and no socket, and starts no thread: times come with the events, and the same events
+give the same actions. Only the solver may read a clock, to keep its deadline; an optional ``clock``
+measures the time to build the table, which counts as solving time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from bftrain.values.wire import NOTHING, unchecked
 class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The competing tasks and the nodes at ``time_s``; ``problem`` is ``None`` if no task competes.
 
-    ``named`` are the tasks that the admission named, ``admitted`` the known ones of them. ``asked_after`` counts
-    what had happened by then, so that an answer that comes too late is known as such.
+    ``named`` are the tasks that the admission returned, ``admitted`` the known ones of them. ``asked_after`` counts
+    the changes before the request, to detect an outdated answer.
     """
 
     time_s: float
@@ -58,7 +58,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Harvester:
-    """Decides at every event which task holds how many nodes, and which."""
+    """Decides at every event how many nodes, and which, each task holds."""
 
     def __init__(  # noqa: PLR0913 - one parameter a part
         self,
@@ -79,7 +79,7 @@ class Harvester:
         self._solver = solver
         self._fallback = fallback
         self._tabulator = ValueTableBuilder(objective)
-        self._fits_costs = isinstance(horizon_s, str)  # to how long nodes stay; otherwise costs count as tasks say
+        self._fits_costs = isinstance(horizon_s, str)  # to how long nodes stay; otherwise costs are those of the tasks
         self._horizon_s = fixed_horizon_s(horizon_s)
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
@@ -88,84 +88,84 @@ class Harvester:
         asked = objective_capabilities(objective)
         able = [solver_capabilities(part) for part in (solver, fallback) if part is not None]
         self.uses_history = asked.uses_history or any(part.uses_history for part in able)
-        # Whether decisions depend on the tasks' work left; an objective that does not say is taken to use it
+        # Whether decisions depend on the tasks' work left; assumed for objectives without capabilities
         self.uses_work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
-        # Where work or what was done is looked at, and under goodput, progress counts: then batches are a part of it
+        # Batches matter under goodput, and where decisions depend on work or history, which count progress
         self.chooses_batches = objective.name == goodput.name or self.uses_history or self.uses_work_left
-        self._entities = entities or NOTHING  # which is known not to need a check at every decision
+        self._entities = entities or NOTHING  # a shared constant that needs no check at every decision
         self._prices = prices or NOTHING
         self._state = AllocationState(placement, max_failures, place_of)
         self._pool, self._tasks = self._state.pool, self._state.task_table
         self._tasks.chooses_batches = self.chooses_batches
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
         self.time_s = float("-inf")  # of the last event or decision
-        self._changes = 0  # how often events were taken in
+        self._changes = 0  # number of calls that processed events
         self._decisions = 0
         self._competed: tuple[str, ...] = ()
-        self._first: AllocationProblem | None = None  # the first problem, of which later ones are changed copies
+        self._first: AllocationProblem | None = None  # later problems are changed copies of the first
         self._at_once: list[Action] = []
-        self._held: dict[str, tuple[str, ...]] | None = None  # until something changes
+        self._held: dict[str, tuple[str, ...]] | None = None  # cached until something changes
 
-    # -- what the outside may ask
+    # -- state
 
     @property
     def plan(self) -> Plan:
-        """Which task holds which nodes now."""
+        """The nodes that each task holds now."""
         return Plan(holdings=self.held)
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The same as a table that is not checked again: tasks that hold nodes, and these."""
+        """The same as an unchecked mapping: tasks that hold nodes, and these nodes."""
         if self._held is None:
             self._held = {task: tuple(held) for task in self._tasks if (held := self._tasks[task].held)}
         return self._held
 
     @property
     def pool(self) -> frozenset[str]:
-        """The nodes that are idle now, held by tasks or not."""
+        """The idle nodes, held by tasks or not."""
         return self._pool.nodes
 
     @property
     def pool_size(self) -> int:
-        """How many nodes are idle now, held by tasks or not."""
+        """The number of idle nodes, held by tasks or not."""
         return len(self._pool)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Names of the tasks that run, wait or are paused, in the order they were submitted."""
+        """Names of the tasks that run, wait or are paused, in order of submission."""
         return tuple(self._tasks)
 
     def spec(self, task: str) -> TaskSpec:
-        """What is known of an unfinished task now, measurements included."""
+        """Return the latest description of an unfinished task, measurements included."""
         return self._tasks[task].spec
 
     @property
     def paused(self) -> frozenset[str]:
-        """Names of the unfinished tasks that their owners have paused."""
+        """Names of the unfinished tasks that their owners paused."""
         return frozenset(name for name in self._tasks if self._tasks[name].paused)
 
     @property
     def competed(self) -> tuple[str, ...]:
-        """Names of the tasks that the admission let compete in the last decision."""
+        """Names of the tasks that competed in the last decision."""
         return self._competed
 
     @property
     def pools(self) -> Mapping[str, int]:
-        """How many nodes of every kind are idle now, held by tasks or not; nothing where nodes have no kinds."""
+        """The number of idle nodes of every kind, held by tasks or not; empty if nodes have no kinds."""
         return self._pool.counts
 
     def kind_of(self, node: str) -> str:
-        """Give the kind of an idle node; empty if it has none."""
+        """Return the kind of an idle node; empty if it has none."""
         return self._pool.kind_of(node)
 
     @property
     def owed(self) -> tuple[Action, ...]:
-        """The actions that events since the last decision demanded at once."""
+        """The actions that events since the last decision required immediately."""
         return tuple(self._at_once)
 
     @property
     def snapshot(self) -> HarvesterSnapshot:
-        """Where things stand: what another Harvester with the same settings needs to go on from here."""
+        """Return the state from which another Harvester with the same settings continues identically."""
         return HarvesterSnapshot(
             time_s=None if self.time_s == float("-inf") else self.time_s,
             decisions=self._decisions,
@@ -180,7 +180,7 @@ class Harvester:
         )
 
     def restore(self, snapshot: HarvesterSnapshot) -> None:
-        """Go on from where another one stood; only for one that has heard of nothing yet."""
+        """Continue from a snapshot of another Harvester; allowed only before the first event."""
         self._held = None
         self._state.restore(snapshot)
         self.time_s = float("-inf") if snapshot.time_s is None else snapshot.time_s
@@ -190,21 +190,21 @@ class Harvester:
         self._node_stay = snapshot.node_stay
         self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
 
-    # -- what the outside tells
+    # -- events and decisions
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
-        """Take in events of one moment and decide: all actions that follow, departures first.
+        """Process events of one moment and decide; return all actions that follow, departures first.
 
-        If deciding fails, ``owed`` still has what must be done at once.
+        If deciding fails, ``owed`` still has the actions required immediately.
         """
         at_once = self.absorb(*events)
         return at_once + self.decide(self.time_s).actions
 
     def absorb(self, *events: Event) -> tuple[Action, ...]:
-        """Take in events of one moment, in their order, without deciding; gives what must be done at once.
+        """Process events of one moment, in order, without deciding; return the actions required immediately.
 
-        Nodes that left are always released first, and tasks below their minimum pause. Nothing
-        here waits for a solver. A finished task leads to no action: its processes have ended by themselves.
+        Nodes that left are always released first, and tasks below their minimum stop. Nothing
+        here waits for a solver. A finished task requires no action: its processes have ended by themselves.
         """
         now = self.time_s
         for event in events:
@@ -220,20 +220,20 @@ class Harvester:
         self._held = None
         self._tasks.now_s = self.time_s
         self._admission.advance_time(self.time_s)
-        actions = self._state.take_in(events)
+        actions = self._state.process_events(events)
         self._at_once.extend(actions)
         self._state.notes.extend(self._admission.on_events(events, self.time_s))
         return actions
 
     def decide(self, time_s: float) -> Decision:
-        """Divide the pool again over the tasks that compete; a decision is never earlier than the events before it."""
+        """Divide the pool among the competing tasks; the time of a decision is never before the last event's."""
         question = self.ask(time_s)
         return self.finish_decision(question, self.answer(question))
 
     # -- the same in three parts, for callers that receive events while a solver runs
 
     def ask(self, time_s: float) -> DecisionRequest:
-        """Say what is to be decided at ``time_s``. Changes nothing."""
+        """Return the decision problem at ``time_s``, without changing anything."""
         time_s = max(self.time_s, time_s)
         counts = self._pool.counts
         chosen = self._admission.chosen(time_s, counts or {ANY_KIND: len(self._pool)})
@@ -249,13 +249,13 @@ class Harvester:
             if competing.spread:
                 expected = ExpectedSpread(self._pool, self._place_of)
                 tasks = [expected.seen(self._tasks[task.name], task) for task in tasks]
-            problem = self._problem(self._admission.limited(tasks, chosen), counts or NOTHING)
+            problem = self._problem(self._admission.with_limits(tasks, chosen), counts or NOTHING)
         return DecisionRequest(
             time_s=time_s, asked_after=self._changes, named=named, admitted=admitted, problem=problem
         )
 
     def _problem(self, tasks: tuple[CompetingTask, ...], pools: Mapping[str, int]) -> AllocationProblem:
-        """Return the problem of these tasks; only the first one is checked, as the others are made from it here."""
+        """Return the problem of these tasks; only the first is checked, because later ones are derived from it here."""
         if self._first is None:
             self._first = AllocationProblem(
                 pool=len(self._pool),
@@ -271,9 +271,9 @@ class Harvester:
         return unchecked(self._first, pool=len(self._pool), pools=frozen, tasks=tasks)
 
     def answer(self, question: DecisionRequest, *, hurry: str = "") -> ChosenSizes:
-        """Choose sizes. This may take as long as the solver; another thread may do it, one question at a time.
+        """Choose sizes. May take as long as the solver; another thread may call it, for one question at a time.
 
-        ``hurry`` is a reason why the solver cannot be waited for: then the fallback's sizes are taken.
+        ``hurry`` is a reason not to wait for the solver: then the fallback's sizes are used.
         """
         if question.problem is None:
             return ChosenSizes(
@@ -295,17 +295,17 @@ class Harvester:
         return choose(table, limits, self._solver, self._fallback, hurry=hurry)
 
     def outdated(self, question: DecisionRequest) -> bool:
-        """Say whether events were taken in since a question was asked, so that its answer is worth nothing."""
+        """Return whether events were processed since ``question``, so that its answer must not be used."""
         return question.asked_after != self._changes
 
     def finish_decision(self, question: DecisionRequest, choice: ChosenSizes) -> Decision:
-        """Decide as was chosen; refused for an outdated question."""
+        """Apply the chosen sizes; raise an error for an outdated question."""
         if self.outdated(question):
-            raise BadInput("events were taken in since this was asked", where="decision", fix="ask again")
+            raise BadInput("events were processed since this question", where="decision", fix="ask again")
         self.time_s = self._tasks.now_s = question.time_s
         self._admission.advance_time(self.time_s)
         self._held = None
-        if len(question.admitted) < len(question.named):  # an admission may name unknown tasks; a note says so
+        if len(question.admitted) < len(question.named):  # an admission may return unknown tasks; a note reports them
             for name in question.named:
                 self._state.knows(name)
         competed, admitted = self._competed, question.admitted
@@ -315,15 +315,15 @@ class Harvester:
             sizes = {name: choice.sizes.get(name, 0) for name in admitted}
         kinds = {name: kind for name, kind in choice.kinds.items() if sizes.get(name)} if choice.kinds else NOTHING
         new_sizes = sizes
-        if question.problem is not None and not question.problem.pools:  # without kinds, who keeps the size keeps all
+        if question.problem is not None and not question.problem.pools:  # same size, same nodes
             pairs = zip(question.problem.tasks, sizes.values(), strict=True)
             new_sizes = {task.name: size for task, size in pairs if task.size != size}
         if competed != admitted:
-            # Only those that the last decision gave nodes to can hold some, so the waiting ones need not be looked at
+            # Only tasks that the last decision gave nodes can hold any, so waiting ones are skipped
             barred = [name for name in competed if name not in sizes and name in self._tasks and self._tasks[name].held]
             new_sizes = {**new_sizes, **dict.fromkeys(barred, 0)}
         actions = tuple(self._state.carry_out(new_sizes, kinds))
-        at_once, notes = self._close_books(admitted)
+        at_once, notes = self._drain_pending(admitted)
         return decision_of(
             time_s=question.time_s,
             number=self._decisions,
@@ -358,16 +358,16 @@ class Harvester:
     def follow(self, decision: Decision) -> None:
         """Repeat a recorded decision without solving, to restore a recorded run."""
         if unknown := next((name for name in decision.sizes if name not in self._tasks), None):
-            raise BadInput(f"names task '{unknown}', which is not there", where=f"decision {decision.number}")
+            raise BadInput(f"names the unknown task '{unknown}'", where=f"decision {decision.number}")
         self._held = None
         self._tasks.now_s = decision.time_s
         self._admission.advance_time(decision.time_s)
         self._state.follow(decision.actions)
         self.time_s = decision.time_s
-        self._close_books(tuple(decision.sizes))
+        self._drain_pending(tuple(decision.sizes))
         self._decisions = decision.number
 
-    def _close_books(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    def _drain_pending(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         self._decisions += 1
         self._competed = competed
         at_once, self._at_once = tuple(self._at_once), []

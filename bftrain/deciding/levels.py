@@ -1,6 +1,6 @@
-"""LevelCoupling: tells solvers to raise the task with the smallest entry first, then the second smallest, and so on.
+"""LevelCoupling: makes solvers raise the task with the smallest entry first, then the second smallest, and so on.
 
-Solvers that know these couplings search for levels directly; the others get a linear programme.
+Solvers with native support search for levels directly; the others get a linear programme.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ Entries = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class LevelCoupling:
-    """Make the worst-off task as well off as possible, then the next, ... ; then the largest sum of ``spare``.
+    """Make the worst-off task as well off as possible, then the next, ... ; then maximise the sum of ``spare``.
 
-    ``counted`` are the places of the tasks that this is about. All of them are raised in turn, or with ``first`` only
-    so many of the worst-off. ``spare`` has an entry a second for every entry of the table: what decides between plans
-    that leave the worst-off as they are.
+    ``counted`` are the indices of the tasks that count. All of them are raised in turn, or with ``first`` only
+    that many of the worst-off. ``spare`` has a value per second for every table entry, which decides between plans
+    with equal levels.
     """
 
     counted: tuple[int, ...]
     spare: Entries
     first: int | None = None
-    of_entries: ClassVar[bool] = True  # the total looks at no task
+    of_entries: ClassVar[bool] = True  # the total depends on the entries only
 
     def couple(self, model: CouplingModel) -> None:
-        """State it as goals one after the other: the sum of the k smallest, for k = 1, 2, ..."""
+        """Add goals in order: the sum of the k smallest entries, for k = 1, 2, ..."""
         worst_first(model, [model.value(place) for place in self.counted], self.first)
         model.maximise(leftover(model, self.spare))
 
     def total(self, chosen: Entries, sizes: Sequence[int], problem: AllocationProblem) -> float:  # noqa: ARG002 - a port
-        """Say how well off the worst-off task is."""
+        """Return the benefit of the worst-off task."""
         return float(chosen[list(self.counted)].min()) if self.counted else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserGroup:
-    """One who has tasks: their ``places``, in the order of their submission, those that cannot be raised left out.
+    """A user's tasks: their ``places`` (indices) in order of submission, without those that cannot be raised.
 
-    ``weight`` is the user's share. A ``fifo`` user gives all to the first task that can still be raised; another one
-    raises them together, by ``weights``.
+    ``weight`` is the user's share. A ``fifo`` user spends all on the first task that can still be raised; other users
+    raise their tasks together, by ``weights``.
     """
 
     name: str
@@ -62,11 +62,11 @@ class UserGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLevels:
-    """Raise the worst-off of ``groups`` first: how well off one is, is the sum over its tasks over its weight.
+    """Raise the worst-off of ``groups`` first; a group's benefit is the sum over its tasks divided by its weight.
 
-    What a group does with the nodes it has is its own affair. ``one_kind`` says that nodes are alike: only then the
-    nodes of a group are a number, and can be divided over groups. Else, and for solvers that want a programme, all
-    tasks rise together, each as fast as its part of its group's weight, and a fifo group as if it were one task.
+    Each group divides its nodes by its own rule. ``one_kind`` means that all nodes have one kind: only then the
+    nodes of a group are a number, and can be divided over groups. Otherwise, and for solvers that need a programme, all
+    tasks rise together, each in proportion to its part of its group's weight, and a fifo group like a single task.
     """
 
     groups: tuple[UserGroup, ...]
@@ -76,11 +76,11 @@ class GroupLevels:
 
     @property
     def no_programme(self) -> str:
-        """Why this cannot be stated as a programme; nothing if it can."""
+        """The reason why no linear programme expresses this; empty if one does."""
         return "what a group does with its nodes is searched for, not stated: use exact" if self.one_kind else ""
 
     def couple(self, model: CouplingModel) -> None:
-        """State how all tasks rise together."""
+        """Add the goals under which all tasks rise together."""
         parts: list[LinearExpression] = []
         for group in self.groups:
             if group.fifo:
@@ -95,7 +95,7 @@ class GroupLevels:
         model.maximise(leftover(model, self.spare))
 
     def total(self, chosen: Entries, sizes: Sequence[int], problem: AllocationProblem) -> float:  # noqa: ARG002 - a port
-        """Say how well off the worst-off group is; where all tasks rise together, the worst-off of these."""
+        """Return the benefit of the worst-off group; if all tasks rise together, of the worst-off task."""
         levels: list[float] = []
         for group in self.groups:
             got = chosen[list(group.places)]
@@ -107,7 +107,7 @@ class GroupLevels:
 
 
 def leftover(model: CouplingModel, spare: Entries) -> LinearExpression:
-    """Give the sum of the entries of ``spare`` that belong to the chosen sizes."""
+    """Return the sum of the entries of ``spare`` at the chosen sizes."""
     finite = np.where(np.isfinite(spare), spare, 0.0)
     return linear_sum(model.over_sizes(place, row) for place, row in enumerate(finite))
 

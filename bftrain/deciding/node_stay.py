@@ -1,11 +1,11 @@
-"""NodeStay: how long idle nodes stay, learned from the past, and the costs of rescaling that are right for it.
+"""NodeStay: a learned estimate of how long idle nodes stay, and rescaling costs fitted to it.
 
-A new size pays for as long as it lasts. Where rescaling costs ``c`` seconds and a size lasts ``T`` seconds, tasks that
-count speed over ``sqrt(c * T)`` seconds lose least by changes that are not worth it and changes that are not made
-(the rule of the economic order quantity). So each cost has a horizon of its own, and instead of the horizon the costs
-are fitted: over one fixed horizon a fitted cost counts as much as the true cost does over its own. A start takes
-its part of the time that the nodes stay after it. docs/objectives.md has the formulas and what they were
-measured to give.
+A new size must repay its cost while it lasts. If rescaling costs ``c`` seconds and a size lasts ``T`` seconds, counting
+speed over a horizon of ``sqrt(c * T)`` seconds minimises the total loss from unprofitable and from missed changes
+(the rule of the economic order quantity). So each cost has its own best horizon; instead of the horizon the costs
+are fitted: over one fixed horizon a fitted cost counts as much as the true cost does over its own. The cost of a start
+is fitted to the time that the nodes stay after it. docs/objectives.md has the formulas and their measured
+effects.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ import msgspec
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
 
-AUTO: Final = "auto"  # a horizon: fit the costs
-HORIZON_S: Final = 120.0  # over which fitted costs count
+AUTO: Final = "auto"  # horizon setting: fit the costs
+HORIZON_S: Final = 120.0  # horizon for fitted costs
 
-_FIRST_S: Final = 900.0  # what is expected before any node has left ...
-_FIRST_WEIGHT: Final = 4.0  # ... as if so many nodes had been seen to leave
-_HALVED_AFTER: Final = 2000.0  # departures after which what was seen before them counts half
+_FIRST_S: Final = 900.0  # expected stay before any node has left ...
+_FIRST_WEIGHT: Final = 4.0  # ... weighted as this many observed departures
+_HALVED_AFTER: Final = 2000.0  # departures after which earlier observations count half
 _LEAST_S: Final = 30.0
-_MOST_S: Final = 14400.0  # tasks begin and end too, so sizes change even where nodes stay for days
-_MOST_CHANGES: Final = 4.0  # of a size while one node stays: nodes that lie together leave together
-_STEPS: Final = 2  # per factor of two: tables are kept while the expected stay is the same
+_MOST_S: Final = 14400.0  # tasks also begin and end, so sizes change even if nodes stay for days
+_MOST_CHANGES: Final = 4.0  # of a size while one node stays: nodes close together leave together
+_STEPS: Final = 2  # per factor of two: tables are reused while the expected stay is unchanged
 
 
 def fixed_horizon_s(horizon_s: float | str) -> float:
-    """Return a horizon as a number: if it is ``auto``, what fitted costs count over."""
+    """Return the horizon as a number: ``HORIZON_S`` for ``auto``."""
     return HORIZON_S if isinstance(horizon_s, str) else horizon_s
 
 
 class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was seen of idle nodes until ``until_s``: node-seconds and departures; both fade as nodes leave."""
+    """Observations of idle nodes until ``until_s``: node-seconds and departures; both decay as nodes leave."""
 
-    until_s: float | None = None  # None: nothing yet
+    until_s: float | None = None  # None: no observations yet
     idle_node_s: float = _FIRST_S * _FIRST_WEIGHT
     departures: float = _FIRST_WEIGHT
 
     def after(self, time_s: float, pool: int, departures: int) -> NodeStay:
-        """Return the estimate at ``time_s``, until when ``pool`` nodes were idle, of which so many leave now."""
+        """Return the estimate at ``time_s``: ``pool`` nodes were idle until then, of which ``departures`` leave now."""
         if not math.isfinite(time_s):  # nothing has happened yet
             return self
         idle_node_s = 0.0 if self.until_s is None else pool * (time_s - self.until_s)
@@ -57,11 +57,11 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def expected_s(self) -> float:
-        """Return how long a node stays on average, rounded to a power of the square root of two."""
+        """Return the expected stay of a node, rounded to a power of the square root of two."""
         return _rounded(min(max(self.idle_node_s / self.departures, _LEAST_S), _MOST_S))
 
     def fit(self, nodes_each: float) -> CostFit:
-        """Return how costs count where every task that competes has so many nodes on average."""
+        """Return the cost fit if competing tasks hold ``nodes_each`` nodes on average."""
         changes = min(max(nodes_each / 2.0, 1.0), _MOST_CHANGES)  # nodes seldom leave one by one
         return _cost_fit(self.expected_s, _rounded(self.expected_s / changes))
 
@@ -75,21 +75,21 @@ class RescalingCosts(NamedTuple):
 
 
 def costs_of(task: TaskSpec) -> RescalingCosts:
-    """Return the costs as the task says them."""
+    """Return the costs as declared by the task."""
     return RescalingCosts(task.grow_cost_s, task.shrink_cost_s, task.start_cost_s)
 
 
 class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """How costs are fitted: a node stays for ``stay_s`` on average, and a task keeps its size for ``size_lasts_s``.
+    """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``.
 
-    There is one object for the same times, so that what is kept by fit is found without comparing these.
+    Equal parameters share one object, so that caches by fit need no comparison of numbers.
     """
 
     stay_s: float
     size_lasts_s: float
 
     def costs_of(self, task: TaskSpec | CompetingTask) -> RescalingCosts:
-        """Return the costs of a task so that they count over ``HORIZON_S`` as they should."""
+        """Return the costs of a task, fitted to the horizon ``HORIZON_S``."""
         return RescalingCosts(
             HORIZON_S * math.sqrt(task.grow_cost_s / self.size_lasts_s),
             HORIZON_S * math.sqrt(task.shrink_cost_s / self.size_lasts_s),

@@ -1,11 +1,11 @@
-"""The virtual fair schedule of OStrich: what each user would have been given if the nodes in use could be divided.
+"""The virtual fair schedule of OStrich: the node-time of each user if the nodes in use could be divided at will.
 
-All users with unfinished work in it share the nodes that are really in use, in proportion to their shares. A user's
-part is poured into their campaigns, the oldest first; what is left over when all are full is lost.
+All users with unfinished work in it share the nodes really in use, in proportion to their shares. A user's
+part goes to their campaigns, the oldest first; any rest after all are complete is lost.
 
-Nothing has to be updated for every user at every event. ``level`` is how many node-seconds each unit of share has been
-served so far; a campaign ends virtually when the level reaches its ``tag``, which only changes when work is added to,
-or taken from, that campaign or an older one of the same user.
+The idea: nothing is updated for every user at every event. ``level`` is the node-seconds served so far per unit of
+share; a campaign ends virtually when the level reaches its ``tag``, which only changes when work is added to,
+or removed from, that campaign or an older one of the same user.
 
 J. Emeras, V. Pinheiro, K. Rzadca and D. Trystram, "OStrich: fair scheduling for multiple submissions" (2013).
 """
@@ -21,15 +21,15 @@ import msgspec
 
 U = TypeVar("U", int, str)
 
-PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of so many was meant to be the same
+PRECISION: Final = 1e6  # of virtual ends, relative: smaller differences are rounding
 
 
 class UserAccount(msgspec.Struct, kw_only=True):
-    """One user: the ``campaigns`` in order, from the oldest one on that may still change.
+    """One user: the ``campaigns`` in order, from the oldest that may still change.
 
-    ``total`` is all their work up to now. Served are ``zero`` and the share of the rise of the level
-    since ``base`` while the user is active, else ``total``. ``unfinished`` are the campaigns of which
-    something has not ended; ``order`` numbers their virtual ends.
+    ``total`` is all their work up to now. The work served is ``zero`` plus the share of the rise of the level
+    since ``base`` while the user is active, else ``total``. ``unfinished`` are the campaigns with tasks
+    that have not ended; ``order`` numbers their virtual ends.
     """
 
     share: float
@@ -43,19 +43,19 @@ class UserAccount(msgspec.Struct, kw_only=True):
 
 
 class VirtualEnds(Protocol):
-    """Virtual ends by number of the campaign."""
+    """Virtual ends by campaign number."""
 
     def __getitem__(self, campaign: int, /) -> float:
-        """Give that of this one."""
+        """Return the virtual end of a campaign."""
 
     def __setitem__(self, campaign: int, tag: float, /) -> None:
-        """Say when this one ends."""
+        """Set the virtual end of a campaign."""
 
 
 class VirtualSchedule(Generic[U]):
-    """Users are numbers or names, campaigns numbers that rise in the order of their creation.
+    """Virtual schedule of users (numbers or names) and campaigns (numbers that rise in order of creation).
 
-    ``tag`` is the virtual end of each campaign, as a level. Finished campaigns and users are forgotten.
+    ``tag`` is the virtual end of each campaign, as a level. Finished campaigns and users are removed.
     """
 
     def __init__(self, shares: Mapping[U, float] | None = None) -> None:
@@ -64,14 +64,14 @@ class VirtualSchedule(Generic[U]):
         self.active_shares = 0.0
         self._tags: dict[int, float] = {}
         self.tag: VirtualEnds = self._tags
-        self._up_to: dict[int, float] = {}  # work of the user's campaigns up to this one
+        self._up_to: dict[int, float] = {}  # total work of the user's campaigns up to and including this one
         self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0
         self._orders = 0
-        self._ends: list[tuple[float, U, int]] = []  # level at which a user has none left, the user, their order
+        self._ends: list[tuple[float, U, int]] = []  # level at which a user's work ends, the user, their order
 
     def advance(self, to_s: float, busy: int) -> None:
-        """Let time pass in which ``busy`` nodes were in use; without any, no user is served."""
+        """Advance time with ``busy`` nodes in use; with 0, no user is served."""
         served = float(busy)
         while served and self._active and self.now_s < to_s:
             level, user, order = self._ends[0]
@@ -91,16 +91,16 @@ class VirtualSchedule(Generic[U]):
             self._note_level()
 
     def left(self, user: U) -> float:
-        """Give the virtual work that a user has left, node-seconds."""
+        """Return the virtual work that a user has left, in node-seconds."""
         known = self._users.get(user)
         if known is None or not known.active:
             return 0.0
         return max(0.0, self.tag[known.campaigns[-1]] - self.level) * known.share
 
     def add(self, user: U, campaign: int, work: float, share: float = 1.0) -> None:
-        """Add work to a campaign: something was submitted, or is believed to take longer.
+        """Add work to a campaign, after a submission or a longer estimate.
 
-        ``share`` is that of a user who is not known yet.
+        ``share`` is that of a new user.
         """
         known = self._users.get(user)
         if known is None:
@@ -117,12 +117,12 @@ class VirtualSchedule(Generic[U]):
         self._change(user, campaign, work)
 
     def remove(self, user: U, campaign: int, work: float) -> None:
-        """Take work from a campaign: it ended earlier than was believed. Its user's next campaigns gain by it."""
+        """Remove work from a campaign that ended earlier than expected. The user's next campaigns move forward."""
         if work > 0:
             self._change(user, campaign, -work)
 
     def close(self, user: U, campaign: int) -> None:
-        """Say that the last of a campaign ended. What ended virtually too, and all before it, is forgotten."""
+        """End a campaign whose last task is over. Finished campaigns are removed in order."""
         known = self._users[user]
         del known.unfinished[bisect_left(known.unfinished, campaign)]
         gone, oldest = 0, known.unfinished[0] if known.unfinished else known.campaigns[-1]
@@ -133,7 +133,7 @@ class VirtualSchedule(Generic[U]):
         self._forget_if_at_rest(user, known)
 
     def share(self, user: U, share: float) -> None:
-        """Change the share of a user from now on; the work left stays the same."""
+        """Change the share of a user from now on; the remaining work stays the same."""
         known = self._users.get(user)
         if known is None or known.share == share:
             return
@@ -148,7 +148,7 @@ class VirtualSchedule(Generic[U]):
     # -- what survives
 
     def kept(self) -> ScheduleSnapshot:
-        """Give all there is to remember, to the last digit."""
+        """Return the complete state, with exact numbers."""
         return ScheduleSnapshot(
             now_s=self.now_s,
             level=self.level,
@@ -159,7 +159,7 @@ class VirtualSchedule(Generic[U]):
         )
 
     def restore(self, kept: ScheduleSnapshot, users: Iterable[U]) -> None:
-        """Go on from what was kept; ``users`` are its users in the same order."""
+        """Restore a saved state; ``users`` are its users in the same order."""
         self.now_s, self.level, self.active_shares = kept.now_s, kept.level, kept.active_shares
         self.tag = self._tags = dict(kept.tag)
         self._up_to = dict(kept.up_to)
@@ -170,7 +170,7 @@ class VirtualSchedule(Generic[U]):
         self._ends = [(self.tag[known.campaigns[-1]], user, known.order) for user, known in active]
         heapify(self._ends)
 
-    # -- for those who want to know more
+    # -- hooks for subclasses
 
     def _forget(self, campaigns: Iterable[int]) -> None:
         for number in campaigns:
@@ -182,25 +182,25 @@ class VirtualSchedule(Generic[U]):
             del self._users[user]
 
     def _note_level(self) -> None:
-        """Hear that the level was known at this time."""
+        """Called when the level is known at the present time."""
 
     def _note_shares(self) -> None:
-        """Hear that others are active from now on."""
+        """Called when the set of active users or their shares change."""
 
     # -- inside
 
     def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - see above
-        """Give when a user whose work ends at ``level`` has none left, and the level then."""
+        """Return when a user whose work ends at ``level`` has none left, and the level then."""
         needed_s = max(0.0, level - self.level) * self.active_shares / served
         return self.now_s + needed_s, max(level, self.level)
 
     def _change(self, user: U, campaign: int, by: float) -> None:
-        """Change the work of a campaign, and with it when that one and the later ones of its user end virtually."""
+        """Change the work of a campaign, and the virtual ends of that and the user's later campaigns."""
         known = self._users[user]
         for number in known.campaigns[bisect_left(known.campaigns, campaign) :]:
             self._up_to[number] += by
             tag = known.base + (self._up_to[number] - known.zero) / known.share
-            # What has ended has ended when it did; what ends because it is less than was believed ends now
+            # Past virtual ends stay; a campaign that ends because of a lower estimate ends now
             self.tag[number] = tag if tag > self.level else min(self.tag[number], self.level)
         known.total = self._up_to[known.campaigns[-1]]
         self._orders += 1
@@ -219,14 +219,14 @@ class VirtualSchedule(Generic[U]):
     def _deactivate(self, user: U, known: UserAccount) -> None:
         known.active = False
         self._active -= 1
-        self.active_shares = self.active_shares - known.share if self._active else 0.0  # no dust of rounding
+        self.active_shares = self.active_shares - known.share if self._active else 0.0  # discard rounding errors
         self._note_shares()
         self._note_level()
         self._forget_if_at_rest(user, known)
 
 
 class ScheduleSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a virtual schedule remembers."""
+    """The saved state of a virtual schedule."""
 
     now_s: float
     level: float

@@ -1,7 +1,7 @@
-"""Placement: which nodes, once sizes are decided.
+"""Placement: chooses the nodes once sizes are decided.
 
-A task keeps what it holds. Beyond that, nodes that became idle together are kept together on as few tasks as
-possible, because they tend to be taken back together: one task then pays for the loss, not many.
+A task keeps its nodes. Beyond that, nodes that became idle together stay together on as few tasks as
+possible, because they tend to be reclaimed together: one task then bears the loss, not many.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ K = TypeVar("K", int, str)
 
 
 class GroupedPlacement:
-    """Keeps groups together; among equals prefers nodes idle for long, which leave less often than fresh ones."""
+    """Keeps groups together; prefers nodes idle for long, which leave less often than recent ones."""
 
     name = "grouped"
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Give up the groups of which least is held, the freshest first."""
+        """Return nodes to release: from the groups with the fewest held nodes, the most recent first."""
         share = Counter(held.values())
         by_worth = sorted(held, key=lambda node: (share[held[node]], -held[node]))
         return by_worth[:count]
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Take from groups already held, then the smallest group that is large enough, else the largest."""
+        """Return nodes to add: from held groups, then the smallest group that is large enough, else the largest."""
         chosen: list[str] = []
         mine = Counter(group for group in held.values() if group in free)
         for group, _ in sorted(mine.items(), key=lambda item: (-item[1], item[0])):
@@ -48,7 +48,7 @@ class GroupedPlacement:
 
 
 def fitting(sizes: Mapping[K, int], wanted: int) -> Iterator[K]:
-    """Name the largest groups while they are all too small, then the smallest of those that are large enough."""
+    """Yield the largest groups while all are too small, then the smallest group that is large enough."""
     by_size = sorted((-size, group) for group, size in sizes.items())
     for place, (negative, group) in enumerate(by_size):
         if -negative >= wanted:
@@ -62,14 +62,14 @@ grouped = GroupedPlacement()
 
 
 _NUMBER: Final = re.compile(r"(\d+)")
-_NUMBERS: Final = 3  # of a name that count, the last ones; those before are part of its letters
-_BASE: Final = 1000  # how far apart two nodes are whose numbers before the last differ by one
+_NUMBERS: Final = 3  # the last numbers of a name that count; earlier ones are part of its letters
+_BASE: Final = 1000  # distance of two nodes whose second-last numbers differ by one
 _SPAN: Final = _BASE**_NUMBERS  # of the nodes with the same letters
 
 
 @lru_cache(maxsize=2**18)
 def position(node: str) -> int:
-    """Return where a node lies: names with the same letters and close numbers are close."""
+    """Return the position of a node: names with the same letters and close numbers are close."""
     letters, number = "", 0
     parts = _NUMBER.split(node)
     first = len(parts) - 2 * _NUMBERS
@@ -83,10 +83,10 @@ def position(node: str) -> int:
 
 
 class NeighbourPlacement:
-    """Keeps the nodes of each task close together by their names, because such nodes are taken back together.
+    """Keeps the nodes of each task close together by name, because such nodes are reclaimed together.
 
-    Batch schedulers give a job nodes that are close in the machine, and names are given along the machine. A job that
-    starts then takes nodes from few tasks, not from many.
+    Batch schedulers give a job nodes that are close in the machine, and names follow the machine's layout. A starting
+    job then takes nodes from few tasks, not from many.
     """
 
     name = "neighbours"
@@ -94,25 +94,25 @@ class NeighbourPlacement:
     position = staticmethod(position)
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Give up the nodes farthest from the middle of those that are held."""
+        """Return the nodes to release: those farthest from the middle of the held ones."""
         middle = _middle(held)
         return sorted(held, key=lambda node: (-abs(position(node) - middle), node))[:count]
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Take from nodes that are not ordered yet."""
+        """Return the nodes to add, from unordered free nodes."""
         return self.take_ordered(
             held, OrderedNodes(position, (node for group in free.values() for node in group)), count
         )
 
     def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
-        """Take those nearest to the middle of what is held; for a start, those that lie closest together.
+        """Return the nodes nearest to the middle of the held ones; for a start, those closest together.
 
-        GPUs or cores of one node are closer than those of two. To start, those of the node with the fewest free ones
-        that suffice are taken, so that tasks which need all of a node find one.
+        GPUs or cores of one node are closer than those of two. A start uses the node with the fewest free slots
+        that suffice, so that tasks which need a whole node find one.
         """
         places = free.places
         if held:
-            # Of neighbouring nodes that lie nearest to a point, the farthest one is nearer than in any other window
+            # The window of consecutive nodes nearest to a point is the one whose farthest node is nearest
             middle = _middle(held)
             ends = np.maximum(middle - places[: len(places) - count + 1], places[count - 1 :] - middle)
             first = int(ends.argmin())
@@ -125,7 +125,7 @@ class NeighbourPlacement:
 
 
 def _free_beside(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return for each window of slots how many are free on its node, and more than any node has if it spans several."""
+    """Return for each window of slots the free slots on its node; a huge number for windows over several nodes."""
     node = places // _BASE
     first, last = np.searchsorted(node, node, side="left"), np.searchsorted(node, node, side="right")
     windows = len(places) - count + 1

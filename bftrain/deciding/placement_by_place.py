@@ -28,7 +28,7 @@ class ConsolidatedPlacement:
         return ConsolidatedPlacement(levels)
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Give up the places on which least is held."""
+        """Return nodes to release, from the places with the fewest held nodes."""
         return _few(list(held), count, self._levels)
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
@@ -46,7 +46,7 @@ class ScatteredPlacement(ConsolidatedPlacement):
         return ScatteredPlacement(levels)
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Give up from the places on which most is held."""
+        """Return nodes to release, from the places with the most held nodes."""
         at, mine = self._by_all(held), self._held(held)
         chosen: list[str] = []
         for _ in range(count):
@@ -67,7 +67,7 @@ class ScatteredPlacement(ConsolidatedPlacement):
         return chosen
 
     def _by_all(self, nodes: Iterable[str]) -> dict[Place, list[str]]:
-        """Give nodes by their rack and host, from the last to the first."""
+        """Return nodes by rack and host, from the last to the first."""
         found: dict[Place, list[str]] = {}
         for node in sorted(nodes, key=position, reverse=True):
             found.setdefault(tuple(place_of(node) for place_of in self._levels), []).append(node)

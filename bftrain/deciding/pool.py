@@ -1,4 +1,4 @@
-"""NodePool: the idle nodes, their kinds, which of them are free, and which became idle together."""
+"""NodePool: the idle nodes, their kinds, whether a task holds them, and which became idle together."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from bftrain.values.ordered_nodes import OrderedNodes
 class NodePool:
     """The idle nodes by name.
 
-    Nodes that join in one step form a group with a number that only grows: they became idle together, so they
-    will probably leave together, and a small number means long idle. All nodes of a group are of one kind. All
-    containers keep insertion order, so the same events always give the same choices.
+    Nodes that join in one step form a group with a rising number: they became idle together, so they
+    will probably leave together, and a small number means long idle. All nodes of a group have one kind. All
+    containers keep insertion order, so the same events always lead to the same choices.
     """
 
     __slots__ = ("_count", "_free", "_group", "_kind", "_ordered", "_position", "next_group")
 
     def __init__(self, position: Callable[[str], int] | None = None) -> None:
         self._position = position
-        self.next_group = 0  # the number that the next group gets
-        self._ordered: dict[str, OrderedNodes] = {}  # by kind, those that no task holds; from when they are asked for
+        self.next_group = 0  # the number of the next group
+        self._ordered: dict[str, OrderedNodes] = {}  # free nodes by kind, built at first use
         self._group: dict[str, int] = {}
-        self._kind: dict[str, str] = {}  # of the nodes that have one
-        self._count: Counter[str] = Counter()  # of these
+        self._kind: dict[str, str] = {}  # only nodes with a kind
+        self._count: Counter[str] = Counter()  # nodes by kind
         self._free: dict[str, dict[int, dict[str, None]]] = {ANY_KIND: {}}  # kind -> group -> nodes
 
     def __len__(self) -> int:
@@ -36,18 +36,18 @@ class NodePool:
 
     @property
     def free(self) -> Mapping[int, Mapping[str, None]]:
-        """Nodes that no task holds, by group; groups without such nodes are absent."""
+        """Free nodes by group; groups without free nodes are absent."""
         if not self._kind:
             return self._free[ANY_KIND]
-        # By name, whichever kind came first: a standing tells the same after a restart
+        # By name, not by arrival: a snapshot must be the same after a restart
         return {group: nodes for _, of_kind in sorted(self._free.items()) for group, nodes in of_kind.items()}
 
     def free_of(self, kind: str) -> Mapping[int, Mapping[str, None]]:
-        """Give those of ``kind`` that no task holds."""
+        """Return the free nodes of ``kind``, by group."""
         return self._free.get(kind, {})
 
     def ordered_of(self, kind: str) -> OrderedNodes:
-        """Return those of ``kind`` that no task holds in the order of their positions; only for a pool that has one."""
+        """Return the free nodes of ``kind`` in the order of their positions; only for a pool with positions."""
         if kind not in self._ordered and self._position is not None:
             nodes = (node for group in self.free_of(kind).values() for node in group)
             self._ordered[kind] = OrderedNodes(self._position, nodes)
@@ -60,16 +60,16 @@ class NodePool:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many idle nodes there are of every kind, held or not; nothing if none has a kind."""
+        """The number of idle nodes of every kind, held or not; empty if none has a kind."""
         if not self._kind:
             return {}
         found = {kind: count for kind, count in self._count.items() if count}
         if len(self._kind) < len(self._group):
             found[ANY_KIND] = len(self._group) - len(self._kind)
-        return dict(sorted(found.items()))  # independent of arrival: a restart must see them in the same order
+        return dict(sorted(found.items()))  # independent of arrival: the same order after a restart
 
     def kind_of(self, node: str) -> str:
-        """Give the kind of an idle node."""
+        """Return the kind of an idle node."""
         return self._kind.get(node, ANY_KIND)
 
     def restore(
@@ -79,7 +79,7 @@ class NodePool:
         next_group: int,
         kinds: Mapping[str, str] | None = None,
     ) -> None:
-        """Fill an empty pool: free nodes by group, held ones with their group, known kinds."""
+        """Fill an empty pool with free nodes by group, held ones with their group, and known kinds."""
         self._kind = dict(kinds or {})
         self._count = Counter(self._kind.values())
         self._free = {kind: {} for kind in (ANY_KIND, *self._count)}
@@ -91,12 +91,12 @@ class NodePool:
         self.next_group = next_group
 
     def is_free(self, node: str, kind: str | None = None) -> bool:
-        """Say whether ``node`` is idle, of ``kind`` if one is given, and no task holds it."""
+        """Return whether ``node`` is idle, free, and of ``kind`` if given."""
         groups = self._free.get(self.kind_of(node) if kind is None else kind, {})
         return node in groups.get(self._group.get(node, -1), ())
 
     def join(self, nodes: Iterable[str], kind: str = ANY_KIND) -> list[str]:
-        """Add nodes as one new group; gives those that were in the pool already and stay as they were."""
+        """Add nodes as one new group; return those already in the pool, which stay unchanged."""
         known = self._group
         group = self.next_group
         fresh = {node: None for node in nodes if node not in known}
@@ -112,7 +112,7 @@ class NodePool:
         return [node for node in nodes if node not in fresh]
 
     def leave(self, nodes: Iterable[str]) -> dict[str, int]:
-        """Forget nodes that the main scheduler took back; gives those that were in the pool, with their group."""
+        """Remove nodes that the main scheduler reclaimed; return those that were in the pool, with their group."""
         gone = {node: group for node in nodes if (group := self._group.pop(node, None)) is not None}
         self._drop_free(gone)
         if self._kind:
@@ -120,13 +120,13 @@ class NodePool:
         return gone
 
     def take(self, nodes: Iterable[str]) -> dict[str, int]:
-        """Mark free nodes as held by a task; gives node -> group."""
+        """Mark free nodes as held by a task; return node -> group."""
         taken = {node: self._group[node] for node in nodes}
         self._drop_free(taken)
         return taken
 
     def give_back(self, nodes: Iterable[str]) -> None:
-        """Mark held nodes as free again; those that left the pool meanwhile are passed over."""
+        """Mark held nodes as free again; ignore nodes that have left the pool."""
         returned: dict[str, list[str]] = {}
         for node in nodes:
             group = self._group.get(node)

@@ -1,4 +1,4 @@
-"""Solve a table: take the solver's sizes if it has any, else those of the fallback solver, else the present sizes."""
+"""Solve a table: use the solver's sizes if it has any, else those of the fallback solver, else the present sizes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain.values.wire import NOTHING
 
-_Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, what it is, sizes, kinds
-_LEAST_S: Final = 1e-6  # limits allow no time that is 0
+_Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, source, sizes, kinds
+_LEAST_S: Final = 1e-6  # limits require a time above 0
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
 
 class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes, their value, the solution they came from, and what was done if that was not the plain course."""
+    """Sizes, their value, the solution they came from, and the reason for any fallback."""
 
     sizes: Mapping[str, int]
     value: float
@@ -30,20 +30,20 @@ class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quality(self) -> Quality:
-        """What the sizes are; nothing is proven of those that did not come from the solver."""
+        """The quality of the sizes; never proven for sizes that are not the solver's own."""
         return Quality.FEASIBLE if self.fallback else self.solution.quality
 
 
 def choose(
     table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None, *, hurry: str = ""
 ) -> ChosenSizes:
-    """Ask ``solver``; if it does not run to its end, compare what it has with the fallback and with staying.
+    """Call ``solver``; if it does not complete, choose the best of its sizes, the fallback's and the present ones.
 
-    ``hurry`` is a reason not to ask it at all.
+    ``hurry`` is a reason not to call it at all.
     """
-    solution, value = (Solution.failed(solver.name, hurry), None) if hurry else _asked(solver, table, limits)
+    solution, value = (Solution.failed(solver.name, hurry), None) if hurry else _valid_solution(solver, table, limits)
     if value is not None and solution.termination in _RAN_TO_ITS_END:
-        return _chosen(table, (value, "", solution.sizes, solution.kinds), solution, "")
+        return _chosen_sizes(table, (value, "", solution.sizes, solution.kinds), solution, "")
 
     tasks, width = table.problem.tasks, table.values.shape[1]
     staying = {
@@ -53,20 +53,20 @@ def choose(
     kinds = {task.name: task.kind for task in tasks if task.kind and staying[task.name]}
     candidates: list[_Candidate] = []
     reason = f"{solution.solver}: {solution.solver_words or solution.termination}"
-    # No change and no bound is what a solver answers that had no time to begin: not a choice of its own
+    # A result without a change or a bound means that the solver had no time to begin
     if value is not None and (solution.bound is not None or solution.sizes != staying):
         candidates.append((value, "", solution.sizes, solution.kinds))
     if fallback is not None:
-        second, second_value = _asked(fallback, table, limits)
+        second, second_value = _valid_solution(fallback, table, limits)
         if second_value is not None:
             candidates.append((second_value, taken_from(second.solver), second.sizes, second.kinds))
         else:
             reason += f"; {second.solver}: {second.solver_words or second.termination}"
     candidates.append((table.value_of(staying, kinds), STAYED, staying, kinds))
-    return _chosen(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
+    return _chosen_sizes(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
 
 
-def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason: str) -> ChosenSizes:
+def _chosen_sizes(table: ValueTable, candidate: _Candidate, solution: Solution, reason: str) -> ChosenSizes:
     value, taken, sizes, kinds = candidate
     if not table.problem.pools:
         kinds = NOTHING
@@ -79,27 +79,27 @@ def _chosen(table: ValueTable, candidate: _Candidate, solution: Solution, reason
 
 
 def limits_after(limits: Limits, spent_s: float) -> Limits:
-    """Give the limits that are left to a solver: to build the table is part of solving."""
+    """Return the limits that remain for a solver: building the table counts as solving time."""
     left_s = max(limits.deadline_s - spent_s, _LEAST_S)
     return limits if left_s == limits.deadline_s else msgspec.structs.replace(limits, deadline_s=left_s)
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
-    """Solve; an error of a solver becomes a failed solution, an error of the metric is raised."""
-    return _asked(solver, table, limits)[0]
+    """Solve; return a failed solution for an error of the solver; raise an error of the objective."""
+    return _valid_solution(solver, table, limits)[0]
 
 
-def _asked(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution, float | None]:
-    solution = _solved(solver, table, limits)
+def _valid_solution(solver: Solver, table: ValueTable, limits: Limits) -> tuple[Solution, float | None]:
+    solution = _call_solver(solver, table, limits)
     if solution.quality is Quality.NONE:
         return solution, None
     value = table.value_if_allowed(solution.sizes, solution.kinds)
-    if not value > float("-inf"):  # what is no number is refused too
+    if not value > float("-inf"):  # refuses NaN too
         return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool"), None
     return solution, value
 
 
-def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
+def _call_solver(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     if table.columns.several and not solver_capabilities(solver).node_kinds:
         others = "exact, greedy, equal-share, highs, gurobi or cbc"
         return Solution.failed(solver.name, f"'{solver.name}' cannot tell kinds of nodes apart; use {others}")
@@ -107,7 +107,7 @@ def _solved(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
         solution: object = solver.solve(table, limits)
     except BadObjective:
         raise
-    except Exception as error:  # noqa: BLE001 - a solver may be anyone's; its failure must not stop the decisions
+    except Exception as error:  # noqa: BLE001 - a third-party solver must not stop the decisions
         return Solution.failed(solver.name, raised(error))
     if not isinstance(solution, Solution):
         return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")

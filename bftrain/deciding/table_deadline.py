@@ -1,4 +1,4 @@
-"""Tell whether the time for a value table is over, and stop building it then. The core itself has no clock."""
+"""Deadline for building a value table. The core has no clock: callers pass a function that checks the time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 
 class TableOverdue(Exception):
-    """The time for a table was over before it was built."""
+    """The time for building a table has run out."""
 
 
 Late = Callable[[], bool]  # whether the time is over
 
 
 def no_limit() -> bool:
-    """Say that the time is never over."""
+    """Return that the time is never over."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""Rows of a value table for many tasks at once: the numbers of one row after the other, in a few calls of numpy."""
+"""Compute the rows of a value table for many tasks in a few calls of numpy, as concatenated arrays."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bftrain.values.curve import SpeedCurve, curve_on
 from bftrain.values.curve_axis import CurveAxis, Integers
 from bftrain.values.problem import CompetingTask
 
-Layout = tuple[tuple[str, int], ...]  # the largest size to look at on each kind of nodes
+Layout = tuple[tuple[str, int], ...]  # the largest size on each kind of nodes
 
-_TOGETHER: Final = 2**17  # numbers: what is computed on the way remains in the cache of the processor
+_TOGETHER: Final = 2**17  # numbers: intermediate arrays of this size fit into the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class RowsOfKind:
-    """Rows of one kind of nodes, from size 0 on, and what it costs each task to give up the nodes that it holds."""
+    """Rows of one node kind, from size 0 on, and the cost for each task to release the nodes that it holds."""
 
     values: Entries
     leaving: Entries
@@ -29,7 +29,7 @@ class RowsOfKind:
 
 @dataclass(frozen=True, slots=True)
 class RowBuilder:
-    """Computes rows over ``horizon_s`` by ``of_speeds``; no number may be larger than ``most``."""
+    """Computes rows over ``horizon_s`` by ``of_speeds``; values above ``most`` are too large."""
 
     horizon_s: float
     of_speeds: OfSpeeds
@@ -38,7 +38,7 @@ class RowBuilder:
     def rows(
         self, tasks: Sequence[CompetingTask], curves: Sequence[SpeedCurve], held: Integers, largest: Integers
     ) -> RowsOfKind | None:
-        """Compute the rows of tasks that hold ``held`` nodes of a kind and may have ``largest``; -inf beyond.
+        """Compute rows of tasks with ``held`` nodes of a kind and sizes up to ``largest``; -inf beyond.
 
         ``None`` if a number is too large.
         """
@@ -55,7 +55,7 @@ class RowBuilder:
 
         costs = [(task.grow_cost_s, task.shrink_cost_s, task.start_cost_s, task.min_nodes) for task in tasks]
         grow, shrink, start, fewest = np.array(costs, dtype=np.float64).reshape(-1, 4).T
-        with np.errstate(all="ignore"):  # the check below says it better than a warning
+        with np.errstate(all="ignore"):  # the check below has the better message
             worth = self.of_speeds(axis.speeds(rows[:, None], size), size, each)
             leaving, growing = shrink * worth[rows, held], grow * worth[rows, held]
             value = self.horizon_s * worth
@@ -73,16 +73,16 @@ class RowBuilder:
         return RowsOfKind(value, leaving)
 
     def fill(self, values: Entries, tasks: Sequence[CompetingTask], layout: Layout, *, named: bool) -> bool:
-        """Write the rows of ``tasks`` into ``values``, and say whether all numbers were fit for it.
+        """Write the rows of ``tasks`` into ``values``; return whether all numbers were small enough.
 
-        ``named`` says whether nodes have kinds. If not, a task without speeds by kind runs on all of them.
+        ``named`` means that nodes have kinds. If not, a task without speeds by kind runs on all of them.
         """
         sizes, largest = (np.array([getattr(task, field) for task in tasks]) for field in ("size", "max_nodes"))
         holds = [task.kind if named or task.curves else kind for task in tasks for kind, _ in layout[:1]]
         none, leaving, own = np.zeros(len(tasks)), np.zeros(len(tasks)), np.full(len(tasks), -1)
         runs = np.zeros(len(tasks), dtype=np.bool_)
         end = values.shape[1]
-        for number, (kind, width) in reversed(list(enumerate(layout))):  # so that of several kinds the first counts
+        for number, (kind, width) in reversed(list(enumerate(layout))):  # so that the first of several kinds wins
             end -= width
             on_kind = (curve_on(task.curve, task.curves, kind) for task in tasks) if width else ()
             seen = {place: curve for place, curve in enumerate(on_kind) if curve is not None}
@@ -98,7 +98,7 @@ class RowBuilder:
             runs[rows] = True
             none[holding], leaving[holding], own[holding] = found.values[held > 0, 0], found.leaving[held > 0], number
         values[own >= 0, 0] = none[own >= 0]
-        if len(layout) > 1:  # to go to another kind, a task stops on its own first
+        if len(layout) > 1:  # a task stops before it changes to another kind
             of_column = np.repeat(np.arange(len(layout)), [width for _, width in layout])
             values[:, 1:] -= np.where((own >= 0)[:, None] & (own[:, None] != of_column), leaving[:, None], 0.0)
         rest = [task for task, some in zip(tasks, runs.tolist(), strict=True) if not some]
@@ -112,11 +112,11 @@ class RowBuilder:
 def table_rows(
     tasks: Sequence[CompetingTask], builder: RowBuilder, layout: Layout, late: Late, *, named: bool
 ) -> Entries | None:
-    """Return the rows of a table of ``layout``; ``None`` if a number is too large, and where curves are too long."""
+    """Return the rows of a table of ``layout``; ``None`` if a number is too large or a curve too long."""
     values = np.full((len(tasks), 1 + sum(largest for _, largest in layout)), -np.inf)
     widest = max(largest for _, largest in layout)
     reach = np.array([1 + max(min(task.max_nodes, widest), task.size) for task in tasks])
-    order = np.argsort(-reach, kind="stable")  # so that tasks that are computed together need rows of about one length
+    order = np.argsort(-reach, kind="stable")  # group tasks with rows of similar length
     start = 0
     while start < order.size:
         in_time(late)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from bftrain.values.curve import SpeedCurve
 
 
-_MOST_FITS: Final = 8  # ways to fit costs for which descriptions are kept
+_MOST_FITS: Final = 8  # cost fits with cached descriptions
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When it was submitted, and what it had until ``since_s``: node-seconds, and samples according to its curve.
+    """The submission time, and the totals until ``since_s``: node-seconds, and samples according to the curve.
 
-    Times are on the clock of the events. What rescaling costs is not taken off.
+    Times are on the clock of the events. Rescaling costs are not deducted.
     """
 
     submitted_s: float
@@ -38,7 +38,7 @@ class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     done_samples: float = 0.0
 
     def until(self, now_s: float, size: int, speed: float) -> TaskHistory:
-        """Give what it had until ``now_s``, holding ``size`` nodes and running at ``speed`` samples/s all the time."""
+        """Return the totals at ``now_s``, after holding ``size`` nodes at ``speed`` samples/s since ``since_s``."""
         passed_s = now_s - self.since_s
         if passed_s <= 0.0:
             return self
@@ -51,7 +51,7 @@ class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def speed_at(curve: SpeedCurve, size: int) -> float:
-    """Give the curve's speed. For one size this is several times as fast as numpy, and it is asked at every change."""
+    """Return the curve's speed at one size. Called at every change, and several times as fast as numpy."""
     place = bisect_left(curve.nodes, size)
     if place == len(curve.nodes):
         return curve.rate[-1]
@@ -62,7 +62,7 @@ def speed_at(curve: SpeedCurve, size: int) -> float:
 
 @dataclass(slots=True)
 class TaskEntry:
-    """An unfinished task with its nodes (node -> group), all of one ``kind``, and what it had so far."""
+    """An unfinished task with its nodes (node -> group), all of one ``kind``, and its history."""
 
     spec: TaskSpec
     past: TaskHistory
@@ -71,18 +71,18 @@ class TaskEntry:
     failures: int = 0
     work_left_samples: float | None = None
     paused: bool = False
-    chooses_batch: bool = False  # whether decisions choose its batch: its speed is then its progress at the best one
+    chooses_batch: bool = False  # whether decisions choose its batch; its speed is then the progress at the best batch
     place_of: Callable[[str], str] = host_of
-    changes: int = 0  # rises whenever its size, its kind or what is known of it changes
-    # By how costs are fitted, which changes to and fro; both until then
-    _seen: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
-    _checked: CompetingTask | None = None  # one built from ``spec``, of which later ones are changed copies
+    changes: int = 0  # number of changes of its size, kind or spec
+    # Descriptions by cost fit, which alternates; cleared at each change
+    _descriptions: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
+    _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are changed copies of it
     _speed: float | None = None
     _by_progress: TaskSpec | None = None
 
     @property
     def decided(self) -> TaskSpec:
-        """What decisions see of it."""
+        """The task as described to decisions: by progress if they choose its batch."""
         if not self.chooses_batch or self.spec.batch is None:
             return self.spec
         if self._by_progress is None:
@@ -91,12 +91,12 @@ class TaskEntry:
 
     @property
     def size(self) -> int:
-        """The number of nodes it holds."""
+        """The number of nodes that the task holds."""
         return len(self.held)
 
     @property
     def speed(self) -> float:
-        """Samples/s at the nodes it holds now."""
+        """Samples/s on the nodes that the task holds now."""
         if self._speed is None:
             curve = self.decided.curve_on(self.kind) if self.held else None
             self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
@@ -105,17 +105,17 @@ class TaskEntry:
                 self._speed = self.decided.spread.speed(len(self.held), places, self._speed, self.kind)
         return self._speed
 
-    def come_to(self, now_s: float) -> None:
-        """Book what it had until now; to be called before its nodes or its speed change."""
+    def advance_to(self, now_s: float) -> None:
+        """Add the totals until now to the history; call before the nodes or the speed change."""
         if now_s > self.past.since_s:
             self.past = self.past.until(now_s, len(self.held), self.speed)
-        self._seen.clear()
+        self._descriptions.clear()
         self._speed = None
         self.changes += 1
 
     def measured(self, event: TaskMeasured) -> None:
-        """Take over what was measured."""
-        self.come_to(event.time_s)
+        """Apply new measurements."""
+        self.advance_to(event.time_s)
         known = {
             name: value
             for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
@@ -128,12 +128,12 @@ class TaskEntry:
             self.work_left_samples = event.work_left_samples
 
     def competing(self, time_s: float, *, history: bool = False, fit: CostFit | None = None) -> CompetingTask:
-        """Describe it for a decision at ``time_s``; rebuilt only if something changed since the last one.
+        """Return the task's description for a decision at ``time_s``; cached until something changes.
 
-        With ``history`` it tells what the task had so far; with ``fit`` its costs are fitted to how long nodes stay.
+        With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay.
         """
         spec = self.spec
-        if spec.deadline_s is None and not history and (seen := self._seen.get(fit)) is not None:
+        if spec.deadline_s is None and not history and (seen := self._descriptions.get(fit)) is not None:
             return seen
         size = len(self.held)
         had = self.past.until(time_s, size, self.speed) if history else None
@@ -163,16 +163,16 @@ class TaskEntry:
                 work_left_samples=self.work_left_samples,
                 **changing,  # type: ignore[arg-type]  # each is of its field's type
             )
-        seen = copy(self._checked)  # msgspec checks no copy: what changes below was computed here, in bounds
+        seen = copy(self._checked)  # copies are not checked: the fields changed below were computed here, within bounds
         for name, value in changing.items():
             force_setattr(seen, name, value)
-        self._seen[fit] = seen
+        self._descriptions[fit] = seen
         return seen
 
 
 @dataclass(frozen=True, slots=True)
 class CompetingTasks:
-    """Tasks as described for a decision. ``spread`` says whether the speed of some depends on where their nodes lie."""
+    """Descriptions of tasks for a decision. ``spread``: whether the speed of any depends on the places of its nodes."""
 
     names: tuple[str, ...]
     tasks: list[CompetingTask]
@@ -181,7 +181,7 @@ class CompetingTasks:
     _changes: list[int]
 
     def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
-        """Return what is right now: the same if nothing changed, else with new descriptions of what did."""
+        """Return the present descriptions: this object if nothing changed, else a copy with the changed ones."""
         changes = [entry.changes for entry in self._entries]
         if changes == self._changes:
             return self
@@ -193,9 +193,9 @@ class CompetingTasks:
 
 
 class TaskTable:
-    """Unfinished tasks in the order they were submitted, and the owner of every held node.
+    """Unfinished tasks in order of submission, and the owner of every held node.
 
-    ``now_s`` is the time of what happens to them, to be kept up to date from outside.
+    ``now_s`` is the present time, set by the caller.
     """
 
     __slots__ = ("_described", "_members", "_owner", "_place_of", "_spread", "_timed", "chooses_batches", "now_s")
@@ -220,12 +220,12 @@ class TaskTable:
         return task in self._members
 
     def get(self, task: str) -> TaskEntry | None:
-        """Give the member called ``task``, if there is one."""
+        """Return the entry of ``task``, or ``None``."""
         return self._members.get(task)
 
     @property
     def used(self) -> int:
-        """How many nodes all tasks hold together."""
+        """The number of nodes that all tasks hold together."""
         return len(self._owner)
 
     @property
@@ -236,9 +236,9 @@ class TaskTable:
     def competing(
         self, names: tuple[str, ...], time_s: float, *, history: bool = False, fit: CostFit | None = None
     ) -> CompetingTasks:
-        """Describe tasks for a decision at ``time_s``, as :meth:`TaskEntry.competing` does each of them.
+        """Return the descriptions of tasks for a decision at ``time_s``, each by :meth:`TaskEntry.competing`.
 
-        What was described before and has not changed since is not looked at again.
+        Unchanged descriptions are reused.
         """
         before = self._described.get(fit)
         if before is not None and before.names == names and not history:
@@ -249,18 +249,18 @@ class TaskTable:
             spread = not self._spread.isdisjoint(names)
             found = CompetingTasks(names, tasks, spread, entries, [entry.changes for entry in entries])
             if history or not self._timed.isdisjoint(names):
-                return found  # these change as time goes by
+                return found  # these change with time
         if len(self._described) >= _MOST_FITS:
             self._described.clear()
         self._described[fit] = found
         return found
 
-    def willing(self) -> Iterator[str]:
-        """Name the tasks that want nodes: all but those that their owners have paused."""
+    def unpaused(self) -> Iterator[str]:
+        """Yield the tasks that want nodes: all except those paused by their owners."""
         return (name for name, member in self._members.items() if not member.paused)
 
-    def enrol(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
-        """Append a task that holds nodes (node -> group) of one kind already, and has had what it says."""
+    def add_entry(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
+        """Add a task that already holds nodes (node -> group) of one kind, keeping its history."""
         name = member.spec.name
         self._enter(member)
         member.chooses_batch = self.chooses_batches
@@ -270,7 +270,7 @@ class TaskTable:
         self._owner.update(dict.fromkeys(held, name))
 
     def add(self, spec: TaskSpec) -> None:
-        """Append a task that was just submitted."""
+        """Add a newly submitted task."""
         past = TaskHistory(submitted_s=self.now_s, since_s=self.now_s)
         self._enter(
             TaskEntry(
@@ -291,21 +291,21 @@ class TaskTable:
             self._timed.add(name)
 
     def remove(self, task: str) -> tuple[str, ...]:
-        """Strike a task off; gives the nodes it held."""
-        nodes = self.vacate(task)
+        """Remove a task; return the nodes it held."""
+        nodes = self.release_all(task)
         del self._members[task]
-        self._described.clear()  # another task may come by its name
+        self._described.clear()  # a new task may have this name
         self._spread.discard(task)
         self._timed.discard(task)
         return nodes
 
     def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Give how many nodes each task must take, or give up if less than 0, to come to ``sizes``; not who stays."""
+        """Return the change in nodes of each task to reach ``sizes``, negative for losses, without unchanged tasks."""
         members = self._members
         return {task: change for task, size in sizes.items() if (change := size - len(members[task].held))}
 
-    def moved(self, sizes: Mapping[str, int], kinds: Mapping[str, str]) -> list[str]:
-        """Name the tasks that hold nodes of another kind than they are to have; who is to have none is not one."""
+    def changing_kind(self, sizes: Mapping[str, int], kinds: Mapping[str, str]) -> list[str]:
+        """Return the tasks that hold nodes of a kind other than the planned one; tasks of size 0 are left out."""
         members = self._members
         return [
             task
@@ -314,36 +314,36 @@ class TaskTable:
         ]
 
     def assign(self, task: str, nodes: Mapping[str, int], kind: str = ANY_KIND) -> None:
-        """Give nodes (node -> group) of one kind to a task; it holds none of another one."""
+        """Assign nodes (node -> group) to a task that holds no nodes of another kind."""
         member = self._members[task]
-        member.come_to(self.now_s)
+        member.advance_to(self.now_s)
         member.held.update(nodes)
         member.kind = kind
         self._owner.update(dict.fromkeys(nodes, task))
 
     def withdraw(self, task: str, nodes: Iterable[str]) -> None:
-        """Take nodes from a task."""
-        self._members[task].come_to(self.now_s)
+        """Remove nodes from a task."""
+        self._members[task].advance_to(self.now_s)
         held = self._members[task].held
         for node in nodes:
             del held[node]
             del self._owner[node]
 
-    def vacate(self, task: str) -> tuple[str, ...]:
-        """Take all nodes from a task; gives them."""
+    def release_all(self, task: str) -> tuple[str, ...]:
+        """Remove all nodes from a task and return them."""
         nodes = tuple(self._members[task].held)
         self.withdraw(task, nodes)
         return nodes
 
     def lose(self, nodes: Iterable[str]) -> dict[str, list[str]]:
-        """Take departed nodes from their tasks; returns task -> its losses."""
+        """Remove departed nodes from their tasks; return task -> its losses."""
         losses: dict[str, list[str]] = {}
         owner = self._owner
         for node in nodes:
             task = owner.pop(node, None)
             if task is not None:
                 if task not in losses:
-                    self._members[task].come_to(self.now_s)
+                    self._members[task].advance_to(self.now_s)
                 del self._members[task].held[node]
                 losses.setdefault(task, []).append(node)
         return losses

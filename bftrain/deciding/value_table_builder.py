@@ -17,28 +17,28 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
 
 _CACHED_ROWS = 20_000
-_ROWS_OF_ONE = 200  # for each task that competes: a few tasks at a time must not fill the memory over the months
+_ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
 _CACHED_NUMBERS = 2**24
-_ALWAYS = 64  # sizes that rows have however small the pool is
+_ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
-_MANY = 100  # rows that are computed together, without looking for them among those that are kept
+_MANY = 100  # from this number of rows on, they are computed together, without the cache
 
 
 class ValueTableBuilder:
-    """Builds value tables for one objective and keeps the rows it has seen, since few tasks change at an event."""
+    """Builds value tables for one objective and caches rows, since few tasks change at an event."""
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._rows: dict[tuple[CompetingTask, float, Layout], NDArray[np.float64]] = {}
         self._numbers = 0
-        # As filled, not as cut to a pool
+        # Full width, before the cut to a pool
         self._before: tuple[AllocationProblem, Layout, NDArray[np.float64]] | None = None
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
-        """Tabulate ``problem``; its ``objective`` is taken to be the name of this tabulator's.
+        """Return the table of ``problem``, whose ``objective`` must be this builder's.
 
-        Raises :class:`TableOverdue` once ``late`` says that the time is over. Rows that are known by then are kept.
+        Raise :class:`TableOverdue` once ``late`` returns true. Rows computed by then are cached.
         """
         counts, tasks = problem.by_kind, problem.tasks
         if len(counts) > 1:
@@ -52,22 +52,22 @@ class ValueTableBuilder:
             what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table"
             fix = "lower max_nodes, or let fewer tasks compete"
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
-        # Sizes beyond the pool are looked at too, so that one that changes finds its rows again
+        # Sizes beyond the pool are computed too, so that cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
-        values = self._filled(problem, layout, late)
+        values = self._all_rows(problem, layout, late)
         if len(layout) == 1:
             values = values[:, :width]
         else:
             starts = np.cumsum([1, *(most for _, most in layout)]).tolist()
             blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=False)]
             values = values[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
-        in_time(late)  # before what all rows together come to
+        in_time(late)  # before the work on the whole table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
         table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling)
         return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
 
-    def _filled(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
-        """Give the values of all sizes in ``layout``; what has not changed is taken from the table before."""
+    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
+        """Return the values of all sizes in ``layout``, reusing unchanged rows of the previous table."""
         tasks, values = problem.tasks, None
         stale = list(range(len(tasks)))
         if self._before is not None:
@@ -81,7 +81,7 @@ class ValueTableBuilder:
                     values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
         if (
             len(stale) < _MANY
-            or (together := self._together([tasks[index] for index in stale], problem, layout, late)) is None
+            or (together := self._rows_at_once([tasks[index] for index in stale], problem, layout, late)) is None
         ):
             if values is None:
                 values = np.empty((len(tasks), 1 + sum(largest for _, largest in layout)))
@@ -97,12 +97,12 @@ class ValueTableBuilder:
         self._before = (problem, layout, values)
         return values
 
-    def _together(
+    def _rows_at_once(
         self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late
     ) -> NDArray[np.float64] | None:
-        """Compute many rows at once, if the objective is one of speeds.
+        """Compute many rows at once, if the objective is a function of speeds.
 
-        ``None`` where a number is too large: computed one after the other, the task to blame is found.
+        ``None`` if a number is too large: computing row by row then finds the task at fault.
         """
         of_speeds = getattr(self.objective, "of_speeds", None)
         if of_speeds is None:
@@ -127,7 +127,7 @@ class ValueTableBuilder:
             else:
                 ((kind, largest),) = layout
                 seen = task.on(kind) if problem.pools or task.curves else task
-                # If it cannot run here there is no column but the first
+                # A task that cannot run here has only the first column
                 row = value_row(seen or task, horizon_s, objective, largest if seen else 0)
             self._rows[key] = row
             self._numbers += row.size
@@ -143,19 +143,19 @@ def _origins(before: tuple[CompetingTask, ...], tasks: tuple[CompetingTask, ...]
 
 
 def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
-    """Let an objective that looks at all tasks at once make another table of what each of them does alone."""
+    """Call ``recast``, by which an objective on all tasks derives another table from the single-task table."""
     where = f"objective '{objective.name}'"
     more = (late,) if objective_capabilities(objective).interruptible else ()
     try:
-        given: object = objective.recast(table, *more)  # type: ignore[attr-defined]  # the caller has looked for it
+        given: object = objective.recast(table, *more)  # type: ignore[attr-defined]  # the caller has checked for it
     except TableOverdue:
         raise
     except Exception as error:
         raise BadObjective(f"recast() {raised(error)}", where=where) from error
     if not isinstance(given, ValueTable) or given.values.shape != table.values.shape:
-        raise BadObjective("recast() did not give a table of the same tasks and sizes", where=where)
+        raise BadObjective("recast() did not return a table of the same tasks and sizes", where=where)
     if not (np.isfinite(given.values) == np.isfinite(table.values)).all() or not (given.values < np.inf).all():
-        what = "recast() gave numbers that are not finite, or changed which sizes are allowed"
+        what = "recast() returned numbers that are not finite, or changed the allowed sizes"
         raise BadObjective(what, where=where, fix="leave -inf where it is, and put finite numbers everywhere else")
     return given
 
@@ -163,22 +163,22 @@ def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
 def value_row(
     task: CompetingTask, horizon_s: float, objective: Objective, largest: int | None = None
 ) -> NDArray[np.float64]:
-    """Value of sizes 0 to ``largest``, which is ``max_nodes`` if not given.
+    """Return the values of sizes 0 to ``largest`` (default: ``max_nodes``).
 
     ``horizon * objective(size)``, less ``grow_cost_s`` or ``shrink_cost_s`` seconds at the present size's
     objective (going to 0 is shrinking), or from 0 ``start_cost_s`` seconds at the new one. Staying is free.
     """
     if largest is None:
         largest = task.max_nodes
-    worth = _given(objective, task, np.arange(max(largest, task.size) + 1))
+    worth = _objective_values(objective, task, np.arange(max(largest, task.size) + 1))
     most = max(float(worth.max()), -float(worth.min()))
-    # No entry is larger than this bound, so mostly one look shows that all are fit; an infinity or NaN fails it too
+    # No entry exceeds this bound, so usually one comparison clears all; an infinity or NaN fails it too
     costs_s = max(task.start_cost_s, task.shrink_cost_s, task.grow_cost_s)
     if most * (horizon_s + costs_s) <= _LARGEST_VALUE / 2.0:
         row = _less_costs(worth, task, horizon_s)[: largest + 1]
     else:
         _check_finite(objective, task, worth)
-        with np.errstate(over="ignore", invalid="ignore"):  # the check below says it better than a warning
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below has the better message
             row = _less_costs(worth, task, horizon_s)[: largest + 1]
         fits = np.abs(row) <= _LARGEST_VALUE
         if not fits.all():
@@ -201,13 +201,17 @@ def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: floa
 
 
 def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, layout: Layout) -> NDArray[np.float64]:
-    """Value of no node, and of 1, 2, ... nodes of each kind.
+    """Return the values of no node, and of 1, 2, ... nodes of each kind.
 
-    On each kind it is what it were if there were no other; a task that holds nodes of another one has to stop there
-    first, for ``shrink_cost_s`` seconds at the objective it has there, and starts again.
+    On each kind the values are those of a pool with only this kind; a task that holds nodes of another kind has to stop
+    there first, for ``shrink_cost_s`` seconds at its objective there, and starts again.
     """
     own = task.on(task.kind) if task.size else None
-    leaving = task.shrink_cost_s * float(_checked(objective, own, np.arange(own.size + 1))[own.size]) if own else 0.0
+    leaving = (
+        task.shrink_cost_s * float(_valid_objective_values(objective, own, np.arange(own.size + 1))[own.size])
+        if own
+        else 0.0
+    )
     blocks: list[NDArray[np.float64]] = []
     idle = own
     for kind, largest in layout:
@@ -221,13 +225,13 @@ def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, la
     return np.concatenate((value_row(idle or task, horizon_s, objective, 0), *blocks))
 
 
-def _checked(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    worth = _given(objective, task, sizes)
+def _valid_objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    worth = _objective_values(objective, task, sizes)
     _check_finite(objective, task, worth)
     return worth
 
 
-def _given(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     sizes.setflags(write=False)
     try:
         given = np.asarray(objective.values(task, sizes))
@@ -235,9 +239,9 @@ def _given(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) 
     except (Exception, SystemExit) as error:
         raise BadObjective(raised(error), where=_where(objective, task)) from error
     if worth is None:
-        raise BadObjective("gave complex numbers", where=_where(objective, task), fix="return finite numbers only")
+        raise BadObjective("returned complex numbers", where=_where(objective, task), fix="return finite numbers only")
     if worth.shape != sizes.shape:
-        what = f"gave shape {worth.shape} for {sizes.size} sizes"
+        what = f"returned shape {worth.shape} for {sizes.size} sizes"
         raise BadObjective(what, where=_where(objective, task), fix="return one value per entry of sizes")
     return worth
 
@@ -246,7 +250,7 @@ def _check_finite(objective: Objective, task: CompetingTask, worth: NDArray[np.f
     finite = np.isfinite(worth)
     if not finite.all():
         first = int(finite.argmin())
-        what = f"gave {worth[first]} at size {first}"
+        what = f"returned {worth[first]} at size {first}"
         raise BadObjective(what, where=_where(objective, task), fix="return finite numbers only")
 
 

@@ -1,1 +1,1 @@
-"""Task files: tasks as TOML and CSV, and the measured models that they may name."""
+"""Task files: tasks as TOML and CSV, and the measured model profiles that they refer to."""

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     Writer = Callable[[list[Record], IO[str]], None]
 
 KIND: Final = "task file"
-MADE_BY: Final = "made by bftrain"  # in the comment at the top of what commands write
+MADE_BY: Final = "made by bftrain"  # in the top comment of files that commands write
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 BATCH_CELL: Final = "write key=number with spaces between, such as initial=128 noise_scale=2000 largest=4096"
 SPREAD_CELL: Final = "write 0.8, or such speeds by places with semicolons between: 2=0.9; 4=4:200 8:350; v100 2=0.7"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
-_PARTS: Final = frozenset("=;")  # what parts kinds from points in a cell
+_PARTS: Final = frozenset("=;")  # separators of kinds and points in a cell
 
 
 def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
-    """Load the tasks in this file, in their order; its name ends in ``.toml`` or ``.csv``.
+    """Load the tasks in a file, in order; its name ends in ``.toml`` or ``.csv``.
 
     >>> from bftrain import load_tasks
     >>> [task.name for task in load_tasks("tasks.toml")]
@@ -44,7 +44,7 @@ def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
 
 
 def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -> None:
-    """Save tasks under this name, which ends in ``.toml`` or ``.csv``; ``note`` becomes a comment at the top.
+    """Save tasks in a file whose name ends in ``.toml`` or ``.csv``; ``note`` becomes a comment at the top.
 
     >>> from bftrain import load_tasks, save_tasks
     >>> save_tasks(load_tasks("tasks.toml"), "copy.csv")
@@ -60,19 +60,19 @@ def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -
 
 
 def check_task_name(path: Path) -> None:
-    """Refuse a name that no tasks can be saved under, or of a file that is not ours, before work is done for it."""
+    """Raise an error, before any work, for a file name that tasks cannot be saved under, or a foreign file."""
     by_suffix(path, _FORMATS, KIND)
     check_replaceable(path, is_own_tasks)
 
 
 def is_own_tasks(path: Path) -> bool:
-    """Return whether a command wrote the tasks in this file; what was written by hand has no such comment."""
+    """Return whether a command wrote this task file, by its comment; hand-written files lack the comment."""
     lines = head_of(path).splitlines()
     return any(MADE_BY.encode() in line for line in takewhile(lambda line: line.startswith(b"#"), lines))
 
 
 def toml_records(path: Path) -> Iterator[tuple[str, Record]]:
-    """Read the tasks of a file, each with where it stands: several as ``[[task]]``, or one at the top."""
+    """Yield the tasks of a file, each with its place: several as ``[[task]]``, or one at the top level."""
     document = toml_io.parse(whole_text(path, KIND), str(path), fix="see docs/formats.md for an example")
     if document and "task" not in document and not any(map(_is_tables, document.values())):
         yield str(path), document
@@ -81,8 +81,8 @@ def toml_records(path: Path) -> Iterator[tuple[str, Record]]:
         if key != "task" and _is_tables(value):
             raise UnknownName.among("table of a task file", key, ("task",), where=str(path))
         if key != "task":
-            what = f"'{key}' stands outside the [[task]] tables"
-            raise BadInput(what, where=str(path), fix="write one task without [[task]], or several with it")
+            what = f"'{key}' is outside the [[task]] tables"
+            raise BadInput(what, where=str(path), fix="write one task without [[task]], or several with [[task]]")
     entries = document.get("task", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("task: must be a list of tables", where=str(path), fix="begin every task with [[task]]")
@@ -101,7 +101,7 @@ def _save_toml(records: list[Record], text: IO[str]) -> None:
 
 
 def _number(value: object) -> str:
-    """Write a number as people do, 1.3e8 and not 130000000.0, if that is exactly the same."""
+    """Return a number in its short form, 1.3e8 and not 130000000.0, if that is exactly the same."""
     brief = f"{value:.6g}".replace("e+0", "e").replace("e+", "e") if isinstance(value, float) else ""
     return brief if "e" in brief and float(brief) == value else repr(value)
 
@@ -113,11 +113,11 @@ def _csv_records(path: Path) -> Iterator[tuple[str, Record]]:
         if column not in COLUMNS:
             raise UnknownName.among("column of a task file", column, COLUMNS, where=rows.where)
         if header.count(column) > 1:
-            raise BadInput(f"the column '{column}' comes twice", where=rows.where)
+            raise BadInput(f"the column '{column}' occurs twice", where=rows.where)
     for cells in rows.rows():
         if len(cells) != len(header):
             what = f"the row has {len(cells)} cells, the header {len(header)}"
-            raise BadInput(what, where=rows.where, fix="give every row as many cells; empty ones are fine")
+            raise BadInput(what, where=rows.where, fix="write as many cells in every row; they may be empty")
         filled = {key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}
         yield rows.where, {key: _cell(key, cell, rows.where) for key, cell in filled.items()}
 
@@ -132,7 +132,7 @@ def _cell(key: str, cell: str, where: str) -> object:
             return _points(cell)
     except ValueError:
         wanted = "a whole number" if key in COUNTS else "a number"
-        problem = f"{key}: {cell!r} is no {'list of points' if key == 'curve' else wanted.partition(' ')[2]}"
+        problem = f"{key}: {cell!r} is not a {'list of points' if key == 'curve' else wanted.partition(' ')[2]}"
         raise BadInput(problem, where=where, fix=POINTS_REMEDY if key == "curve" else f"give {wanted}") from None
     if key == "batch":
         return _batch(cell, where)
@@ -176,19 +176,19 @@ def _points(cell: str) -> dict[str, list[Any]]:
 
 
 def _curves(cell: str, where: str) -> dict[str, dict[str, list[Any]]]:
-    """Read ``v100=1:100 2:190; k80=1:30``."""
+    """Parse ``v100=1:100 2:190; k80=1:30``."""
     found: dict[str, dict[str, list[Any]]] = {}
     for part in filter(None, map(str.strip, cell.split(";"))):
         kind, parted, points = part.partition("=")
         kind = kind.strip()
         if kind in found:
-            raise BadInput(f"curves: '{kind}' comes twice", where=where, fix=KINDS_REMEDY)
+            raise BadInput(f"curves: '{kind}' occurs twice", where=where, fix=KINDS_REMEDY)
         try:
             found[kind] = _points(points)
         except ValueError:
             parted = ""
         if not parted or not kind:
-            raise BadInput(f"curves: {part!r:.60} are no points of a kind", where=where, fix=KINDS_REMEDY)
+            raise BadInput(f"curves: {part!r:.60} is not kind=points", where=where, fix=KINDS_REMEDY)
     return found
 
 
@@ -216,14 +216,16 @@ def _spread_cell(value: object) -> str:
 def _csv(value: object) -> str:
     if not isinstance(value, dict):
         return value if isinstance(value, str) else _number(value)
-    if isinstance(value.get("initial"), int):  # the batch; among curves a kind of nodes may be called so
+    if isinstance(value.get("initial"), int):  # the batch; a node kind may have the same name
         return " ".join(f"{key}={number!r}" for key, number in value.items())
     if not all(isinstance(part, dict) for part in value.values()):
         return " ".join(f"{size}:{rate!r}" for size, rate in zip(value["nodes"], value["rate"], strict=True))
     for kind in value:
         if _PARTS & set(kind):
-            fix = "save the tasks as .toml, or call the kind otherwise"
-            raise BadInput(f"the kind '{kind}' cannot stand in a cell: '=' and ';' part kinds", where="curves", fix=fix)
+            fix = "save the tasks as .toml, or rename the kind"
+            raise BadInput(
+                f"the kind '{kind}' does not fit a cell: '=' and ';' are separators", where="curves", fix=fix
+            )
     return "; ".join(f"{kind}={_csv(points)}" for kind, points in value.items())
 
 

@@ -1,4 +1,4 @@
-"""Profile files: models as they were measured, such as ``bftrain train --save-profile`` writes, in TOML."""
+"""Profile files: measured models, such as ``bftrain train --save-profile`` writes, in TOML."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _FIX: Final = 'write [[profile]] tables such as: name = "cnn", nodes = [1, 2], r
 
 
 def load_profiles(path: Path) -> tuple[Profile, ...]:
-    """Load the profiles of a file, in their order."""
+    """Load the profiles of a file, in order."""
     document = toml_io.parse(whole_text(path, KIND), str(path), fix=_FIX)
     rows = document.pop("profile", [])
     if document or not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise BadInput("holds no profiles alone", where=str(path), fix=_FIX)
+        raise BadInput("must hold [[profile]] tables only", where=str(path), fix=_FIX)
     found = [_profile(row, f"{path}: profile {number}") for number, row in enumerate(rows, start=1)]
     twice = next(
         (each.name for place, each in enumerate(found) if each.name in {one.name for one in found[:place]}), ""
     )
     if twice:
-        raise BadInput(f"'{twice}' comes twice", where=str(path), fix="give every profile a name of its own")
+        raise BadInput(f"'{twice}' occurs twice", where=str(path), fix="give every profile a name of its own")
     return tuple(found)
 
 
 def save_profiles(profiles: Iterable[Profile], path: Path) -> None:
-    """Save profiles under this name; the file appears complete or not at all."""
+    """Save profiles; the file appears complete or not at all."""
     check_profiles_name(path)
     parts = [f"# {MADE_BY}\n"]
     for each in profiles:
@@ -52,9 +52,9 @@ def save_profiles(profiles: Iterable[Profile], path: Path) -> None:
 
 
 def check_profiles_name(path: Path) -> None:
-    """Refuse a name that no profiles can be saved under, or of a file that is not ours, before work is done for it."""
+    """Raise an error, before any work, for a file name that profiles cannot be saved under, or a foreign file."""
     if path.suffix.lower() != ".toml":
-        raise BadInput("is no name of a profile file", where=str(path), fix="let it end in .toml")
+        raise BadInput("is not a name for a profile file", where=str(path), fix="use the suffix .toml")
     check_replaceable(path, is_own_tasks)
 
 
@@ -68,7 +68,7 @@ def _profile(row: Mapping[str, Any], where: str) -> Profile:
     for key in _COSTS:
         cost = row.get(key, 0.0)
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost < float("inf"):
-            raise BadInput(f"{key}: {cost!r} is no number of seconds", where=f"{where} '{name}'", fix=_FIX)
+            raise BadInput(f"{key}: {cost!r} is not a number of seconds", where=f"{where} '{name}'", fix=_FIX)
     costs = {key: float(row[key]) for key in _COSTS if key in row}
     curve = made({key: row[key] for key in ("nodes", "rate") if key in row}, f"{where} '{name}'")
     batch = batch_of(row["batch"], f"{where} '{name}'") if "batch" in row else None

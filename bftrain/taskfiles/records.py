@@ -1,4 +1,4 @@
-"""Task records: a task as plain keys and values to a TaskSpec and back, and the measured models that it may name."""
+"""Task records: conversion between tasks as plain keys and values and TaskSpec, and the bundled model profiles."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ PROFILE_NAMES: Final[tuple[str, ...]] = tuple(_RATES)
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as it was measured: speed in samples/s by size, seconds to grow and to shrink, and who says so.
+    """A measured model: speed in samples/s by size, seconds to grow and to shrink, and the source.
 
-    Costs of the bundled ones are means over the models: growing took 17 to 19 s, shrinking 11 to 13 s, and what a
-    start from nothing costs is not published.
+    Costs of the bundled ones are means over the models: growing took 17 to 19 s, shrinking 11 to 13 s; the cost of
+    a start from zero nodes is not published.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def profiles() -> Mapping[str, Profile]:
-    """All bundled profiles by name, the fastest model first."""
+    """Return all bundled profiles by name, the fastest model first."""
     curves = {name: SpeedCurve(nodes=_NODES, rate=rates) for name, rates in _RATES.items()}
     costs: dict[str, Any] = {"grow_cost_s": GROW_COST_S, "shrink_cost_s": SHRINK_COST_S}
     return MappingProxyType(
@@ -71,7 +71,7 @@ def profiles() -> Mapping[str, Profile]:
 
 
 def profile(name: str, *, where: str | None = None) -> Profile:
-    """Give the bundled profile of this name, or say which there are."""
+    """Return the bundled profile of this name; the error for an unknown name lists the known ones."""
     known = profiles()
     if name not in known:
         raise UnknownName.among("profile", name, known, where=where)
@@ -117,27 +117,27 @@ SPREAD_REMEDY: Final = "write spread = 0.8, the part of its speed on two hosts o
 
 
 def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
-    """Make the task that ``record`` describes; ``where`` it stands leads every complaint.
+    """Return the task that ``record`` describes; error messages begin with ``where``.
 
-    Keys of the run (``script``, ``launcher``...) are for a live run: a replay passes over them.
+    Keys of live runs (``script``, ``launcher``...) are ignored here.
 
-    ``profile`` brings the curve and the costs of a rescale; what the record says itself goes before them. With
-    ``curves`` by kind of node it needs neither ``profile`` nor ``curve``: the first of them stands in.
-    ``max_nodes`` is by default the largest size that was measured, on any kind.
+    ``profile`` sets the curve and the rescaling costs; keys of the record override it. With
+    ``curves`` by node kind it needs neither ``profile`` nor ``curve``, which is then the first of them.
+    ``max_nodes`` is by default the largest measured size, on any kind.
     """
     check_keys(record, where)
     if ON_THE_CALENDAR in record:
-        what = f"{ON_THE_CALENDAR}: is a time on the calendar, which only a live run has"
-        raise BadInput(what, where=where, fix="write deadline_s, in seconds from the start; a live run reads it too")
+        what = f"{ON_THE_CALENDAR}: is a calendar time, which only live runs support"
+        raise BadInput(what, where=where, fix="write deadline_s, in seconds from the start; live runs accept this too")
     name = record.get("name")
     if name is None:
-        raise BadInput("name: is missing", where=where, fix="give every task a name of its own")
+        raise BadInput("name: is missing", where=where, fix="give every task its own name")
     where = f"{where} '{name}'"
     curves: dict[str, SpeedCurve] = {}
     if "curves" in record:
         given = record["curves"]
-        if not isinstance(given, dict) or not given:  # a task that runs on no kind would wait for ever
-            raise BadInput("curves: must have a curve for one kind of node at least", where=where, fix=CURVES_REMEDY)
+        if not isinstance(given, dict) or not given:  # a task without any kind would wait for ever
+            raise BadInput("curves: must have a curve for at least one node kind", where=where, fix=CURVES_REMEDY)
         curves = {kind: _curve(points, where, f"curves.{kind}", CURVES_REMEDY) for kind, points in given.items()}
     curve, costs = _speed(record, curves, where)
     fields = costs | {key: record[key] for key in _AFTER_THE_CURVE if key in record} | sizes_of(record, where)
@@ -150,7 +150,7 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
 
 
 def batch_of(given: object, where: str) -> BatchScaling:
-    """Make what a record says of its batches."""
+    """Return the batch sizes of a record."""
     if not isinstance(given, dict):
         raise BadInput("batch: must be a table", where=where, fix=BATCH_REMEDY)
     return wire.convert(given, BatchScaling, where=f"{where}: batch")
@@ -175,14 +175,14 @@ def batch_record(batch: BatchScaling) -> dict[str, Any]:
 
 
 def check_keys(record: Mapping[str, Any], where: str) -> None:
-    """Refuse a key that neither a replay nor a live run reads."""
+    """Raise an error for a key that neither replays nor live runs read."""
     for key in record:
         if key not in KEYS:
             raise UnknownName.among("key of a task", key, KEYS, where=where)
 
 
 def sizes_of(record: Mapping[str, Any], where: str) -> dict[str, int]:
-    """Return the bounds that ``nodes = "1:8"`` stands for, if the record has it."""
+    """Return the bounds in ``nodes = "1:8"``, if the record has it."""
     if "nodes" not in record:
         return {}
     smallest, _, largest = str(record["nodes"]).partition(":")
@@ -195,8 +195,8 @@ def _speed(
     record: Mapping[str, Any], curves: Mapping[str, SpeedCurve], where: str
 ) -> tuple[SpeedCurve, dict[str, float]]:
     if "profile" in record and "curve" in record:
-        both = "profile and curve are both given"
-        raise BadInput(both, where=where, fix="give one of them: the name of a bundled profile, or measured points")
+        both = "profile and curve are both set"
+        raise BadInput(both, where=where, fix="set one of them: the name of a bundled profile, or measured points")
     if "profile" in record:
         chosen = profile(str(record["profile"]), where=f"{where}: profile")
         return chosen.curve, _costs(chosen)
@@ -204,8 +204,8 @@ def _speed(
         return _curve(record["curve"], where), {}
     if curves:
         return next(iter(curves.values())), {}
-    neither = "neither profile nor curve nor curves are given"
-    fix = "give one of them: the name of a bundled profile, measured points, or these by kind of node"
+    neither = "neither profile nor curve nor curves are set"
+    fix = "set one of them: the name of a bundled profile, measured points, or measured points by node kind"
     raise BadInput(neither, where=where, fix=fix)
 
 
@@ -219,12 +219,12 @@ def _costs(bundled: Profile) -> dict[str, float]:
 
 def _curve(given: object, where: str, called: str = "curve", remedy: str = CURVE_REMEDY) -> SpeedCurve:
     if not isinstance(given, dict) or set(given) != {"nodes", "rate"}:
-        raise BadInput(f"{called}: must have nodes and rate, and nothing else", where=where, fix=remedy)
+        raise BadInput(f"{called}: must have nodes and rate, and no other key", where=where, fix=remedy)
     return _made(SpeedCurve, given, where, f"{called}.")
 
 
 def _made(kind: type[V], fields: Mapping[str, Any], where: str, prefix: str = "") -> V:
-    """Make a value; what is wrong with a field is said of the record."""
+    """Return a value; errors in its fields name the record."""
     try:
         return kind(**fields)
     except BadValue as error:
@@ -233,15 +233,15 @@ def _made(kind: type[V], fields: Mapping[str, Any], where: str, prefix: str = ""
 
 
 def made(points: Mapping[str, Any], where: str) -> SpeedCurve:
-    """Make the curve of the points of a profile."""
+    """Return the curve for the points of a profile."""
     return _curve(points, where)
 
 
 def record_of(task: TaskSpec) -> dict[str, Any]:
-    """Describe a task by its keys in their order; a bundled curve becomes ``profile``, what is default is left out."""
+    """Return a task as ordered keys; a bundled curve becomes ``profile``, defaults are omitted."""
     record: dict[str, Any] = {"name": task.name}
     defaults = {**_DEFAULTS, "max_nodes": _last_measured(task.curve, task.curves)}
-    if next(iter(task.curves.values()), None) != task.curve:  # else the first of curves stands in
+    if next(iter(task.curves.values()), None) != task.curve:  # otherwise the first of curves is implied
         bundled = next((known for known in profiles().values() if known.curve == task.curve), None)
         if bundled is None:
             record["curve"] = _points(task.curve)
@@ -274,16 +274,16 @@ def _points(curve: SpeedCurve) -> dict[str, list[Any]]:
 
 
 def tasks_of(records: Iterable[tuple[str, Mapping[str, Any]]], where: str) -> tuple[TaskSpec, ...]:
-    """Make the tasks of ``(where, record)``; there must be some, each with a name of its own."""
+    """Return the tasks of ``(where, record)``; raise an error if there are none or names repeat."""
     tasks: list[TaskSpec] = []
     places: dict[str, str] = {}
     for place, record in records:
         task = task_of(record, place)
         if task.name in places:
-            what = f"name: the task at {places[task.name]} is called '{task.name}' too"
-            raise BadInput(what, where=place, fix="give every task a name of its own")
+            what = f"name: the task at {places[task.name]} has the same name '{task.name}'"
+            raise BadInput(what, where=place, fix="give every task its own name")
         places[task.name] = place
         tasks.append(task)
     if not tasks:
-        raise BadInput("holds no task", where=where, fix="describe tasks as docs/formats.md shows")
+        raise BadInput("holds no task", where=where, fix="see docs/formats.md for the format")
     return tuple(tasks)

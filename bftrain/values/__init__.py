@@ -1,1 +1,1 @@
-"""Values: what is passed around. Frozen, validated at birth, with an exact JSON form; they know nothing else."""
+"""Immutable values passed between all packages: validated on construction, with an exact JSON form."""

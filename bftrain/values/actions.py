@@ -1,4 +1,4 @@
-"""Plans with node names, and actions: what must be done to get from one plan to the next."""
+"""Plans (node names by task), and the actions that lead from one plan to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bftrain.values.wire import Mapped
 
 
 class Plan(Mapped, frozen=True, kw_only=True):
-    """Which task holds which nodes. Tasks that wait are not named."""
+    """The nodes that each task holds. Waiting tasks are not listed."""
 
     holdings: Mapping[str, tuple[str, ...]]
 
@@ -29,19 +29,19 @@ class Plan(Mapped, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of nodes of every task that holds some."""
+        """The number of nodes of each task that holds any."""
         return {task: len(nodes) for task, nodes in self.holdings.items()}
 
 
 class Cause(StrEnum):
-    """Why a task loses nodes."""
+    """The reason for which a task loses nodes."""
 
-    DECIDED = "decided"  # the optimiser found a better use
-    PREEMPTED = "preempted"  # the main scheduler took them
+    DECIDED = "decided"  # the solver assigned them elsewhere
+    PREEMPTED = "preempted"  # the main scheduler reclaimed them
     BELOW_MINIMUM = "below_minimum"  # too few were left after a preemption
     FAILED = "failed"
     CANCELLED = "cancelled"
-    PAUSED = "paused"  # its owner wants it to wait
+    PAUSED = "paused"  # its owner paused it
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="action"):
@@ -61,11 +61,11 @@ class _TaskAction(_Action, frozen=True, kw_only=True):
 
 
 class Release(_Action, frozen=True, kw_only=True, tag="release"):
-    """Clear these nodes and hand them back now; they are no longer in the pool."""
+    """Stop all processes on these nodes and return the nodes now; they have left the pool."""
 
 
 class Start(_TaskAction, frozen=True, kw_only=True, tag="start"):
-    """Run a waiting task on these nodes."""
+    """Start a waiting task on these nodes."""
 
 
 class Grow(_TaskAction, frozen=True, kw_only=True, tag="grow"):
@@ -81,18 +81,18 @@ class _CausedAction(_TaskAction, frozen=True, kw_only=True):
 
 
 class Shrink(_CausedAction, frozen=True, kw_only=True, tag="shrink"):
-    """Take these nodes from a task, which goes on with the rest."""
+    """Remove these nodes from a task, which continues on the rest."""
 
 
 class Stop(_CausedAction, frozen=True, kw_only=True, tag="stop"):
-    """Take these nodes, all that a task holds; it waits, or it is over if it was cancelled or failed too often."""
+    """Remove all nodes of a task; the task then waits, or is over if it was cancelled or failed too often."""
 
 
 Action = Release | Start | Grow | Shrink | Stop
 
 
 def apply_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
-    """Return the plan that holds after ``actions``, which a launcher must bring about.
+    """Return the plan that results from ``actions``, which a launcher has to carry out.
 
     >>> from bftrain import Grow, Plan, apply_actions
     >>> dict(apply_actions(Plan(holdings={"a": ("n1",)}), [Grow(task="a", nodes=("n2",))]).holdings)
@@ -107,5 +107,5 @@ def apply_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
                 gone = set(nodes)
                 holdings[task] = tuple(node for node in holdings.get(task, ()) if node not in gone)
             case Release():
-                pass  # the tasks on released nodes are shrunk or stopped by actions of their own
+                pass  # separate actions shrink or stop the tasks on released nodes
     return Plan(holdings={task: nodes for task, nodes in holdings.items() if nodes})

@@ -1,4 +1,4 @@
-"""BatchScaling: with which batches a task may train, and how much less a sample of a larger batch is worth."""
+"""BatchScaling: the allowed batch sizes of a task, and the lower worth of a sample in a larger batch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from bftrain.values import checks
 
 
 class BatchScaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
-    """The batches of a task, in samples of one step over all its nodes, and its gradient noise scale.
+    """The batch sizes of a task, in samples per step over all its nodes, and its gradient noise scale.
 
-    A sample of a batch of ``initial`` counts whole. Of a batch ``M`` it counts ``(noise_scale + initial) /
-    (noise_scale + M)``: the larger the noise of the gradients, the less is lost by averaging more of them. The batch
-    may be any from ``initial`` to ``largest``; without ``largest`` each node does ``per_node`` samples a step at any
-    size. The speeds of the task were measured with ``per_node`` samples a step on each node; ``initial`` if not given.
-    ``fixed_share`` of such a step took the same for any batch, at the size at which a node did most.
+    A sample in a batch of ``initial`` counts fully. In a batch ``M`` it counts ``(noise_scale + initial) /
+    (noise_scale + M)``: the noisier the gradients, the less is lost by averaging more of them. The batch
+    may be any from ``initial`` to ``largest``; without ``largest`` each node processes ``per_node`` samples a step at
+    any size. The speeds of the task were measured with ``per_node`` samples per step and node (default: ``initial``).
+    ``fixed_share`` of such a step took the same time for any batch, at the size with the highest speed per node.
     """
 
     initial: int
@@ -35,15 +35,15 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def measured(self) -> int:
-        """The samples of a node in a step with which the speeds were measured."""
+        """Samples per node and step with which the speeds were measured."""
         return self.initial if self.per_node is None else self.per_node
 
 
 def check_batch(task: msgspec.Struct, batch: BatchScaling | None, max_nodes: int) -> None:
-    """Hold the field ``batch`` of a task to enough samples for its nodes."""
+    """Raise an error unless the largest batch of a task has a sample for each of its nodes."""
     if batch is None:
         return
     checks.instance(task, "batch", BatchScaling)
     if batch.largest is not None and batch.largest < max_nodes:
-        what = f"has largest = {batch.largest}, less than a sample for each of max_nodes = {max_nodes}"
+        what = f"has largest = {batch.largest}, below one sample per node for max_nodes = {max_nodes}"
         checks.reject(task, "batch", what, "lower max_nodes, or raise largest")

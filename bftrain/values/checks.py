@@ -1,7 +1,7 @@
-"""Rules a field must keep, checked when a value is born; every failure names the field.
+"""Checks of fields, run when a value is constructed; every error names the field.
 
-The checks also normalise: a numpy integer becomes an ``int``, a list becomes a ``tuple``, an ``int`` given for
-seconds becomes a ``float``. So a value is the same whether it was typed, computed or read from JSON.
+The checks also normalise: a numpy integer becomes an ``int``, a list becomes a ``tuple``, an ``int`` in
+seconds becomes a ``float``. So a value is the same whether typed, computed or read from JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN_LENGTH: Final = 60
-_LARGEST_INTEGER: Final = 2**63 - 1  # what JSON readers, SQLite and numpy hold
+_LARGEST_INTEGER: Final = 2**63 - 1  # the limit of JSON readers, SQLite and numpy
 
 
 def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> NoReturn:
@@ -35,7 +35,7 @@ def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> N
 
 
 def instead_of_seconds(value: Struct, field: str, word: str) -> None:
-    """Check that a text in place of seconds is ``word``, in large or small letters."""
+    """Check that a text in place of seconds is ``word``, in upper or lower case."""
     given = str(getattr(value, field))
     if given.lower() != word:
         problem = f"must be a number of seconds or '{word}', not {_show(given)}"
@@ -64,7 +64,7 @@ def _show(given: object) -> str:
 def _integer(given: object) -> int:
     if isinstance(given, bool):
         raise TypeError
-    number = index(given)  # type: ignore[arg-type]  # index() itself refuses what is no integer
+    number = index(given)  # type: ignore[arg-type]  # index() raises for other types
     if abs(number) > _LARGEST_INTEGER:
         raise OverflowError
     return number
@@ -83,7 +83,7 @@ def _number(given: object) -> float:
     elif isinstance(given, (bool, str, bytes)):
         raise TypeError
     else:
-        number = float(given)  # type: ignore[arg-type]  # float() itself refuses what is no number
+        number = float(given)  # type: ignore[arg-type]  # float() raises for other types
     if not math.isfinite(number):
         raise ValueError
     return number
@@ -92,7 +92,7 @@ def _number(given: object) -> float:
 def _plain_text(given: object) -> str:
     if type(given) is str:
         return given
-    if isinstance(given, str):  # numpy's text and enumerations have no JSON form of their own
+    if isinstance(given, str):  # numpy's text and enumerations have no JSON form
         return str.__str__(given)
     raise TypeError
 
@@ -109,12 +109,12 @@ def _names(given: object) -> tuple[str, ...]:
 
 
 def _all_names(given: Collection[object]) -> bool:
-    """Say whether all are names already: one look instead of one a name, for they come by the thousand."""
+    """Return whether all are valid names already: one check for all, because there may be thousands."""
     return set(map(type, given)) <= {str} and "" not in given
 
 
 def _counted(given: object) -> Mapping[str, int]:
-    items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
+    items = dict(given)  # type: ignore[call-overload]  # dict() raises for other types
     plain = set(map(type, items.values())) <= {int} and _all_names(items)
     if plain and (not items or 0 <= min(items.values()) <= max(items.values()) <= _LARGEST_INTEGER):
         return MappingProxyType(items)
@@ -128,7 +128,7 @@ def _tuple(given: object, convert: Callable[[object], T]) -> tuple[T, ...]:
 
 
 def integer(value: Struct, *fields: str, at_least: int) -> int:
-    """Hold each of ``fields`` to a whole number not below ``at_least``; gives the last one."""
+    """Check that each of ``fields`` is a whole number of ``at_least`` or more; return the last one."""
     number = at_least
     for field in fields:
         number = _normalise(value, field, _integer, "a whole number")
@@ -138,7 +138,7 @@ def integer(value: Struct, *fields: str, at_least: int) -> int:
 
 
 def bounds(value: Struct) -> None:
-    """Hold ``min_nodes`` and ``max_nodes`` to whole numbers above 0 that do not fall."""
+    """Check that ``min_nodes`` and ``max_nodes`` are whole numbers above 0, the second not below the first."""
     smallest = integer(value, "min_nodes", at_least=1)
     largest = integer(value, "max_nodes", at_least=1)
     if largest < smallest:
@@ -146,7 +146,7 @@ def bounds(value: Struct) -> None:
 
 
 def number(value: Struct, *fields: str, at_least: float | None = None, above: float | None = None) -> float:
-    """Hold each of ``fields`` to a finite number within its bounds; gives the last one."""
+    """Check that each of ``fields`` is a finite number within the bounds; return the last one."""
     checked = 0.0
     for field in fields:
         checked = getattr(value, field)
@@ -160,14 +160,14 @@ def number(value: Struct, *fields: str, at_least: float | None = None, above: fl
 
 
 def optional_number(value: Struct, *fields: str, at_least: float | None = None, above: float | None = None) -> None:
-    """Like :func:`number`, but ``None`` is fine."""
+    """Check like :func:`number`, but allow ``None``."""
     for field in fields:
         if getattr(value, field) is not None:
             number(value, field, at_least=at_least, above=above)
 
 
 def text(value: Struct, *fields: str) -> str:
-    """Hold each of ``fields`` to text that is not blank and has no surrounding space; gives the last one."""
+    """Check that each of ``fields`` is text that is not blank and has no surrounding space; return the last one."""
     given = ""
     for field in fields:
         given = _normalise(value, field, _plain_text, "text")
@@ -177,43 +177,43 @@ def text(value: Struct, *fields: str) -> str:
 
 
 def optional_text(value: Struct, *fields: str) -> None:
-    """Like :func:`text`, but an empty one is fine."""
+    """Check like :func:`text`, but allow empty text."""
     for field in fields:
         if getattr(value, field) != "":
             text(value, field)
 
 
 def words(value: Struct, *fields: str) -> None:
-    """Hold each of ``fields`` to text of any kind, such as what a program said; what is no Unicode becomes ``?``."""
+    """Check that each of ``fields`` is text, such as a program's output; replace invalid Unicode by ``?``."""
     for field in fields:
         given = _normalise(value, field, _plain_text, "text")
         if not given.isascii():
-            # Undecodable bytes come in as lone surrogates, which no JSON can carry
+            # Undecodable bytes arrive as lone surrogates, which no JSON can carry
             force_setattr(value, field, given.encode("utf-8", "replace").decode())
 
 
 def sequence(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> tuple[T, ...]:
-    """Hold ``field`` to a tuple whose items pass ``convert``."""
+    """Check that ``field`` is a sequence whose items ``convert`` accepts; store it as a tuple."""
     return _normalise(value, field, lambda given: _tuple(given, convert), wanted)
 
 
 def integers(value: Struct, field: str) -> tuple[int, ...]:
-    """Hold ``field`` to a tuple of whole numbers."""
+    """Check that ``field`` is a sequence of whole numbers."""
     return sequence(value, field, _integer, "a list of whole numbers")
 
 
 def numbers(value: Struct, field: str) -> tuple[float, ...]:
-    """Hold ``field`` to a tuple of finite numbers."""
+    """Check that ``field`` is a sequence of finite numbers."""
     return sequence(value, field, _number, "a list of finite numbers")
 
 
 def names(value: Struct, field: str) -> tuple[str, ...]:
-    """Hold ``field`` to a tuple of different node names: not empty, printable, without any space."""
+    """Check that ``field`` is a sequence of different node names: not empty, printable, without spaces."""
     found = _normalise(value, field, _names, "a list of names")
     twice = repeated(found)
     if twice is not None:
         reject(value, field, f"names '{twice}' twice")
-    together = "".join(found)  # one look at all of them: thousands of nodes may come at once
+    together = "".join(found)  # one check for all: there may be thousands of nodes
     if " " in together or not together.isprintable():
         odd = next(name for name in found if " " in name or not name.isprintable())
         reject(value, field, f"must hold names without spaces and control characters, not {_show(odd)}")
@@ -221,37 +221,37 @@ def names(value: Struct, field: str) -> tuple[str, ...]:
 
 
 def texts(value: Struct, field: str) -> tuple[str, ...]:
-    """Hold ``field`` to a tuple of texts of any kind."""
+    """Check that ``field`` is a sequence of texts of any kind."""
     return sequence(value, field, _plain_text, "a list of texts")
 
 
 def repeated(labels: Sequence[str]) -> str | None:
-    """Give the first of ``labels`` that comes again, if there is one."""
+    """Return the first of ``labels`` that occurs twice, or ``None``."""
     if len(set(labels)) == len(labels):  # the usual case, at half the cost of counting
         return None
     return next(label for label, times in Counter(labels).items() if times > 1)
 
 
 def different(value: Struct, field: str, labels: Sequence[str], fix: str) -> None:
-    """Hold ``labels``, the names of the items in ``field``, to being different."""
+    """Check that all ``labels``, the names of the items in ``field``, are different."""
     twice = repeated(labels)
     if twice is not None:
         reject(value, field, f"uses the name '{twice}' twice", fix)
 
 
 def counts(value: Struct, field: str) -> Mapping[str, int]:
-    """Hold ``field`` to a mapping from names to whole numbers that are not negative."""
+    """Check that ``field`` maps names to whole numbers of at least 0."""
     return _normalise(value, field, _counted, "a mapping from names to whole numbers of at least 0")
 
 
 def pools(value: Struct, field: str) -> Mapping[str, int]:
-    """Hold ``field`` to how many nodes there are of each kind; those of no kind stand under the empty name."""
+    """Check that ``field`` maps kinds to numbers of nodes; the empty name stands for nodes without a kind."""
     wanted = "a mapping from kinds to whole numbers of at least 0"
     return frozen_mapping(value, field, _count, wanted, or_empty=True)
 
 
 def holdings(value: Struct, field: str) -> Mapping[str, tuple[str, ...]]:
-    """Hold ``field`` to a mapping from names to lists of names."""
+    """Check that ``field`` maps names to lists of names."""
     return frozen_mapping(value, field, _names, "a mapping from names to lists of names")
 
 
@@ -265,11 +265,11 @@ def frozen_mapping(
 ) -> Mapping[str, Any]:
     """Replace the mapping in ``field`` by a read-only copy, so that a frozen value cannot change inside.
 
-    With ``or_empty`` a name may be empty.
+    ``or_empty`` allows an empty name.
     """
 
     def checked(given: object) -> Mapping[str, Any]:
-        items = dict(given)  # type: ignore[call-overload]  # dict() itself refuses what is no mapping
+        items = dict(given)  # type: ignore[call-overload]  # dict() raises for other types
         names = (name if or_empty and name == "" else _name(name) for name in items)
         return MappingProxyType(dict(zip(names, map(convert, items.values()), strict=True)))
 
@@ -277,13 +277,13 @@ def frozen_mapping(
 
 
 def kinds(value: Struct, field: str) -> None:
-    """Hold ``field`` to a mapping from names to kinds of nodes."""
+    """Check that ``field`` maps names to kinds of nodes."""
     if getattr(value, field) is not NOTHING:
         frozen_mapping(value, field, _name, "a mapping from names to kinds")
 
 
 def mapped(value: Struct, field: str, kind: type[object]) -> Mapping[str, Any]:
-    """Hold ``field`` to a mapping from names to values of ``kind``; the empty name is one too."""
+    """Check that ``field`` maps names, possibly empty, to values of ``kind``."""
     given: Mapping[str, Any] = getattr(value, field)
     if given is NOTHING:
         return given
@@ -292,7 +292,7 @@ def mapped(value: Struct, field: str, kind: type[object]) -> Mapping[str, Any]:
 
 
 def positive(value: Struct, field: str) -> None:
-    """Hold ``field`` to a mapping from names to finite numbers above 0; an error names the first that is not."""
+    """Check that ``field`` maps names to finite numbers above 0; the error names the first bad entry."""
     if getattr(value, field) is NOTHING:
         return
     for name, given in frozen_mapping(value, field, wanted="a mapping from names to numbers above 0").items():
@@ -306,22 +306,22 @@ def positive(value: Struct, field: str) -> None:
 
 
 def instance(value: Struct, field: str, kind: type) -> None:
-    """Hold ``field`` to a value of ``kind``."""
+    """Check that ``field`` is a value of ``kind``."""
     given = getattr(value, field)
     if not isinstance(given, kind):
         reject(value, field, f"must be a {kind.__name__}, not {_show(given)}")
 
 
 def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:
-    """Hold ``field`` to a tuple of values of ``kind``."""
+    """Check that ``field`` is a sequence of values of ``kind``; store it as a tuple."""
     given = getattr(value, field)
-    if type(given) is tuple and set(map(type, given)) <= {kind}:  # one look at all of them: there may be thousands
+    if type(given) is tuple and set(map(type, given)) <= {kind}:  # one check for all: there may be thousands
         return given
     return sequence(value, field, instance_of(kind), f"a list of {kind.__name__} values")
 
 
 def instance_of(kind: type[T]) -> Callable[[object], T]:
-    """Return what gives back a value of ``kind``, and refuses others."""
+    """Return a function that returns a value of ``kind`` unchanged and raises for any other."""
 
     def checked(given: object) -> T:
         if isinstance(given, kind):
@@ -332,7 +332,7 @@ def instance_of(kind: type[T]) -> Callable[[object], T]:
 
 
 def choice(value: Struct, field: str, kind: type[StrEnum]) -> None:
-    """Hold ``field`` to a member of ``kind``; its plain text is fine too."""
+    """Check that ``field`` is a member of ``kind`` or its text."""
     if type(getattr(value, field)) is kind:
         return
     _normalise(value, field, kind, f"one of {', '.join(kind)}")

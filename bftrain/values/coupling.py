@@ -1,4 +1,4 @@
-"""Objectives that tie tasks together: linear expressions, and the builder of a mixed-integer programme of these."""
+"""Interfaces for objectives that tie tasks together: linear expressions and the mixed-integer model to add them to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinearExpression:
-    """``constant`` plus the sum of coefficient times variable; variables are numbers handed out by a model."""
+    """``constant`` plus the sum of coefficient times variable; the model numbers the variables."""
 
     terms: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     constant: float = 0.0
@@ -52,7 +52,7 @@ class LinearExpression:
 
 
 def linear_sum(expressions: Iterable[LinearExpression]) -> LinearExpression:
-    """Add many expressions up; faster than ``sum``, which copies what it has at every step."""
+    """Return the sum of many expressions; faster than ``sum``, which copies the partial sum at every step."""
     terms: dict[int, float] = {}
     constant = 0.0
     for expression in expressions:
@@ -63,27 +63,27 @@ def linear_sum(expressions: Iterable[LinearExpression]) -> LinearExpression:
 
 
 class SizeColumns(Protocol):
-    """What each column of a value table stands for."""
+    """The meaning of each column of a value table."""
 
     @property
     def nodes(self) -> NDArray[np.int64]:
-        """How many nodes each column stands for."""
+        """Number of nodes of each column."""
 
     @property
     def kind_of(self) -> NDArray[np.int64]:
-        """Place in ``kinds`` of the nodes of each column; -1 for the column of no node."""
+        """Index in ``kinds`` of the node kind of each column; -1 for the column without nodes."""
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """Return one row per task with the value of each column; ``-inf`` where the size is not allowed."""
+        """Values by task (row) and column; ``-inf`` where the size is not allowed."""
 
 
 class CouplingModel(Protocol):
-    """The programme under construction. Sizes, minima, maxima and the pool are in it already.
+    """The optimisation model under construction. Sizes, minima, maxima and the pool are already constrained.
 
-    Tasks are named by their place in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table. Where
-    nodes have several kinds, a column is a number of nodes of one kind: ``table.nodes`` and
-    ``table.kind_of`` say which.
+    Tasks are identified by their index in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table. If
+    nodes have several kinds, a column is a number of nodes of one kind: see ``table.nodes`` and
+    ``table.kind_of``.
     """
 
     problem: AllocationProblem
@@ -91,42 +91,42 @@ class CouplingModel(Protocol):
 
     @property
     def table(self) -> SizeColumns:
-        """Return what the columns stand for."""
+        """The meaning of the columns."""
 
     def value(self, task: int) -> LinearExpression:
-        """Table entry of the chosen size: value over the horizon, costs of rescaling taken off."""
+        """Return the table entry of the chosen size: value over the horizon less the costs of rescaling."""
 
     def size(self, task: int) -> LinearExpression:
         """Return the chosen size on nodes of any kind."""
 
     def speed(self, task: int) -> LinearExpression:
-        """Give the speed in samples/s at the chosen size, on nodes of the chosen kind."""
+        """Return the speed in samples/s at the chosen size, on nodes of the chosen kind."""
 
     def over_sizes(self, task: int, numbers: ArrayLike) -> LinearExpression:
-        """Entry of ``numbers`` (one per column) that belongs to the chosen one: any function of size and kind."""
+        """Return the entry of ``numbers`` (one per column) at the chosen column: any function of size and kind."""
 
     def variable(self, *, lower: float = 0.0, upper: float = float("inf"), integer: bool = False) -> LinearExpression:
-        """Add a variable of your own."""
+        """Add a new variable."""
 
     def at_least(self, expression: LinearExpression, bound: float) -> None:
-        """Demand ``expression >= bound``."""
+        """Add the constraint ``expression >= bound``."""
 
     def at_most(self, expression: LinearExpression, bound: float) -> None:
-        """Demand ``expression <= bound``."""
+        """Add the constraint ``expression <= bound``."""
 
     def maximise(self, expression: LinearExpression) -> None:
-        """Say what is best. A second call breaks the ties of the first, a third those of the second, and so on."""
+        """Set the goal. A second call breaks ties of the first, a third those of the second, and so on."""
 
 
 class Coupling(Protocol):
-    """The part of an objective that a table of values cannot express."""
+    """The part of an objective that a value table cannot express."""
 
     def couple(self, model: CouplingModel) -> None:
-        """Add variables and rows to ``model``, and say what it maximises."""
+        """Add variables and constraints to ``model``, and set its goal."""
 
     def total(self, chosen: NDArray[np.float64], sizes: Sequence[int], problem: AllocationProblem) -> float:
-        """What the first ``maximise`` comes to for given ``sizes``, whose table entries are ``chosen``.
+        """Return the value of the first goal for ``sizes``, whose table entries are ``chosen``.
 
-        Where nodes have several kinds, the tasks of ``problem`` are as they are on the kinds chosen for
-        them: ``task.curve`` is the speed there, and ``task.kind`` that kind.
+        If nodes have several kinds, the tasks of ``problem`` are described for the kind chosen for each:
+        ``task.curve`` is the speed on that kind, and ``task.kind`` its name.
         """

@@ -1,6 +1,6 @@
-"""SpeedCurve: how fast a task runs on how many nodes; and the kinds of nodes.
+"""SpeedCurve: the speed of a task by number of nodes; and node kinds.
 
-Nodes of one kind are alike to every task, those of another may be faster, slower or of no use.
+All nodes of one kind are equally fast for a task; nodes of another kind may be faster, slower or unusable.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Speed in samples/s as a function of size, from measured points.
 
     Between points the curve is linear; size 0 has speed 0 and belongs to every curve, so below the first point
-    the speed is proportional to the size. Beyond the last point nothing was measured: the speed stays flat there.
-    Curves need be neither concave nor monotone; a rate of 0 says that the task does not run at that size.
+    the speed is proportional to the size. Beyond the last point, without measurements, the speed stays constant.
+    Curves need be neither concave nor monotone; a rate of 0 means that the task does not run at that size.
     """
 
     nodes: tuple[int, ...]
@@ -50,32 +50,32 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.nodes[-1]
 
     def speed(self, size: float) -> float:
-        """Speed in samples/s at ``size`` nodes; between whole sizes it stands for having now the one, now the other."""
+        """Return the speed in samples/s at ``size`` nodes; a fractional size stands for an average over two sizes."""
         return float(np.interp(size, (0, *self.nodes), (0.0, *self.rate)))
 
     def speeds(self, largest: int) -> NDArray[np.float64]:
-        """Speeds at sizes 0, 1, ..., ``largest``."""
+        """Return the speeds at sizes 0, 1, ..., ``largest``."""
         return np.interp(np.arange(largest + 1), (0, *self.nodes), (0.0, *self.rate))
 
     def note(self, largest: int) -> str:
-        """Say that sizes up to ``largest`` go beyond what was measured; nothing if they do not."""
+        """Return a note if sizes up to ``largest`` exceed the measured ones, else an empty text."""
         last = self.last_measured
         return f"nothing measured beyond {last} nodes, taken as flat there" if last < largest else ""
 
 
-ANY_KIND: Final = ""  # of nodes without a kind
-OTHER_KIND: Final = "other"  # the same, where that of other nodes is: in a log, and in a live run
-MOST_NODES: Final = 1 << 20  # more than any machine has: names of so many are made at once
+ANY_KIND: Final = ""  # nodes without a kind
+OTHER_KIND: Final = "other"  # their name in logs and live runs where other nodes have a kind
+MOST_NODES: Final = 1 << 20  # more than any machine has; limits the names generated at once
 CLUSTER_FORM: Final = "write v100=36,p100=36,k80=36, or 128 where all nodes are alike"
 
 
 def curve_on(curve: SpeedCurve, curves: Mapping[str, SpeedCurve], kind: str) -> SpeedCurve | None:
-    """Give the speed on nodes of ``kind``, for those of no kind ``curve``; ``None`` if the task does not run there."""
+    """Return the speed on nodes of ``kind`` (``curve`` for nodes without a kind), ``None`` if it cannot run."""
     return curves.get(kind, curve if kind == ANY_KIND else None) if curves else curve
 
 
 def cluster_of(text: str) -> Mapping[str, int]:
-    """Read how many nodes there are by kind, in the order given; a ``ValueError`` says what is wrong."""
+    """Parse the number of nodes by kind, in the order of the text; raise ``ValueError`` with the problem."""
     if "=" not in text:
         return MappingProxyType({ANY_KIND: _count(text, "")})
     found: dict[str, int] = {}
@@ -94,7 +94,7 @@ def cluster_of(text: str) -> Mapping[str, int]:
 def _count(text: str, whose: str) -> int:
     digits = text.strip()
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(MOST_NODES)):
-        raise ValueError(f"{text.strip()[:40]!r} is no number of nodes{whose}")
+        raise ValueError(f"{text.strip()[:40]!r} is not a number of nodes{whose}")
     if not 1 <= int(digits) <= MOST_NODES:
         raise ValueError(f"{int(digits):,} nodes{whose} are {'more than any machine has' if int(digits) else 'none'}")
     return int(digits)

@@ -1,4 +1,4 @@
-"""CurveAxis: many speed curves one behind the other on a single axis, so that one call of numpy reads all of them."""
+"""CurveAxis: many speed curves concatenated on a single axis, so that one call of numpy evaluates all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bftrain.values.curve import SpeedCurve
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_MOST: Final = 2**26  # nodes: with as many curves, places are still whole numbers below 2**53
+_MOST: Final = 2**26  # nodes: even with as many curves, positions stay exact integers below 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class CurveAxis:
-    """Every curve has a part of the axis, from 0 to a point beyond its sizes, to which the speed stays flat."""
+    """Every curve has a section of the axis, from 0 to a point beyond its sizes; there the speed is constant."""
 
     offsets: Integers
     nodes: Floats
@@ -28,9 +28,9 @@ class CurveAxis:
 
     @classmethod
     def of(cls, curves: Sequence[SpeedCurve], last: Integers) -> CurveAxis | None:
-        """Lay ``curves`` out; none will be asked for more than its number in ``last``.
+        """Concatenate ``curves``; the sizes asked of each are at most its number in ``last``.
 
-        ``None`` if one has a point at so many nodes that places on the axis would be rounded.
+        ``None`` if a curve has so large a size that positions on the axis would be rounded.
         """
         points = np.fromiter((len(curve.nodes) for curve in curves), dtype=np.int64, count=len(curves))
         measured_nodes = np.fromiter(chain.from_iterable(curve.nodes for curve in curves), dtype=np.float64)
@@ -49,12 +49,12 @@ class CurveAxis:
         return cls(offsets, nodes + np.repeat(offsets, points + 2), rates)
 
     def speeds(self, row: Integers, sizes: Integers) -> Floats:
-        """Return the speed of curve ``row`` at each of ``sizes``, whole numbers, to the last bit as it gives it."""
+        """Return the speed of curve ``row`` at each of ``sizes``; bit-identical to that of the curve itself."""
         found: Floats = np.interp(sizes + self.offsets[row], self.nodes, self.rates)
         return found
 
     def at(self, sizes: Floats) -> Floats:
-        """Return the speed of every curve at one size of its own, which need not be whole."""
+        """Return the speed of every curve at one size per curve, possibly fractional."""
         place = np.searchsorted(self.nodes, np.floor(sizes) + self.offsets, side="right") - 1  # points are whole
         slope = np.diff(self.rates)[place] / np.diff(self.nodes)[place]
         return slope * (sizes - (self.nodes[place] - self.offsets)) + self.rates[place]

@@ -1,4 +1,4 @@
-"""Decision: the record of what was decided at one moment, how, and how well."""
+"""Decision: the record of one decision: the chosen sizes, how they were found, and their quality."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from bftrain.values.actions import Action
 from bftrain.values.solution import Quality, Termination
 from bftrain.values.wire import NOTHING, Mapped, unchecked
 
-UNCHANGED: Final = "unchanged"  # in place of a solver, where sizes stayed as they were
+UNCHANGED: Final = "unchanged"  # in place of a solver's name if sizes did not change
 STAYED: Final = "sizes stay as they were"
 _TAKEN: Final = ("sizes of ", " taken")
 
 
 def taken_from(solver: str) -> str:
-    """Say that the sizes are those of another solver, as the end of a decision's ``fallback``."""
+    """Return the end of a decision's ``fallback`` text, which names the solver whose sizes were used."""
     return solver.join(_TAKEN)
 
 
 class Decision(Mapped, frozen=True, kw_only=True):
     """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
 
-    ``at_once`` are the actions that events since the last decision demanded by themselves, before this decision
-    was made (nodes handed back, tasks paused); ``actions`` are those that the decision adds.
+    ``at_once`` are the actions that events since the last decision required immediately, before this decision
+    (nodes returned, tasks paused); ``actions`` are those that the decision adds.
 
-    ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are what the solver asked first said;
-    ``quality`` is that of the ``sizes`` taken, and ``value`` theirs. ``fallback`` is empty when they are the
-    solver's own; else it says what was taken instead and why.
-    ``kinds`` says of which kind the nodes of a task are, if nodes have kinds. ``batches`` are the samples of one step
-    over all nodes of a task, for tasks that say their batches, under objectives that choose these.
-    ``notes`` say what else is worth knowing since the last decision (a node that joined twice, ...).
+    ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are those of the solver asked first;
+    ``quality`` and ``value`` are those of the ``sizes`` used. ``fallback`` is empty if these are the
+    solver's own; else it names the sizes used instead, and the reason.
+    ``kinds`` are the node kinds of the tasks, if nodes have kinds. ``batches`` are the samples per step over all
+    nodes of a task, for tasks with batches, under objectives that choose them.
+    ``notes`` are remarks on events since the last decision (a node that joined twice, ...).
     """
 
     time_s: float
@@ -79,7 +79,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
 
     @property
     def decided_by(self) -> str:
-        """The solver whose sizes were taken, or ``unchanged`` where no solver gave any."""
+        """The solver whose sizes were used, or ``unchanged`` if no solver returned any."""
         if not self.fallback:
             return self.solver
         before, after = _TAKEN
@@ -89,7 +89,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
         return UNCHANGED
 
     def same_as(self, other: Decision) -> bool:
-        """Say whether the two decided alike; how long a solver took, and its words, do not count."""
+        """Return whether both decisions are equal, apart from solver times and solver texts."""
         plain = {"solve_s": 0.0, "solver_words": ""}
         return msgspec.structs.replace(self, **plain) == msgspec.structs.replace(other, **plain)
 

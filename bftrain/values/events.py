@@ -1,4 +1,4 @@
-"""Events: what happened, and when. Events are the only thing that moves the decision core."""
+"""Events with their times: the only input that changes the state of the decision core."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bftrain.values.wire import Mapped
 
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as it is known now; ``work_left_samples`` as far as is known, ``None`` if it has no end."""
+    """The latest known data of a task; ``work_left_samples`` is ``None`` if unknown or without end."""
 
     spec: TaskSpec
     work_left_samples: float | None = None
 
 
 class AdmissionUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened up to ``time_s``: ``used`` nodes were held since the news before, then tasks ended and came.
+    """Changes up to ``time_s``: ``used`` nodes were held since the previous update, then tasks ended and arrived.
 
-    The tasks ``finished`` reached the end of their work, those ``dropped`` were cancelled or given up; after that
-    others ``entered``. Of those ``changed`` something is known better.
+    The tasks ``finished`` completed their work, those ``dropped`` were cancelled or failed too often; after that
+    others ``entered``. Of those ``changed``, new measurements are available.
     """
 
     time_s: float
@@ -58,7 +58,7 @@ class _TaskEvent(_Event, frozen=True, kw_only=True):
 
 
 class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omit_defaults=True):
-    """Nodes became idle: they are ours to use until they leave. Those of one event are all of one ``kind``."""
+    """Nodes became idle and stay usable until they leave. Nodes of one event all have the same ``kind``."""
 
     kind: str = ""
 
@@ -68,11 +68,11 @@ class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omi
 
 
 class NodesLeft(_NodeEvent, frozen=True, kw_only=True, tag="nodes_left"):
-    """The main scheduler took nodes back, or they went down: a preemption, never refused and never delayed."""
+    """The main scheduler reclaimed nodes, or they went down: a preemption, never refused and never delayed."""
 
 
 class TaskSubmitted(_Event, frozen=True, kw_only=True, tag="task_submitted"):
-    """A task was handed in."""
+    """A task was submitted."""
 
     spec: TaskSpec
 
@@ -82,23 +82,23 @@ class TaskSubmitted(_Event, frozen=True, kw_only=True, tag="task_submitted"):
 
 
 class TaskFinished(_TaskEvent, frozen=True, kw_only=True, tag="task_finished"):
-    """A task reached the end of its work."""
+    """A task completed its work."""
 
 
 class TaskCancelled(_TaskEvent, frozen=True, kw_only=True, tag="task_cancelled"):
-    """Its owner does not want the task any more."""
+    """Its owner cancelled the task."""
 
 
 class TaskPaused(_TaskEvent, frozen=True, kw_only=True, tag="task_paused"):
-    """Its owner wants the task to give up its nodes and to wait, for as long as it is not resumed."""
+    """Its owner paused the task: it releases its nodes and waits until it is resumed."""
 
 
 class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
-    """Its owner wants a paused task to compete again; its place in the queue is the one it had."""
+    """Its owner resumed a paused task, which competes again from its old place in the queue."""
 
 
 class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
-    """The processes of a task died by themselves; it waits for another try unless it failed too often."""
+    """The processes of a task died by themselves; the task waits for a retry unless it failed too often."""
 
     reason: str = ""
 
@@ -108,7 +108,7 @@ class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
 
 
 class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
-    """Something about a task is known better than before; what is ``None`` stays as it was."""
+    """New measurements of a task; fields that are ``None`` stay unchanged."""
 
     curve: SpeedCurve | None = None
     curves: Mapping[str, SpeedCurve] | None = None

@@ -1,4 +1,4 @@
-"""OrderedNodes: nodes sorted by a position, with cheap changes: few are inserted, many are merged."""
+"""OrderedNodes: nodes sorted by position; small changes are inserted, large ones merged."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-_FEW = 32  # so many are inserted one by one
+_FEW = 32  # up to this number, nodes are inserted one by one
 
 
 class OrderedNodes:
-    """Nodes in the order of their positions, those of the same position in the order of their names."""
+    """Nodes ordered by position, those of the same position by name."""
 
     __slots__ = ("_nodes", "_places", "_position")
 
@@ -28,15 +28,15 @@ class OrderedNodes:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """The positions in their order, as an array of its own."""
+        """The positions in order, as a copy."""
         return np.array(self._places, dtype=np.int64)
 
     def between(self, first: int, end: int) -> list[str]:
-        """Return the nodes from the one of index ``first`` up to the one of index ``end``, which is left out."""
+        """Return the nodes with indices from ``first`` up to, but not including, ``end``."""
         return self._nodes[first:end]
 
     def add(self, nodes: Collection[str]) -> None:
-        """Put in nodes that are not there yet."""
+        """Insert nodes that are not contained yet."""
         if len(nodes) > _FEW:
             self._merge(OrderedNodes(self._position, nodes))
             return
@@ -46,10 +46,10 @@ class OrderedNodes:
             self._places.insert(index, self._position(node))
 
     def remove(self, nodes: Collection[str]) -> None:
-        """Take out nodes that are there."""
+        """Remove nodes that are contained."""
         chosen = list(nodes)
         place = self._index(chosen[0]) if chosen else 0
-        if self._nodes[place : place + len(chosen)] == chosen:  # as they came out of `between`
+        if self._nodes[place : place + len(chosen)] == chosen:  # in the order in which `between` returned them
             del self._nodes[place : place + len(chosen)]
             del self._places[place : place + len(chosen)]
             return
@@ -59,7 +59,7 @@ class OrderedNodes:
 
     def _merge(self, others: OrderedNodes) -> None:
         place = self._index(others._nodes[0])
-        if place == self._index(others._nodes[-1]):  # all lie side by side: nodes of one job mostly do
+        if place == self._index(others._nodes[-1]):  # all are adjacent, as the nodes of one job mostly are
             self._nodes[place:place] = others._nodes
             self._places[place:place] = others._places
             return
@@ -85,7 +85,7 @@ class OrderedNodes:
 
 
 def _runs(indices: list[int]) -> Iterator[tuple[int, int]]:
-    """Split rising indices into runs without gaps, the last one first, so that removing one moves no other."""
+    """Split rising indices into runs without gaps, the last run first, so that removing one does not shift another."""
     end = len(indices)
     for at in range(len(indices) - 1, -1, -1):
         if at == 0 or indices[at - 1] != indices[at] - 1:

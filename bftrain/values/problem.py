@@ -1,4 +1,4 @@
-"""AllocationProblem: the input of one decision as plain data: how many nodes for which task?"""
+"""AllocationProblem: the input of one decision as plain data."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bftrain.values.wire import NOTHING, Mapped
 
 
 class CompetingTask(Mapped, frozen=True, kw_only=True):
-    """A task as the decision sees it: its present ``size`` and what it may become.
+    """A task in a decision: its present ``size`` and the sizes it may get.
 
-    ``size`` counts the nodes it still holds, all of one ``kind``. It may lie outside the allowed sizes (after a loss
-    of nodes); then staying is not a choice. ``deadline_in_s`` counts from now and may be negative.
+    ``size`` counts the nodes it holds, all of one ``kind``. ``size`` may be outside the allowed range (after a loss
+    of nodes); then keeping it is not an option. ``deadline_in_s`` counts from now and may be negative.
 
     ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``). If only
-    ``curves`` are given, ``curve`` is the first of them. ``batch`` says with which batches it may train.
-    What it had so far: ``age_s`` since it was submitted, ``held_node_s`` node-seconds and ``done_samples``. A Harvester
-    tells these three only to objectives and solvers with the capability ``uses_history``; to others all of them are 0.
+    ``curves`` are set, ``curve`` is the first of them. ``batch`` holds the allowed batch sizes.
+    Its history: ``age_s`` since its submission, ``held_node_s`` node-seconds and ``done_samples``. A Harvester sets
+    these three only for objectives and solvers with the capability ``uses_history``; for others all are 0.
     """
 
     name: str
@@ -63,16 +63,16 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
         check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:
-        return hash((self.name, self.size, self.kind, self.curve))  # what tells most apart: tables are kept by task
+        return hash((self.name, self.size, self.kind, self.curve))  # enough to distinguish most tasks
 
     def curve_on(self, kind: str) -> SpeedCurve | None:
-        """Give its speed on nodes of ``kind``; ``None`` if it does not run there."""
+        """Return the task's speed on nodes of ``kind``, or ``None`` if the task does not run there."""
         return curve_on(self.curve, self.curves, kind)
 
     def on(self, kind: str) -> CompetingTask | None:
-        """Give it as it is where all nodes are of ``kind``; ``None`` if it does not run there.
+        """Return the task as if all nodes were of ``kind``, or ``None`` if the task does not run there.
 
-        ``curve`` is then its speed on these, and ``size`` what it holds of them. ``curves`` still tells of all kinds.
+        ``curve`` is then its speed on these, and ``size`` the number it holds of them. ``curves`` is unchanged.
         """
         curve = self.curve_on(kind)
         if curve is None:
@@ -84,11 +84,11 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
 
 
 class AllocationProblem(Mapped, frozen=True, kw_only=True):
-    """Divide ``pool`` nodes over the competing tasks so that the objective over ``horizon_s`` is largest.
+    """Divide ``pool`` nodes among the competing tasks so that the objective over ``horizon_s`` is largest.
 
-    Where nodes have kinds, ``pools`` counts the nodes of each; they add up to ``pool``. ``entities`` are the users
-    (``CompetingTask.user``) who share by weight, those not named with weight 1; ``prices`` what a node of a kind costs,
-    1 if not named.
+    If nodes have kinds, ``pools`` counts the nodes of each; they add up to ``pool``. ``entities`` are the users
+    (``CompetingTask.user``) with their weights, 1 by default; ``prices`` are the node prices by kind,
+    1 by default.
     """
 
     pool: int
@@ -129,5 +129,5 @@ class AllocationProblem(Mapped, frozen=True, kw_only=True):
 
     @property
     def by_kind(self) -> Mapping[str, int]:
-        """How many nodes there are of every kind; where nodes have no kinds there is one, without a name."""
+        """The number of nodes of every kind; nodes without kinds count under the empty name."""
         return self.pools or {ANY_KIND: self.pool}

@@ -1,7 +1,7 @@
-"""Sharing: node kinds divided by time. Which part of its time does each task run on which kind?
+"""Time sharing of node kinds: the input and output of policies that assign tasks shares of time on each kind.
 
-The setting of fixed clusters with several kinds of nodes, where a task needs a fixed number of nodes of one kind at a
-time. Rounds then give each task its parts one after the other.
+This models fixed clusters with several node kinds, where a task needs a fixed number of nodes of one kind at a
+time. Rounds then schedule the shares one after the other.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from bftrain.values.wire import Mapped
 
 
 class Inside(StrEnum):
-    """How an entity divides what it gets over its own tasks."""
+    """Rule by which an entity divides its share among its own tasks."""
 
-    FAIR = "fair"  # all at once, by their weights
-    FIFO = "fifo"  # the first one that can still use more gets all
+    FAIR = "fair"  # all tasks at once, by their weights
+    FIFO = "fifo"  # all to the first task that can still use more
 
 
 class Entity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An owner of tasks, such as a user or a group: entities share by their weights.
 
-    ``nodes`` and ``tasks`` are its quota: how many nodes its tasks may hold, and how many of its tasks may compete, at
-    a time; ``None`` for as many as they like. The admission ``quota`` sees to it.
+    ``nodes`` and ``tasks`` are its quota: the most nodes its tasks may hold, and the most tasks that may compete, at
+    a time; ``None`` for no limit. The admission ``quota`` enforces them.
     """
 
     weight: float = 1.0
@@ -43,12 +43,12 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SharingTask(Mapped, frozen=True, kw_only=True):
-    """A task that runs on ``nodes`` nodes of one kind at a time, as fast as ``speeds`` says (samples/s by kind).
+    """A task that runs on ``nodes`` nodes of one kind at a time, at ``speeds`` in samples/s by kind.
 
-    A kind that is not named, or has speed 0, cannot run it. ``alone_s`` is how long the work that is done would have
-    taken on the task's own n-th part of everything, ``age_s`` how long ago it was submitted. ``deadline_in_s`` counts
-    from now. ``kind`` is where it runs all of the time, for policies that let a task end where it began. ``model`` is
-    what the speeds of pairs are looked up by.
+    A kind that is missing, or has speed 0, cannot run it. ``alone_s`` is the time that the completed work would have
+    taken on an n-th part of all nodes, ``age_s`` the time since its submission. ``deadline_in_s`` counts
+    from now. ``kind`` is the only kind it runs on, for policies under which tasks never change kinds. ``model`` is
+    the key to the speeds of pairs.
     """
 
     name: str
@@ -74,7 +74,7 @@ class SharingTask(Mapped, frozen=True, kw_only=True):
 
 
 class PairSpeeds(Mapped, frozen=True, kw_only=True):
-    """How fast two tasks of these ``models`` are that share ``nodes`` nodes: samples/s of both, by kind."""
+    """Speeds in samples/s, by kind, of two tasks of these ``models`` that run together on the same ``nodes`` nodes."""
 
     models: tuple[str, str]
     nodes: int = 1
@@ -86,20 +86,20 @@ class PairSpeeds(Mapped, frozen=True, kw_only=True):
 
 
 class PairShare(Mapped, frozen=True, kw_only=True):
-    """The shares of time, by kind, in which two tasks run on the same nodes."""
+    """The shares of time, by kind, in which two tasks run together on the same nodes."""
 
     tasks: tuple[str, str]
     shares: Mapping[str, float]
 
 
 class SharingProblem(Mapped, frozen=True, kw_only=True):
-    """Divide the time of ``nodes`` (how many by kind) over the tasks, as ``policy`` says."""
+    """Divide the time of ``nodes`` (a number by kind) among the tasks according to ``policy``."""
 
     nodes: Mapping[str, int]
     policy: str = "max-min"
     tasks: tuple[SharingTask, ...]
-    entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)  # those not named have weight 1, and are fair
-    prices: Mapping[str, float] = msgspec.field(default_factory=dict)  # of a node, by kind; 1 for those not named
+    entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)  # default: weight 1, fair
+    prices: Mapping[str, float] = msgspec.field(default_factory=dict)  # of a node, by kind; default 1
     pairs: tuple[PairSpeeds, ...] = ()  # for packed policies
 
     def __post_init__(self) -> None:
@@ -113,16 +113,16 @@ class SharingProblem(Mapped, frozen=True, kw_only=True):
         for task in tasks:
             unknown = sorted(set(task.speeds).difference(self.nodes))
             if unknown:
-                checks.reject(self, "tasks", f"task '{task.name}' has a speed on '{unknown[0]}', which is no kind here")
+                checks.reject(self, "tasks", f"task '{task.name}' has a speed on '{unknown[0]}', an unknown kind")
             if not any(speed > 0.0 and task.nodes <= self.nodes[kind] for kind, speed in task.speeds.items()):
-                problem = f"task '{task.name}' can run nowhere: it needs {task.nodes} nodes of one kind"
+                problem = f"task '{task.name}' cannot run: it needs {task.nodes} nodes of one kind"
                 checks.reject(self, "tasks", problem, "leave it out, or give it a speed on a kind that is large enough")
 
 
 class Shares(Mapped, frozen=True, kw_only=True):
-    """What came of it: by task its shares of time by kind, and its speed; ``value`` is what the policy made best.
+    """The result: shares of time by task and kind, and speeds by task; ``value`` is the optimised quantity.
 
-    Of tasks that share nodes, ``shares`` are of the time alone, and ``pairs`` have those of the time together.
+    If tasks run together on nodes, ``shares`` is only the time alone, and ``pairs`` the time together.
     """
 
     policy: str
@@ -132,7 +132,7 @@ class Shares(Mapped, frozen=True, kw_only=True):
     speeds: Mapping[str, float]
     wall_s: float = 0.0
     pairs: tuple[PairShare, ...] | msgspec.UnsetType = msgspec.UNSET
-    notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # what is not certain, if anything
+    notes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # remarks on uncertain results
 
 
 def _speed(given: object) -> float:
@@ -143,6 +143,6 @@ def _speed(given: object) -> float:
 
 def _two_speeds(given: object) -> tuple[float, float]:
     if not isinstance(given, list | tuple):
-        raise ValueError  # noqa: TRY004 - the caller says what is wanted
+        raise ValueError  # noqa: TRY004 - the caller's message names the accepted form
     one, other = given
     return _speed(one), _speed(other)

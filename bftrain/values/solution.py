@@ -1,4 +1,4 @@
-"""Solution: what a solver found, why it stopped, and its own words for it, kept apart."""
+"""Solution: the sizes found by a solver, why it stopped, and its own message, kept apart."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from bftrain.values.wire import NOTHING, Mapped
 
 
 class Termination(StrEnum):
-    """Why the solver stopped."""
+    """The reason why the solver stopped."""
 
-    OPTIMAL = "optimal"  # nothing better exists, and it is proven
-    HEURISTIC = "heuristic"  # a rule ran to its end; it proves nothing
-    GAP = "gap"  # within the relative gap that was asked for, or as close as the solver could prove
+    OPTIMAL = "optimal"  # proven to be the best
+    HEURISTIC = "heuristic"  # a rule completed; nothing is proven
+    GAP = "gap"  # within the requested relative gap, or as close as the solver could prove
     TIME_LIMIT = "time_limit"
     INFEASIBLE = "infeasible"  # only an objective that couples tasks can cause it
     INTERRUPTED = "interrupted"
-    FAILED = "failed"  # crashed, refused or answered nonsense
+    FAILED = "failed"  # crashed, refused or returned an invalid result
 
 
 class Quality(StrEnum):
-    """What the returned sizes are."""
+    """Quality of the returned sizes."""
 
     PROVEN = "proven"  # value equals bound
-    FEASIBLE = "feasible"  # allowed, perhaps not best
-    NONE = "none"  # there are none
+    FEASIBLE = "feasible"  # allowed, perhaps not optimal
+    NONE = "none"  # no sizes
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long and how hard a solver may try."""
+    """Limits of a solver: time, gap and threads."""
 
     deadline_s: float = 10.0
     relative_gap: float = 0.0
@@ -46,9 +46,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Solution(Mapped, frozen=True, kw_only=True):
-    """New sizes for all competing tasks. ``value`` is theirs; none has more than ``bound`` (``None``: unknown).
+    """New sizes for all competing tasks. ``value`` is their total; no sizes exceed ``bound`` (``None``: unknown).
 
-    ``kinds`` says of which kind the nodes of a task are; a task not named there gets nodes without a kind.
+    ``kinds`` are the node kinds of tasks; a task not listed there gets nodes without a kind.
     """
 
     sizes: Mapping[str, int]
@@ -87,7 +87,7 @@ class Solution(Mapped, frozen=True, kw_only=True):
     def failed(
         cls, solver: str, words: str, *, termination: Termination = Termination.FAILED, wall_s: float = 0.0
     ) -> Solution:
-        """Say that there are no sizes, and why, in the solver's words."""
+        """Return a solution without sizes, with the reason in the solver's words."""
         return cls(
             sizes={},
             value=None,

@@ -1,4 +1,4 @@
-"""SpreadSpeeds: how fast a task runs where its nodes lie on more places than they have to, as GPUs on two hosts do."""
+"""SpreadSpeeds: the speed of a task whose nodes lie on more places than necessary, such as GPUs on two hosts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FEWEST: Final = 2  # places on which anything is spread
 
 
 class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
-    """Speed on ``places`` places, on nodes of ``kind`` if one is named.
+    """Speed on ``places`` places, for nodes of ``kind`` or of any kind.
 
-    It is a ``share`` of the speed together, or ``curve``, the speeds by size.
+    It is either a ``share`` of the speed on the fewest places, or a ``curve`` of speeds by size.
     """
 
     places: int = _FEWEST
@@ -37,17 +37,17 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             checks.reject(self, "share", "is missing, and curve too", "give one of them")
 
     def at(self, size: int, together: float) -> float:
-        """Return the speed at ``size`` of a task that does ``together`` on the fewest places."""
+        """Return the speed at ``size`` of a task with speed ``together`` on the fewest places."""
         return self.curve.speed(size) if self.curve is not None else together * (self.share or 0.0)
 
 
 class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
-    """The speeds of a task whose nodes lie on more places than they have to.
+    """The speeds of a task whose nodes lie on more places than necessary.
 
-    A place is a host where GPUs or cores are counted, and a rack where the racks of whole nodes are known.
-    ``per_place`` says how many nodes lie on one place in the task's curve: of more, the fewest places that can hold
-    them are no spread. Where it is not given, a replay takes the largest place of the log. Between the numbers of
-    places in ``speeds`` the speed is linear, beyond the last it stays.
+    A place is a host if GPUs or cores are counted, and a rack if the racks of whole nodes are known.
+    ``per_place`` is the number of nodes on one place in the task's curve: larger sizes are not spread on the fewest
+    places that can hold them. Default: the largest place of the log. Between the numbers of
+    places in ``speeds`` the speed is linear, beyond the last it is constant.
     """
 
     per_place: int | None = None
@@ -70,7 +70,7 @@ class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return 1 if self.per_place is None else -(-size // self.per_place)
 
     def speed(self, size: int, places: int, together: float, kind: str = ANY_KIND) -> float:
-        """Return the speed of ``size`` nodes on so many places, where on the fewest places it is ``together``."""
+        """Return the speed of ``size`` nodes on ``places`` places, given the speed ``together`` on the fewest."""
         fewest = self.fewest(size)
         if size == 0 or places <= fewest:
             return together
@@ -87,6 +87,6 @@ class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def check_spread(task: msgspec.Struct, spread: SpreadSpeeds | None) -> None:
-    """Hold the field ``spread`` of a task to its type."""
+    """Check the type of the field ``spread`` of a task."""
     if spread is not None:
         checks.instance(task, "spread", SpreadSpeeds)

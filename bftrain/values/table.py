@@ -1,4 +1,4 @@
-"""ValueTable and its columns: what every size of every competing task is worth. All solvers work from this table."""
+"""ValueTable and its columns: the value of every size of every competing task. All solvers work from this table."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.wire import NOTHING
 
 NOWHERE = -1  # the kind of column 0
-_KEPT = 64  # a pool changes by a few nodes, and comes back to the same widths
+_KEPT = 64  # a pool changes by a few nodes, and its widths recur
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Column 0 is no node at all; then comes a block for every kind, of 1, 2, ... nodes of it."""
+    """Column 0 stands for no nodes; then follows a block per kind, for 1, 2, ... nodes of it."""
 
     kinds: tuple[str, ...]
-    widths: tuple[int, ...]  # of the blocks: the most nodes of each kind that any task may have
+    widths: tuple[int, ...]  # of the blocks: the largest size of any task on each kind
     nodes: NDArray[np.int64]
-    kind_of: NDArray[np.int64]  # place in ``kinds``, by column
+    kind_of: NDArray[np.int64]  # index in ``kinds``, by column
 
     def __len__(self) -> int:
         return self.nodes.size
 
     @property
     def several(self) -> bool:
-        """Return whether there is more than one kind."""
+        """Whether there is more than one kind."""
         return len(self.kinds) > 1
 
     def blocks(self) -> Iterable[tuple[str, slice]]:
-        """Give every kind with its columns."""
+        """Yield every kind with its columns."""
         start = 1
         for kind, width in zip(self.kinds, self.widths, strict=True):
             yield kind, slice(start, start + width)
             start += width
 
     def at(self, size: int, kind: str) -> int | None:
-        """Give the column of ``size`` nodes of ``kind``; with one kind the name does not matter."""
+        """Return the column of ``size`` nodes of ``kind``; with a single kind the name is ignored."""
         if size == 0:
             return 0
         start = 0
@@ -58,7 +58,7 @@ class Columns:
         return None
 
     def present(self, tasks: Sequence[CompetingTask]) -> NDArray[np.int64]:
-        """Give the column of what each task holds; one that there is not for what is too much."""
+        """Return the column of each task's present nodes; out of range if a task holds more than the columns cover."""
         if not self.several:
             return np.array([task.size for task in tasks], dtype=np.int64)
         found = (self.at(task.size, task.kind) for task in tasks)
@@ -66,8 +66,8 @@ class Columns:
 
 
 @lru_cache(maxsize=_KEPT)
-def of_kinds(widths: tuple[tuple[str, int], ...]) -> Columns:
-    """Give the columns for up to so many nodes of each kind."""
+def columns_for(widths: tuple[tuple[str, int], ...]) -> Columns:
+    """Return the columns for sizes up to the width of each kind."""
     sizes = [np.arange(1, width + 1) for _, width in widths]
     places = [np.full(width, place, dtype=np.int64) for place, (_, width) in enumerate(widths)]
     nodes = np.concatenate((np.zeros(1, dtype=np.int64), *sizes))
@@ -78,11 +78,11 @@ def of_kinds(widths: tuple[tuple[str, int], ...]) -> Columns:
 
 
 def largest_by_kind(problem: AllocationProblem) -> list[tuple[str, int]]:
-    """Give the most nodes of each kind that any task could use, were there enough of them."""
+    """Return the largest size of any task on each kind, regardless of the pool."""
     found = []
     for kind in problem.by_kind:
         largest = 0
-        for task in problem.tasks:  # a task runs on most kinds, so the size is looked at first
+        for task in problem.tasks:  # a task runs on most kinds, so the size is compared first
             if task.max_nodes > largest and task.curve_on(kind) is not None:
                 largest = task.max_nodes
         found.append((kind, largest))
@@ -91,15 +91,15 @@ def largest_by_kind(problem: AllocationProblem) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueTable:
-    """Row ``j``, column ``n``: value over the horizon of giving ``problem.tasks[j]`` ``n`` nodes, costs taken off.
+    """Row ``j``, column ``n``: value over the horizon of ``n`` nodes for ``problem.tasks[j]``, less rescaling costs.
 
     Columns run from 0 to the largest size that any task may reach in this pool; sizes that are not allowed hold
     ``-inf``. Size 0 is always allowed. With a ``coupling`` the objective also ties tasks together: the value of
-    a choice is then what the coupling makes of the entries, not their sum.
+    a choice is then the coupling's total of the entries, not their sum.
 
-    Where the problem tells several kinds of nodes apart, columns are grouped by kind: after column 0, no node, those
-    for 1, 2, ... nodes of the first kind, then those of the second. ``nodes`` and ``kind_of`` (place in ``kinds``, -1
-    for column 0) say what a column stands for.
+    If the problem has several node kinds, columns are grouped by kind: after column 0, no node, those
+    for 1, 2, ... nodes of the first kind, then those of the second. ``nodes`` and ``kind_of`` (index in ``kinds``, -1
+    for column 0) describe each column.
     """
 
     problem: AllocationProblem
@@ -109,7 +109,7 @@ class ValueTable:
     _valued: list[object] = field(init=False, repr=False, compare=False, default_factory=list)  # columns, their value
 
     def __post_init__(self) -> None:
-        """Look at ``values`` through a read-only view: a solver that changed them would change what is allowed."""
+        """Make ``values`` read-only: a solver that changed them would change the allowed sizes."""
         view, problem, where = self.values.view(), self.problem, "ValueTable.values"
         if view.ndim != 2 or len(view) != len(problem.tasks):  # noqa: PLR2004 - a table has rows and columns
             what = f"has shape {view.shape} for {len(problem.tasks)} tasks"
@@ -119,7 +119,7 @@ class ValueTable:
             widths = [(kind, view.shape[1] - 1) for kind in counts]
         else:
             widths = [(kind, min(counts[kind], largest)) for kind, largest in largest_by_kind(problem)]
-        columns = of_kinds(tuple(widths))
+        columns = columns_for(tuple(widths))
         if len(columns) != view.shape[1]:
             what = f"has {view.shape[1]} columns for {len(columns)} sizes of {len(counts)} kinds"
             raise BadValue(what, where=where, fix="give column 0, and for each kind one for every size")
@@ -129,26 +129,26 @@ class ValueTable:
 
     @property
     def coupled(self) -> bool:
-        """Say whether the best choice is more than the largest sum of entries."""
+        """Whether the best choice is more than the largest sum of entries."""
         return self.coupling is not None
 
     @property
     def nodes(self) -> NDArray[np.int64]:
-        """How many nodes each column stands for."""
+        """Number of nodes of each column."""
         return self.columns.nodes
 
     @property
     def kind_of(self) -> NDArray[np.int64]:
-        """Of which kind they are: its place in ``kinds``, -1 for column 0."""
+        """Index in ``kinds`` of the node kind of each column, -1 for column 0."""
         return self.columns.kind_of
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of nodes; one without a name if there are none."""
+        """The node kinds; a single empty name if nodes have none."""
         return self.columns.kinds
 
     def speeds(self, place: int) -> NDArray[np.float64]:
-        """Speed in samples/s of a task at every column; 0 on kinds on which it does not run."""
+        """Return the speed in samples/s of a task at every column; 0 on kinds on which it does not run."""
         task = self.problem.tasks[place]
         found = np.zeros(len(self.columns))
         for kind, block in self.columns.blocks():
@@ -158,7 +158,7 @@ class ValueTable:
         return found
 
     def all_speeds(self) -> NDArray[np.float64]:
-        """Give the speeds of all tasks, a row for each."""
+        """Return the speeds of all tasks, one row each."""
         found = np.zeros(self.values.shape)
         for kind, block in self.columns.blocks():
             on_kind = ((place, task.curve_on(kind)) for place, task in enumerate(self.problem.tasks))
@@ -172,7 +172,7 @@ class ValueTable:
         return found
 
     def chosen(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> list[int] | None:
-        """Give the column of every task, 0 for one that is not named; ``None`` if there is no such column."""
+        """Return the column of every task, 0 for tasks not in ``sizes``; ``None`` if a size has no column."""
         tasks = self.problem.tasks
         if not self.columns.several:
             found = [sizes.get(task.name, 0) for task in tasks]
@@ -182,20 +182,20 @@ class ValueTable:
         return there if len(there) == len(columns) else None
 
     def value_of(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> float:
-        """Value of ``sizes``, a task that is not named having 0 nodes; ``-inf`` if one of them is not allowed.
+        """Return the value of ``sizes`` (tasks not listed have 0 nodes); ``-inf`` if one is not allowed.
 
-        ``kinds`` names the kinds of their nodes; where there is one kind it may be left out.
+        ``kinds`` are the kinds of their nodes, optional with a single kind.
         """
         chosen = self.chosen(sizes, kinds)
         return float("-inf") if chosen is None else self.value_at(chosen)
 
     def value_at(self, chosen: Sequence[int]) -> float:
-        """Value of one column for each task, in their order; ``-inf`` if one of them is not allowed."""
+        """Return the value of one column per task, in task order; ``-inf`` if one is not allowed."""
         if self.coupling is None:
             columns = list(chosen)
-            if not self._valued or self._valued[0] != columns:  # solvers and the core ask for the same
-                # One by one, which takes less time here than numpy's indexing with two lists. It is rounded once, so
-                # any order gives the same
+            if not self._valued or self._valued[0] != columns:  # solvers and the core request the same
+                # One by one: faster here than numpy's indexing with two lists. The sum is rounded once, so independent
+                # of the order
                 self._valued[:] = columns, fsum(map(self.values.item, range(len(columns)), columns))
             return cast("float", self._valued[1])
         entries = self.values[np.arange(len(chosen)), chosen]
@@ -203,16 +203,16 @@ class ValueTable:
             return fsum(entries.tolist())
         if not self.columns.several:
             return self.coupling.total(entries, chosen, self.problem)
-        columns = list(chosen)  # numpy takes a tuple for one place in many dimensions
-        if getattr(self.coupling, "of_entries", False):  # it looks at no task
+        columns = list(chosen)  # numpy reads a tuple as one index in many dimensions
+        if getattr(self.coupling, "of_entries", False):  # needs no task
             return self.coupling.total(entries, self.nodes[columns].tolist(), self.problem)
         kinds, tasks, places = (*self.kinds, ""), self.problem.tasks, self.kind_of[columns].tolist()
         seen = (task if place < 0 else task.on(kinds[place]) or task for task, place in zip(tasks, places, strict=True))
-        problem = msgspec.structs.replace(self.problem, tasks=tuple(seen))  # as each is on the kind chosen for it
+        problem = msgspec.structs.replace(self.problem, tasks=tuple(seen))  # described for the chosen kind
         return self.coupling.total(entries, self.nodes[columns].tolist(), problem)
 
     def fits(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
-        """Say whether there are so many nodes, and so many of each kind."""
+        """Return whether the pool has enough nodes, in total and of each kind."""
         if not self.columns.several:
             return sum(sizes.values()) <= self.problem.pool
         left = dict(self.problem.by_kind)
@@ -222,11 +222,11 @@ class ValueTable:
         return min(left.values()) >= 0
 
     def allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
-        """Say whether ``sizes`` names only known tasks, keeps to the allowed sizes and fits into the pool."""
+        """Return whether all tasks are known, all sizes are allowed and they fit into the pool."""
         return self.value_if_allowed(sizes, kinds) > float("-inf")
 
     def value_if_allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> float:
-        """Value of ``sizes``; ``-inf`` if they are not allowed."""
+        """Return the value of ``sizes``; ``-inf`` if not allowed."""
         names = [task.name for task in self.problem.tasks]
         if not self.columns.several and list(sizes) == names:
             chosen = list(sizes.values())

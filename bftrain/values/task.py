@@ -1,4 +1,4 @@
-"""TaskSpec: what is known of an elastic training task when it is handed in."""
+"""TaskSpec: the description of an elastic training task at its submission."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     seconds at the old speed, starting from zero ``start_cost_s`` seconds at the new one. ``submit_s`` and
     ``deadline_s`` are times on the clock of the events.
 
-    ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the kinds that these name,
-    at the speeds they give, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
-    ``batch`` says with which batches it may train, for the objective ``goodput``. ``spread`` says how fast it is where
-    its nodes lie on more places than they have to, such as GPUs on two hosts.
+    ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the listed kinds,
+    at the given speeds, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
+    ``batch`` holds the allowed batch sizes, for the objective ``goodput``. ``spread`` describes the speed if the nodes
+    lie on more places than necessary, such as GPUs on two hosts.
     """
 
     name: str
@@ -59,5 +59,5 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
         return hash((self.name, self.curve))
 
     def curve_on(self, kind: str) -> SpeedCurve | None:
-        """Give its speed on nodes of ``kind``; ``None`` if it does not run there."""
+        """Return the task's speed on nodes of ``kind``, or ``None`` if the task does not run there."""
         return curve_on(self.curve, self.curves, kind)

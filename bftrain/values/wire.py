@@ -1,4 +1,4 @@
-"""How values travel: their exact JSON form and back, and mappings that are read-only and yet can be pickled."""
+"""Encode values in their exact JSON form and decode them; pickle values with read-only mappings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bftrain.errors import BadInput
 
 T = TypeVar("T")
 
-# Where a mapping is not given; one object for all, so that a comparison shows that nothing has to be checked
+# The default mapping; a shared object, so that an identity test can skip the checks
 NOTHING: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 MOST_DEPTH: Final = 64
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value with mappings: read-only views cannot be pickled, so they travel as the plain dicts they view."""
+    """A value with mappings: read-only views cannot be pickled, so plain dicts are pickled in their place."""
 
     def __reduce__(self) -> tuple[object, ...]:
         fields = {
@@ -55,12 +55,12 @@ _encoder = msgspec.json.Encoder(enc_hook=_encodable)
 
 
 def encode(value: object) -> bytes:
-    """Give the JSON of a value, on one line."""
+    """Return the JSON of a value, on one line."""
     return _encoder.encode(value)
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON is what it is
-    """Give a value as dicts, lists or tuples, numbers and strings."""
+    """Return a value as dicts, lists or tuples, numbers and strings."""
     return msgspec.to_builtins(value, enc_hook=_encodable)
 
 
@@ -74,11 +74,11 @@ def decode(text: bytes | str, kind: type[T], *, where: str | None = None, fix: s
 @overload
 def decode(text: bytes | str, kind: UnionType, *, where: str | None = None, fix: str | None = None) -> Any: ...  # noqa: ANN401 - a union has no single type
 def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = None, fix: str | None = None) -> Any:
-    """Read a value of ``kind`` from JSON; what breaks a rule is named with its path and the ``where`` it came from.
+    """Decode a value of ``kind`` from JSON; an error names the path of the field and the source ``where``.
 
-    ``fix`` says what the author of the text can do, such as where its form is described.
+    ``fix`` is advice for the author of the text, such as the place where the format is documented.
     """
-    if not isinstance(text, bytes | str):  # out of a damaged file
+    if not isinstance(text, bytes | str):  # from a damaged file
         raise BadInput("no text", where=where, fix=fix)
     try:
         return _decoder(cast("Hashable", kind)).decode(text)
@@ -91,9 +91,9 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
 
 
 def leaves(document: object) -> list[object]:
-    """Return what is in ``document`` and contains nothing else; raise ``RecursionError`` if it is nested too deep.
+    """Return the scalars in ``document``; raise ``RecursionError`` if it is nested too deep.
 
-    Parsers bear other depths than what handles their values later: hence one limit, far below theirs.
+    Parsers allow deeper nesting than the code that handles the result: hence one limit, far below theirs.
     """
     found: list[object] = []
     level = [document]
@@ -111,7 +111,7 @@ def leaves(document: object) -> list[object]:
 
 
 def convert(data: Mapping[str, object], kind: type[T], *, where: str | None = None) -> T:
-    """Read a value of ``kind`` from parsed TOML or JSON."""
+    """Convert parsed TOML or JSON to a value of ``kind``."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bftrain.deciding.harvester import Harvester
 from bftrain.journal import Journal
-from bftrain.rerun import Difference, Rerun, RerunStep, following
+from bftrain.rerun import Difference, Rerun, RerunStep, readable_errors
 from bftrain.values.actions import Action, Release, Start
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, TaskFinished, TaskSubmitted
@@ -88,7 +88,7 @@ def go_through(
     begun = perf_counter()
     for step in again.steps():
         books.harvester = again.harvester  # another one from where the settings were changed
-        with following(journal.path, step.step):
+        with readable_errors(journal.path, step.step):
             books.step(step)
         if step.difference is not None:
             differences.append(step.difference)

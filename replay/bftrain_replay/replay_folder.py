@@ -68,7 +68,7 @@ def write(study: ReplayStudy, folder: Path, source: InputSource | None = None, *
         write_text(folder / REPORT_FILE, render(material))
     else:
         (folder / REPORT_FILE).unlink(missing_ok=True)  # of an earlier replay
-    write_text(folder / "summary.json", summaries.in_json(material.summary))
+    write_text(folder / "summary.json", summaries.to_json(material.summary))
 
 
 def _rerun(source: InputSource, tables: str) -> str:

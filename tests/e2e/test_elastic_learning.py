@@ -53,7 +53,7 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
     assert curve.nodes[:3] == (1, 2, 4)
     assert curve.nodes[-1] == 8, "a guess beyond"
     assert min(curve.rate) > 0
-    assert speed_estimates.is_news(believed, curve, 8)
+    assert speed_estimates.is_significant_change(believed, curve, 8)
     costs = measuring.costs()
     assert set(costs) == {"start", "shrink", "grow"}
     event = measured(task, 12.0, curve=dict(zip(curve.nodes, curve.rate, strict=True)), costs=dict(costs))

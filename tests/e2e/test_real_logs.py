@@ -42,7 +42,7 @@ REFUSED = {
     # file: a part of what is said of it
     "fixtures/pbs_accounting-logs.log": "--cluster",
     "swf/theta_2022.swf.gz": "--counts",
-    "fixtures/slurm_unknown-job-state.log": "no row tells of a node that was held",
+    "fixtures/slurm_unknown-job-state.log": "no row describes a node that was held",
     "pernode/wagap-2013.swf.machines": "but no header",
 }
 

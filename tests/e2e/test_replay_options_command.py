@@ -65,12 +65,12 @@ def test_the_measured_latency_and_the_seed_are_kept(place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--nodes", "0:65"), 3, "'0:65' cuts no nodes out of 0:64"),
-        (("--nodes", "nid[0001"), 3, "is no node set"),
-        (("--window", "2030-01-01.."), 3, "does not lie within the log"),
+        (("--nodes", "0:65"), 3, "'0:65' selects no nodes from 0:64"),
+        (("--nodes", "nid[0001"), 3, "is not a node set"),
+        (("--window", "2030-01-01.."), 3, "is not within the log"),
         (("--skip-events", "1000000"), 3, "1,000,000 events cannot be skipped"),
         (("--semantics", "publshed"), 2, "publshed"),
-        (("--decision-latency", "soon"), 2, "neither a length of time nor 'measured'"),
+        (("--decision-latency", "soon"), 2, "neither a duration nor 'measured'"),
         (("--decision-latency", "-1"), 3, "--decision-latency: must be at least 0"),
         (("--semantics", "published", "--start-cost", "9"), 3, "--start-cost: is unknown to the published rules"),
         (("--events", "chosen"), 3, "--events: is for the published rules only (leave it out, or replay published)"),

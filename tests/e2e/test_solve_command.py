@@ -83,7 +83,7 @@ def test_the_answer_in_words() -> None:
     assert "48 nodes, 300 s ahead" in ended.out
     assert "use highs, gurobi or cbc" in ended.out
     assert ended.code == 4, "no sizes are no success"
-    assert "fair.json: there is no answer" in ended.err
+    assert "fair.json: no solution" in ended.err
 
 
 def test_an_objective_of_ones_own(tmp_path: Path) -> None:

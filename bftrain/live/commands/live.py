@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, DocumentedGroup
-from bftrain.cli.interruption import held_back
+from bftrain.cli.interruption import blocked_signals
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
@@ -83,7 +83,7 @@ def command(
         raise UsageError("a live run needs the settings of a site", where="--config", fix=fix)
     if limit_s is not None and not demo:
         raise UsageError("is for the demo only", where="--for", fix="bftrain live --demo --for 60")
-    with held_back():
+    with blocked_signals():
         if config is None:
             from bftrain.live.commands.demo_site import run_demo
 

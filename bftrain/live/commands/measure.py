@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.interruption import held_back
+from bftrain.cli.interruption import blocked_signals
 from bftrain.cli.output import Output, table
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BftrainError, NotAvailable, UsageError
@@ -259,7 +259,7 @@ def _restored(client: Client, before: HarvestingView, out: Output) -> Iterator[N
     try:
         yield
     finally:
-        with held_back():
+        with blocked_signals():
             try:
                 _restore(client, before)
             except BftrainError as error:

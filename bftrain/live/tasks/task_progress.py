@@ -136,7 +136,9 @@ class TaskProgressTrack:
         self.progress = replace(self.progress, speeds=self.speeds, settled=tuple(sorted(self.settled)), costs=costs)
         stated = None if self.record.guessed else self.record.spec.curve
         curve = speed_estimates.curve(self.speeds, stated, spec.max_nodes)
-        if curve is not None and (self.batch_decided or not speed_estimates.is_news(spec.curve, curve, spec.max_nodes)):
+        if curve is not None and (
+            self.batch_decided or not speed_estimates.is_significant_change(spec.curve, curve, spec.max_nodes)
+        ):
             curve = None
         changed: dict[str, Any] = {}
         for name in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):

@@ -1,4 +1,4 @@
-"""``bftrain anonymise``: a log that can be given away."""
+"""``bftrain anonymise``: remove names and sources from a log."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_out
     "--key",
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File with a secret key: a node gets the same name in all logs made with it. Made if it does not exist.",
+    help="File with a secret key: nodes get the same names in all logs made with it. Created if missing.",
 )
-@click.option("--shift-times", is_flag=True, help="Move the log so that it begins at 0, and its dates stay secret.")
+@click.option("--shift-times", is_flag=True, help="Move the log so that it begins at 0, which hides its dates.")
 @prints_results
 def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out: Output) -> None:  # noqa: FBT001 - click's way
-    """Give nodes names that tell nothing, and leave out where LOG came from.
+    """Replace node names by pseudonyms, and omit the sources of LOG.
 
-    What stays is when how many nodes, and which together, were idle. Without --key a key is drawn and thrown away:
-    the old names can never be found, and the next log gets other ones.
+    The result shows when how many nodes, and which together, were idle. Without --key a random key is used once:
+    the old names can never be recovered, and the next log gets other pseudonyms.
     """
     from bftrain.node_units import in_words_of
     from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, others_may_read

@@ -1,4 +1,4 @@
-"""``bftrain check``: what is doubtful in a log, or in what a scheduler wrote."""
+"""``bftrain check``: list doubtful data in a log, or in a scheduler's records."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @records.reads_records
 @prints_results
 def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
-    """List what is doubtful in FILES: one log, or what a scheduler wrote. Nothing is written.
+    """List doubtful data in FILES: one log, or a scheduler's records. Nothing is written.
 
-    For a log this is what was found when it was imported, and what looks wrong in it now. With --strict a doubt ends
+    For a log these are the findings of its import, and present suspicions. With --strict a doubt ends
     the command with exit code 3.
     """
     options = records.options_of(given, counts=counts)
@@ -35,15 +35,15 @@ def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output,
     try:
         checked = _checked_log(files, options) or records.read_records(files, options, out)
     except NoUsableRecords as without:
-        _tell(without, out)
+        _print_report(without, out)
         raise
-    _tell(checked, out)
+    _print_report(checked, out)
     if strict and checked.doubts:
         raise records.refusal(checked)
 
 
 def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | None:
-    """Check a log of ours, if that is what was given."""
+    """Check a log, if the files are one."""
     from bftrain_datasets.importing.pipeline import check_log
     from bftrain_datasets.log.log_files import holds_log, load_log
 
@@ -55,7 +55,7 @@ def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | 
     return check_log(load_log(logs[0]), options.downtime_after_s)
 
 
-def _tell(checked: Imported | NoUsableRecords, out: Output) -> None:
+def _print_report(checked: Imported | NoUsableRecords, out: Output) -> None:
     data = {"format": checked.format, "rows": checked.rows, "findings": records.findings_data(checked.findings)}
     out.result(data, lambda: _words(checked))
 
@@ -68,4 +68,4 @@ def _words(checked: Imported | NoUsableRecords) -> RenderableType:
     failed = isinstance(checked, NoUsableRecords)
     unit = NODE if isinstance(checked, NoUsableRecords) else checked.log.unit
     tables = [records.report(checked.findings, unit)] if checked.findings or not failed else []
-    return Group(*tables, *([records.books(checked)] if checked.rows.read or failed else []))
+    return Group(*tables, *([records.row_totals(checked)] if checked.rows.read or failed else []))

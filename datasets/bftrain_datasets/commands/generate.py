@@ -1,4 +1,4 @@
-"""``bftrain generate``: logs to try things on when there is none at hand."""
+"""``bftrain generate``: generate logs for experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bftrain import``: from what a scheduler wrote to a log."""
+"""``bftrain import``: convert a scheduler's records to a log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @records.records_argument
 @log_output(required=False)
 @click.option(
-    "--explain", is_flag=True, help="Only show what the columns of a table of jobs are taken for, and its first rows."
+    "--explain", is_flag=True, help="Only show the meaning of the columns of a table of jobs, and its first rows."
 )
 @kinds_option
 @records.reads_records
@@ -45,7 +45,7 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - options
 ) -> None:
-    """Read FILES that a scheduler wrote into one log of idle nodes; - is standard input.
+    """Convert FILES with a scheduler's records to one log of idle nodes; - is standard input.
 
     Formats are recognised by content, compressed or not. A node is idle when no job holds any of its cores. Each row is
     used or set aside for a reason that is counted, and each doubt is listed with the option that changes it.
@@ -115,7 +115,7 @@ def _words(made: Imported, path: Path | None, doubts: IdleDoubts, *, quiet: bool
     idle = words(f"{100 * log.idle_share:.2f} % of the node-time idle ({log.idle_node_s / 3600:,.0f} node-hours)")
     return Group(
         *([] if quiet else [records.report(made.findings, log.unit)]),
-        records.books(made),
+        records.row_totals(made),
         f"{path or 'not written'}: {words(_many(len(log.node_names), 'node'))}, {_many(len(log), 'event')}, {idle},",
         f"{text_formats.duration(log.span_s)} from {begin} to {end}",
         Text(doubts.in_words),

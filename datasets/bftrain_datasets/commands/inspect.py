@@ -1,4 +1,4 @@
-"""``bftrain inspect``: what is in a log."""
+"""``bftrain inspect``: describe a log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_SOURCES: Final = 5
 @log_argument
 @prints_results
 def command(log: Path, out: Output) -> None:
-    """Describe LOG: how much node-time is idle, in pieces of what length, and how nodes leave the pool."""
+    """Describe LOG: idle node-time, lengths of idle fragments, and how nodes leave the pool."""
     from bftrain.values import wire
     from bftrain_datasets.log.idle_doubts import doubts_of
     from bftrain_datasets.log.log_files import load_log

@@ -1,4 +1,4 @@
-"""What the commands about logs and about task files have in common: their files, options and figures."""
+"""Shared code of the commands on logs and task files: file arguments, options and figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log_argument = click.argument(
 
 
 def log_output(*, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Give a command the option for the log that it writes."""
+    """Add the option for the written log to a command."""
     return _output("The log to write; its name ends in .npz, .csv or .parquet.", required=required)
 
 
@@ -42,7 +42,7 @@ kinds_option = click.option(
 
 
 def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
-    """Tell programs what was written: the file, and what is in it."""
+    """Return figures on the written file, for JSON output."""
     return {
         "file": str(path) if path else None,
         "nodes": len(log.node_names),
@@ -56,7 +56,7 @@ def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
 
 
 def node_list(text: str, file: Path | None = None, where: str = "--nodes") -> tuple[str, ...]:
-    """Names that an option such as ``--nodes`` asks for: a node set, or a file of node sets with ``#`` comments."""
+    """Return the node names of an option such as ``--nodes``: a node set, or a file of them with ``#`` comments."""
     if file is None:
         return _listed(text, where)
     from bftrain.files import text_lines
@@ -67,7 +67,7 @@ def node_list(text: str, file: Path | None = None, where: str = "--nodes") -> tu
         if content:
             names += [name for part in content.split() for name in _listed(part, f"{file}:{number}")]
     if not names:
-        raise BadInput("names no node", where=str(file), fix="write one node set a line")
+        raise BadInput("has no node", where=str(file), fix="write one node set per line")
     return tuple(dict.fromkeys(names))
 
 
@@ -77,7 +77,7 @@ def _listed(text: str, where: str) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(expand(text)))
     except ValueError as error:
-        raise BadInput(f"no node set: {error}", where=where, fix=REMEDY) from error
+        raise BadInput(f"not a node set: {error}", where=where, fix=REMEDY) from error
 
 
 FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -86,8 +86,8 @@ task_output = _output("The file to write; its name ends in .toml or .csv.")
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:
-    """Read the names of kinds of nodes in ``v100,p100,k80``; none if nothing is given."""
+    """Return the kinds of nodes in ``v100,p100,k80``; empty without text."""
     names = tuple(part.strip() for part in text.split(",")) if text is not None else ()
     if "" in names:
-        raise click.UsageError(f"--kinds: {text!r} names no kind; write v100,p100,k80")
+        raise click.UsageError(f"--kinds: {text!r} has an empty kind; write v100,p100,k80")
     return names

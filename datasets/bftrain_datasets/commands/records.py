@@ -1,4 +1,4 @@
-"""Options of the commands that read what a scheduler wrote, and what they print of it."""
+"""Options of the commands that read scheduler records, and their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from bftrain.cli.command_help import heading
 from bftrain.cli.output import Output, table
 from bftrain.cli.settings import DurationType
-from bftrain.cli.value_completion import of_parts
+from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadInput
 from bftrain.node_units import CORE, GPU, NODE, UNITS, words_of
 from bftrain_datasets.commands.logfiles import node_list
@@ -42,14 +42,14 @@ _READING: Final = (
         "--format",
         "format",
         default=None,
-        help="The format, if it is not recognised; bftrain doctor lists them.",
-        shell_complete=of_parts("reader"),
+        help="The format, if not recognised; bftrain doctor lists them.",
+        shell_complete=complete_parts("reader"),
     ),
     click.option(
         "--cluster",
         default=None,
         metavar="NAME",
-        help="Which to read where records are of several; all or '*' takes all for one.",
+        help="Cluster to read from records of several; all or '*' merges all.",
     ),
     click.option(
         "--columns",
@@ -62,35 +62,33 @@ _READING: Final = (
         "map",
         default=None,
         metavar="WHAT=COL,..",
-        help="What columns of a table of jobs mean, with a unit if need be: start=began:ms,elapsed=run:min,count=n.",
+        help="Meanings of columns in a table of jobs, with optional units: start=began:ms,elapsed=run:min,count=n.",
     ),
     click.option(
         "--preset", default=None, metavar="NAME", help="The table is of this public set: pm100, alcf, helios ..."
     ),
     click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
-    click.option(
-        "--counts", is_flag=True, help="Read how many nodes are busy, not which: for records that name no nodes."
-    ),
+    click.option("--counts", is_flag=True, help="Use numbers of busy nodes only: for records without node names."),
     click.option(
         "--sharing",
         type=click.Choice(("none", "cores")),
         default="none",
         help="With --counts: none: each job has whole nodes; cores: jobs share nodes [none].",
     ),
-    click.option("--strict", is_flag=True, help="Refuse records that leave any doubt."),
+    click.option("--strict", is_flag=True, help="Reject records with any doubt."),
 )
 _COUNTING: Final = (
     click.option(
         "--unit",
         type=click.Choice(UNITS),
         default=NODE,
-        help="What is idle or busy: whole nodes, or their GPUs or cores, also of half-used nodes [node].",
+        help="Unit that is idle or busy: whole nodes, or their GPUs or cores, also of half-used nodes [node].",
     ),
     click.option(
         "--node-gpus",
         default=None,
         metavar="N|FILE",
-        help='With --unit gpu: how many each node has, or a file: 8 = "node set" in a .toml, or columns nodes and gpus '
+        help='With --unit gpu: the number per node, or a file: 8 = "node set" in a .toml, or columns nodes and gpus '
         "in a .csv [as many as were in use].",
     ),
     click.option("--node-cores", default=None, metavar="N|FILE", help="The same with --unit core."),
@@ -98,7 +96,7 @@ _COUNTING: Final = (
         "--nodes",
         default=None,
         metavar="NODESET|FILE|N",
-        help="All nodes, in order: a node set such as nid[0001-0064], or a file of them; with --counts how many.",
+        help="All nodes, in order: a node set such as nid[0001-0064], or a file of them; with --counts their number.",
     ),
     click.option(
         "--window",
@@ -110,7 +108,7 @@ _COUNTING: Final = (
         "--down",
         multiple=True,
         metavar="[NODES@]A..B",
-        help="These nodes, or the whole machine, were down then; may be repeated. 'suspected': when it is suspected.",
+        help="Downtime of these nodes, or of the whole machine; may be repeated. 'suspected': when suspected.",
     ),
     click.option(
         "--downtime-after",
@@ -124,7 +122,7 @@ _COUNTING: Final = (
         "--preemptible",
         default=None,
         metavar="PART,..",
-        help="Partitions or queues whose jobs may be preempted: they count as idle.",
+        help="Partitions or queues whose jobs are preemptible: they count as idle.",
     ),
     click.option(
         "--min-gap",
@@ -135,17 +133,17 @@ _COUNTING: Final = (
         help="Shorter idle gaps (s) count as busy.",
     ),
     click.option(
-        "--keep-end", is_flag=True, help="Keep the end of a dump of ended jobs, where nothing starts any more."
+        "--keep-end", is_flag=True, help="Keep the end of a dump of ended jobs, where no job starts any more."
     ),
 )
 
 
 def reads_records(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options of an import."""
+    """Add the options of an import to a command."""
     for title, options in (
         ("What counts as idle", _COUNTING),
         ("How files are read", _READING),
-    ):  # the last comes first
+    ):  # decorators apply in reverse order
         for option in reversed(options):
             function = option(function)
         function = heading(title)(function)
@@ -153,7 +151,7 @@ def reads_records(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
-    """Make sense of what was typed."""
+    """Return import options from the command line."""
     from datetime import UTC
     from functools import partial
 
@@ -189,7 +187,7 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
 
 
 def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
-    """Make sense of how many GPUs or cores nodes have: a number, or a file that says it of node sets."""
+    """Return the GPUs or cores of nodes: a number, or from a file by node sets."""
     from bftrain_datasets.log.kind_files import named_sets
 
     other = next((each for each, text in given.items() if text is not None and each != unit), None)
@@ -201,12 +199,12 @@ def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
     if text.isdecimal() and text.strip("0"):
         return {"node_units": int(text[:_MOST_DIGITS])}
     if not Path(text).is_file():
-        raise click.UsageError(f"--node-{unit}s {text}: neither a number from 1 on nor a file")
+        raise click.UsageError(f"--node-{unit}s {text}: neither a number of at least 1 nor a file")
     remedy = f'write 8 = "n[001-036]" in a .toml, or the columns nodes and {unit}s in a .csv'
     found = []
     for count, nodes, where in named_sets(Path(text), f"{unit}s", remedy):
         if not count.isdecimal() or len(count) > _MOST_DIGITS:
-            raise BadInput(f"{count!r:.40} is no number of {unit}s", where=where, fix=remedy)
+            raise BadInput(f"{count!r:.40} is not a number of {unit}s", where=where, fix=remedy)
         node_list(nodes, where=where)
         found.append((nodes, int(count)))
     return {"node_units_of": tuple(found)}
@@ -219,15 +217,15 @@ def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, i
         return node_list(text, Path(text)), None
     if text.isdecimal():
         if not counts:
-            raise click.UsageError(f"--nodes {text} says how many there are, which is enough for --counts only")
+            raise click.UsageError(f"--nodes {text} is only a number, which is enough for --counts only")
         if not text.strip("0"):
-            raise click.UsageError(f"--nodes {text}: a machine has at least one node")
+            raise click.UsageError(f"--nodes {text}: must be at least 1")
         return None, int(text)
     return node_list(text), None
 
 
 def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> Imported:
-    """Import the files, with a progress bar where they are large enough to take a while."""
+    """Import the files, with a progress bar for large ones."""
     from bftrain_datasets.importing.pipeline import import_files
 
     size = sum(path.stat().st_size for path in files if path.is_file())
@@ -236,15 +234,15 @@ def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> 
         return import_files(files, options, tell=lambda count: progress.advance(bar, count / 1000))
 
 
-def books(made: Imported | NoUsableRecords) -> str:
-    """The sum over all rows, in words."""
+def row_totals(made: Imported | NoUsableRecords) -> str:
+    """Return the sum over all rows, as text."""
     rows = made.rows
     aside = sum(rows.aside.values())
     return f"{made.format}: {rows.read:,} rows read = {rows.used:,} used + {aside:,} set aside"
 
 
 def refusal(made: Imported) -> Exception:
-    """What ``--strict`` says."""
+    """Return the error of ``--strict``."""
     from bftrain.errors import BadInput
 
     names = ", ".join(each.name for each in made.doubts)
@@ -253,7 +251,7 @@ def refusal(made: Imported) -> Exception:
 
 
 class FindingsTable:
-    """What was found, what was done about it, and what would change that: a table, or a list where there is no room."""
+    """Findings with their treatment and option: as a table, or as a list on narrow terminals."""
 
     def __init__(self, title: str, findings: Sequence[LogFinding], unit: str = NODE) -> None:
         self._title = title
@@ -280,7 +278,7 @@ class FindingsTable:
         from bftrain_datasets.importing.findings import HAZARDS
 
         known = HAZARDS.get(each.name)
-        idle = each.name in _OF_THE_LOG  # said of what the log has; all others of nodes in the records
+        idle = each.name in _OF_THE_LOG  # these describe the log; all others describe nodes in the records
         lines = (known.says if known else each.name, done_about(each))
         return "\n".join(
             line for line in (*(self._words(each) if idle else each for each in lines), each.first) if line
@@ -292,7 +290,7 @@ def _hours(each: LogFinding) -> str:
 
 
 def done_about(each: LogFinding) -> str:
-    """Say what was done about a finding, and which option changes that."""
+    """Return the treatment of a finding, and the option that changes it."""
     from bftrain_datasets.importing.findings import option_for
 
     option = option_for(each.name)
@@ -300,7 +298,7 @@ def done_about(each: LogFinding) -> str:
 
 
 def findings_data(findings: Sequence[LogFinding]) -> list[dict[str, Any]]:
-    """Give findings for programs, each with the option that changes what is done about it."""
+    """Return findings for JSON output, each with the option that changes its treatment."""
     from bftrain.values import wire
     from bftrain_datasets.importing.findings import option_for
 
@@ -308,7 +306,7 @@ def findings_data(findings: Sequence[LogFinding]) -> list[dict[str, Any]]:
 
 
 def report(findings: Sequence[LogFinding], unit: str = NODE) -> RenderableType:
-    """All findings: doubts apart from what is ordinary, with idle time in hours of this unit."""
+    """Return all findings, doubts separate from others, with idle time in hours of this unit."""
     from rich.console import Group
 
     from bftrain_datasets.importing.findings import is_doubt

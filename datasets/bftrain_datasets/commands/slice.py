@@ -1,4 +1,4 @@
-"""``bftrain slice``: a part of a log."""
+"""``bftrain slice``: extract a part of a log."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     "--leave-early",
     "lead_s",
     type=DurationType(min=0, min_open=True),
-    help="Let idle nodes be taken so much earlier, as if tasks went when notice comes.",
+    help="End idle times earlier by this time, as if tasks left upon notice.",
 )
 @prints_results
 def command(log: Path, path: Path, nodes: str | None, window: str | None, lead_s: float | None, out: Output) -> None:
-    """Cut a part out of LOG: some of its nodes, or some of its time, or both.
+    """Extract a part of LOG: some of its nodes, or some of its time, or both.
 
-    Nodes keep the order of the log. The part begins with the states that they have when the window begins.
+    Nodes keep the order of the log. The part begins with the states at the begin of the window.
     """
     from bftrain.node_units import in_words_of
     from bftrain.text_formats import duration, percent
@@ -47,7 +47,7 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, lead_s
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 
     if nodes is None and window is None and lead_s is None:
-        raise click.UsageError("give --nodes, --window, or both: they say what to keep")
+        raise click.UsageError("set --nodes, --window, or both")
     check_log_name(path)
     whole = load_log(log)
     chosen: slice | NDArray[np.int64] | None = None

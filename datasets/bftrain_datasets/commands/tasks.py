@@ -1,4 +1,4 @@
-"""``bftrain tasks``: task files, and ``bftrain tasks generate``: tasks to try things on."""
+"""``bftrain tasks``: task files; ``bftrain tasks generate``: generated tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "cluster"
 _KINDS: Final = ("mix", "trials", CLUSTER)
-# options that belong to one kind of tasks, or to two
+# options of one or two kinds of tasks
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("trials",),
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
@@ -38,14 +38,14 @@ _READING: Final = (
     "local_batch",
     "noise_scale",
     "by_hosts",
-)  # how files of profiles are read
+)  # options for profile files
 _SHARE: Final = click.FloatRange(0, 1)
 _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 
 
 @click.group()
 def command() -> None:
-    """Make task files: generated ones, or jobs of other systems; list models that were measured."""
+    """Write task files: generated ones, or jobs of other systems; list measured models."""
 
 
 @command.command(
@@ -53,8 +53,8 @@ def command() -> None:
     cls=DocumentedCommand,
     example="bftrain tasks generate -o tasks.toml --kind mix --count 50\n"
     "bftrain tasks generate -o tasks.toml --kind trials --profile vgg16",
-    epilog="A cluster's jobs are drawn as Gavel draws them: the options from --gangs on are for these. Each property "
-    "has a random stream of its own: changing one option leaves the rest as it was. See docs/workloads.md.",
+    epilog="The jobs of a cluster have Gavel's distributions, set by the options from --gangs on. Each property "
+    "has a random stream of its own: changing one option leaves the rest unchanged. See docs/workloads.md.",
 )
 @heading("Tasks")
 @task_output
@@ -65,21 +65,21 @@ def command() -> None:
     show_default=True,
     help="A mix of seven models, as in architecture search; identical trials of one; or a shared cluster's jobs.",
 )
-@click.option("--count", type=click.IntRange(min=1), default=100, show_default=True, help="How many tasks.")
+@click.option("--count", type=click.IntRange(min=1), default=100, show_default=True, help="Number of tasks.")
 @click.option("--profile", "model", default=None, help="The model of the trials [shufflenet, or the only one].")
 @click.option(
     "--profiles",
     "files",
     type=FILE,
     multiple=True,
-    help="Take models of this file, as bftrain tasks profiles reads it [the seven bundled]. May be repeated.",
+    help="Use the models of this file, as bftrain tasks profiles reads it [the seven bundled]. May be repeated.",
 )
-@click.option("--work", "work_samples", type=float, help="Samples a task [1.3e8].")
+@click.option("--work", "work_samples", type=float, help="Samples per task [1.3e8].")
 @click.option("--endless", is_flag=True, help="Tasks that never end: a workload that cannot run out.")
-@click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest that were measured].")
-@click.option("--max-nodes", type=int, help="Most nodes of a task [the most that were measured].")
+@click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest measured].")
+@click.option("--max-nodes", type=int, help="Most nodes of a task [the most measured].")
 @click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [as measured, else 18].")
-@click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals; else all come at once.")
+@click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals; else all arrive at once.")
 @click.option(
     "--start",
     "start_s",
@@ -90,20 +90,20 @@ def command() -> None:
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one file of many.")
 @heading("Jobs of a cluster (--kind cluster)")
-@click.option("--gangs", default=_GANGS, show_default=True, metavar="N:SHARE,..", help="Nodes that jobs want at once.")
+@click.option("--gangs", default=_GANGS, show_default=True, metavar="N:SHARE,..", help="Gang sizes of jobs.")
 @click.option("--long-share", type=_SHARE, default=0.2, show_default=True, help="Jobs of 17 h to a week; others less.")
 @click.option("--high-share", type=_SHARE, default=0.0, show_default=True, help="Jobs with the high weight.")
 @click.option("--high-weight", type=click.FloatRange(min=0), default=5.0, show_default=True, help="The high weight.")
 @click.option(
     "--deadlines", default=None, metavar="X,..", help="Multiples of the ideal duration, equally likely [none]."
 )
-@click.option("--burst-share", type=_SHARE, default=0.0, show_default=True, help="Arrivals that bring a whole burst.")
-@click.option("--burst-size", type=click.IntRange(min=1), default=10, show_default=True, help="Jobs of a burst.")
-@click.option("--users", type=click.IntRange(min=0), default=0, show_default=True, help="How many people hand in jobs.")
-@click.option("--elastic", is_flag=True, help="Any size that a model was measured on, not only the gang.")
+@click.option("--burst-share", type=_SHARE, default=0.0, show_default=True, help="Share of arrivals that are bursts.")
+@click.option("--burst-size", type=click.IntRange(min=1), default=10, show_default=True, help="Jobs per burst.")
+@click.option("--users", type=click.IntRange(min=0), default=0, show_default=True, help="Number of users.")
+@click.option("--elastic", is_flag=True, help="Any measured size of a model, not only the gang.")
 @heading("Speeds")
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table [the seven bundled models].")
-@click.option("--kinds", default=None, metavar="KIND,..", help="Kinds of nodes in the table to give speeds on [all].")
+@click.option("--kinds", default=None, metavar="KIND,..", help="Node kinds in the table to use [all].")
 @tasks_profiles.reading_options
 @prints_results
 def generate(
@@ -119,18 +119,18 @@ def generate(
 ) -> None:
     """Generate tasks with measured speeds.
 
-    Without --speeds they are those of arXiv:2106.12091, on 1 to 64 nodes. The same options give the same file.
+    Without --speeds these are from arXiv:2106.12091, on 1 to 64 nodes. The same options lead to the same file.
     """
     from bftrain.taskfiles.files import MADE_BY, check_task_name, save_tasks
     from bftrain_datasets.workloads.task_generators import TaskArrivals
 
     check_task_name(path)
-    # Refuse an option that was given and means nothing for this kind
+    # Reject options without effect for this kind
     context = click.get_current_context()
     for parameter in context.command.params:
         kinds = _ONLY.get(parameter.name or "", _KINDS)
         if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
-            reason = ": a mix takes all models" if parameter.name == "model" and kind == "mix" else ""
+            reason = ": a mix uses all models" if parameter.name == "model" and kind == "mix" else ""
             raise click.UsageError(f"{parameter.opts[0]} goes with --kind {' or '.join(kinds)}{reason}")
     arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
     make = _cluster if kind == CLUSTER else _mix_or_trials
@@ -176,9 +176,9 @@ def _cluster(
         parts = [part.split(":") for part in text.split(",")]
         found = {int(gang): float(share) for gang, share in parts}
     except ValueError as error:
-        raise click.UsageError(f"--gangs: {text!r} is no list of gangs; write {_GANGS}") from error
+        raise click.UsageError(f"--gangs: {text!r} is not a list of gangs; write {_GANGS}") from error
     if len(found) < len(parts):
-        raise click.UsageError(f"--gangs: {text!r} has a gang twice")
+        raise click.UsageError(f"--gangs: {text!r} repeats a gang")
     settings = {name: given[name] for name in names if given[name] is not None}
     shape = generator.ClusterShape(gangs=found, deadlines=_multiples(given["deadlines"]), **settings)
     models, kinds = None, kinds_of(given["kinds"])
@@ -203,7 +203,7 @@ def _multiples(text: str | None) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",")) if text is not None else ()
     except ValueError as error:
-        raise click.UsageError(f"--deadlines: {text!r} is no list of multiples; write 1.2,2,10") from error
+        raise click.UsageError(f"--deadlines: {text!r} is not a list of multiples; write 1.2,2,10") from error
 
 
 command.add_command(tasks_import.command, "import")

@@ -1,4 +1,4 @@
-"""``bftrain tasks import``: jobs of other systems as tasks."""
+"""``bftrain tasks import``: convert jobs of other systems to tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes
-_MOST_NAMED: Final = 5  # rows that are named one by one
+_MOST_NAMED: Final = 5  # rows listed one by one
 _WORKLOAD_OPTIONS: Final = (
     *("speeds", "node_kind", "kinds", "reference", "elastic", "per_node", "nodes", "window", "first", "begin"),
     *("timezone", "strict"),
@@ -34,7 +34,7 @@ _WORKLOAD_OPTIONS: Final = (
 @click.command(
     cls=DocumentedCommand,
     example="bftrain tasks import gavel.trace --speeds table.json -o tasks.toml",
-    epilog="docs/workloads.md says what each field becomes. A pair of files are the tasks of the published replayer: "
+    epilog="docs/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
 )
 @click.argument(
@@ -42,23 +42,23 @@ _WORKLOAD_OPTIONS: Final = (
 )
 @heading("Jobs")
 @task_output
-@click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="The format, if it is not recognised.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="The format, if not recognised.")
 @heading("Speeds")
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table: steps/s by kind, model and gang.")
-@click.option("--kinds", default=None, metavar="KIND,..", help="Kinds of nodes in the table to give speeds on [all].")
-@click.option("--node-kind", "--kind", default=None, help="Speeds of this kind only, as if there were no other.")
-@click.option("--reference", default=None, help="Kind on which a deadline's ideal duration is measured [v100].")
-@click.option("--elastic", is_flag=True, help="All sizes in the table, and not only the gang that a job asked for.")
+@click.option("--kinds", default=None, metavar="KIND,..", help="Node kinds in the table to use [all].")
+@click.option("--node-kind", "--kind", default=None, help="Use speeds of this kind only.")
+@click.option("--reference", default=None, help="Kind for the ideal duration of deadlines [v100].")
+@click.option("--elastic", is_flag=True, help="All sizes in the table, not only the requested gang.")
 @heading("Which jobs, and when")
 @click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors of one node [1].")
-@click.option("--nodes", type=click.IntRange(min=1), default=None, help="Refuse jobs that so many nodes cannot hold.")
+@click.option("--nodes", type=click.IntRange(min=1), default=None, help="Reject jobs that need more nodes than this.")
 @click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive then, by the clock of the file.")
-@click.option("--first", type=click.IntRange(min=1), default=None, help="Only the first so many jobs of the file.")
+@click.option("--first", type=click.IntRange(min=1), default=None, help="Only the first jobs of the file.")
 @click.option("--log", type=FILE, default=None, help="The log that the tasks are for: submit_s counts from its start.")
-@click.option("--begin", default=None, metavar="TIME", help="What submit_s counts from: seconds or ISO [first job].")
+@click.option("--begin", default=None, metavar="TIME", help="Origin of submit_s: seconds or ISO [first job].")
 @click.option("--timezone", default=None, help="Zone of times that have none, such as America/Los_Angeles [UTC].")
-@click.option("--strict", is_flag=True, help="End at the first row that leaves a doubt.")
-@click.option("--exact", is_flag=True, help="Published tasks: keep speeds even where a profile has them rounded.")
+@click.option("--strict", is_flag=True, help="End at the first doubtful row.")
+@click.option("--exact", is_flag=True, help="Published tasks: keep exact speeds even if they round to a profile.")
 @prints_results
 def command(
     *,
@@ -70,7 +70,7 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - options of a workload
 ) -> None:
-    """Read jobs of another system as tasks: Gavel, Philly, Blox, SWF, or the published replayer.
+    """Convert jobs of another system to tasks: Gavel, Philly, Blox, SWF, or the published replayer.
 
     Formats are recognised by content, packed or not; - is standard input. Each row becomes a task or is counted with
     its reason. submit_s counts from the first job, unless an option changes it.
@@ -89,7 +89,7 @@ def command(
     if form != PUBLISHED and exact:
         raise click.UsageError("--exact goes with tasks of the published replayer only")
     if given["begin"] is not None and log is not None:
-        raise click.UsageError("--log and --begin contradict each other: both say what submit_s counts from")
+        raise click.UsageError("--log and --begin contradict each other: both set the origin of submit_s")
     if form == PUBLISHED:
         _published(files, path, log, exact=exact, out=out)
     else:
@@ -109,7 +109,7 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
         try:
             begin_s = time_formats.RecordClock(zone).seconds(given["begin"])
         except (ValueError, OverflowError) as error:
-            raise click.UsageError(f"--begin: {given['begin']!r} is no time; give seconds or an ISO time") from error
+            raise click.UsageError(f"--begin: {given['begin']!r} is not a time; use seconds or an ISO time") from error
     window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
     kinds = kinds_of(given["kinds"])
     if kinds and given["node_kind"] is not None:
@@ -145,7 +145,7 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
 
 
 def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload:
-    """Read the jobs, with a progress bar where the file is large enough to take a while."""
+    """Read the jobs, with a progress bar for large files."""
     from bftrain_datasets.workloads.workload import import_workload
 
     if str(file) == STDIN:
@@ -159,7 +159,7 @@ def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload
 
 
 def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator[str]:
-    """Say where the tasks come from, and how their fields are meant."""
+    """Yield lines on the source of the tasks and the meaning of their fields."""
     from bftrain_datasets.log.time_formats import time_text
 
     for source in found.sources:
@@ -184,7 +184,7 @@ def _warnings(found: TrainingWorkload) -> Iterator[str]:
 
     doubtful = [each for each in found.refused if HAZARDS[each.reason].doubt]
     for each in doubtful[:_MOST_NAMED]:
-        yield f"{each.where}: {each.what}: refused"
+        yield f"{each.where}: {each.what}: rejected"
     for finding in found.findings:
         hazard = HAZARDS[finding.name]
         if is_doubt(finding) or hazard.aside:
@@ -228,7 +228,7 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bo
 
 
 def _published_words(found: PublishedTasks) -> Iterator[str]:
-    """Say where the tasks come from, and what the file cannot hold."""
+    """Yield lines on the source of the tasks and on data that the file cannot hold."""
     from bftrain.text_formats import moment
 
     for source in found.sources:

@@ -1,4 +1,4 @@
-"""``bftrain tasks profiles``: the models that were measured, of the catalogue or of files, and their speeds."""
+"""``bftrain tasks profiles``: list measured models of the catalogue or of files, with their speeds."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class NoiseScales(click.ParamType[Mapping[str, float]]):
 
 
 def reading_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the options that say how files of profiles are read."""
+    """Add the options for reading profile files to a command."""
     options = (
-        click.option("--node-kind", default=None, help="Of a table of Gavel: speeds on this kind of node."),
+        click.option("--node-kind", default=None, help="For a table of Gavel: speeds on this node kind."),
         click.option(
             "--gpus-per-node",
             type=click.IntRange(min=1),
-            help="Of a set of AdaptDL: speeds by whole nodes of so many GPUs [by GPUs].",
+            help="For a set of AdaptDL: speeds by whole nodes of this many GPUs [by GPUs].",
         ),
         click.option(
             "--local-batch",
             type=click.IntRange(min=1),
-            help="Of a set of AdaptDL: samples of one GPU in one step [the most that all sizes have].",
+            help="For a set of AdaptDL: samples per GPU and step [the most that all sizes have].",
         ),
         click.option(
             "--noise-scale",
@@ -95,7 +95,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
 )
 @prints_results
 def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - CatalogueOptions
-    """List models that were measured: speeds by size, how well they scale, what changing their size costs."""
+    """List measured models: speeds by size, scaling, and rescaling costs."""
     from msgspec import structs
 
     from bftrain.taskfiles.profile_files import save_profiles

@@ -1,1 +1,1 @@
-"""From what a scheduler wrote to a log: open, recognise, read, count every doubt, and build."""
+"""Conversion of a scheduler's records to a log: open, recognise, read, count every doubt, and build."""

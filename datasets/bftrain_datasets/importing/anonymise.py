@@ -1,8 +1,8 @@
-"""Anonymous logs: who has one learns when nodes were idle, and neither their names nor where the log came from.
+"""Anonymous logs: they show when nodes were idle, but neither node names nor the origin of the log.
 
-Nodes are called by a keyed hash of their names, so that a node has the same name in all logs made with one key, and
-the names cannot be found by trying. They are put in the order of these names, because their old order may tell where
-they stand. Of the log's story only figures are kept.
+Nodes are named by a keyed hash of their names, so that a node has the same name in all logs made with one key, and
+the names cannot be guessed by trial. Nodes are sorted by these names, because their old order may show their place
+in the machine. Of the log's provenance only figures are kept.
 """
 
 from __future__ import annotations
@@ -32,51 +32,51 @@ SHORTEST_KEY_BYTES: Final = 16
 LARGEST_KEY_BYTES: Final = 1 << 16
 STEP: Final = "nodes were given names by a keyed hash, and put in the order of these"
 SHIFTED: Final = "times were moved so that the log begins at 0"
-_PURPOSE: Final = b"bftrain node 1\n"  # the same key elsewhere gives nothing away here
+_PURPOSE: Final = b"bftrain node 1\n"  # separates these hashes from other uses of the key
 _NAME_BYTES: Final = 8
 _MAKERS: Final = frozenset(
     {"hand", "reader parquet", "generator summit-like", *(f"reader {name}" for name in BUILT_IN["reader"])}
 )
-# A reason of a plug-in's own may name something
+# A plug-in's reason may contain a name
 _KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in HAZARDS)})
 _PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
 
 
 def new_key() -> bytes:
-    """Draw a key."""
+    """Return a random key."""
     return token_bytes(KEY_BYTES)
 
 
 def load_key(path: Path) -> bytes:
-    """Read a key: the content of the file, without space around it."""
+    """Read a key: the content of the file, without surrounding space."""
     with path.open("rb") as file:
         key = file.read(LARGEST_KEY_BYTES + 1).strip()
     if not SHORTEST_KEY_BYTES <= len(key) <= LARGEST_KEY_BYTES:
         raise BadInput(
             f"a key has {SHORTEST_KEY_BYTES} to {LARGEST_KEY_BYTES} bytes, this file {len(key)}",
             where=str(path),
-            fix="name a file that does not exist: a key is made in it",
+            fix="name a file that does not exist: a key is created in it",
         )
     return key
 
 
 def make_key(path: Path) -> bytes:
-    """Draw a key and keep it in a new file that only its owner may read."""
+    """Return a random key and store it in a new file that only its owner can read."""
     key = new_key().hex().encode()
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "wb") as file:  # noqa: PTH123 - from birth private
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "wb") as file:  # noqa: PTH123 - created private
         file.write(key + b"\n")
     return key
 
 
 def others_may_read(path: Path) -> bool:
-    """Whether not only the owner may read the file."""
+    """Return whether others than the owner may read the file."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def pseudonym(name: str, key: bytes, unit: str = NODE) -> str:
-    """Give the name that stands for a node's name under this key.
+    """Return the pseudonym of a node name under this key.
 
-    That of a GPU or core keeps its number, so that it is known which are of one node.
+    A GPU or core keeps its number, so that the slots of one node remain recognisable.
     """
     node = node_of(name) if unit != NODE else name
     if node != name:
@@ -85,7 +85,7 @@ def pseudonym(name: str, key: bytes, unit: str = NODE) -> str:
 
 
 def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> EventLog:
-    """Give the same log without names; with ``shift_times`` it begins at 0, so that its dates stay secret."""
+    """Return the log without names; with ``shift_times`` it begins at 0, which hides its dates."""
     names = [pseudonym(name, key, log.unit) for name in log.node_names]
     order = np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])))
     if log.unit == NODE:
@@ -96,7 +96,7 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     offset_s = log.start_s if shift_times else 0.0
     builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
     made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
-    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # speeds are given by kind: they must be known
+    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # kept: task files have speeds by kind
     story = LogProvenance(
         made_by=log.provenance.made_by if log.provenance.made_by in _MAKERS else "another reader",
         counts={name: count for name, count in log.provenance.counts.items() if name in _KNOWN_COUNTS},

@@ -1,6 +1,6 @@
-"""Findings: what can be doubtful in a scheduler's records, what was counted of it, and the sums over all rows.
+"""Findings: the kinds of doubtful data in a scheduler's records, their counts, and the totals over all rows.
 
-Each kind of doubt has its words, what is done about it, and the option. Everything that a reader sets aside or assumes
+Each kind has a text, a treatment, and an option that changes it. Everything that a reader rejects or assumes
 is counted under one of these names. There is no other way to drop a row.
 """
 
@@ -21,10 +21,10 @@ from bftrain_datasets.log.time_formats import RecordClock
 
 @dataclass(frozen=True, slots=True)
 class RecordHazard:
-    """One kind: what it ``says``, what was ``done``, the ``option`` that changes it.
+    """One kind of finding: the text ``says``, the treatment ``done``, the ``option`` that changes it.
 
-    A ``doubt`` may make the log wrong, and ``--strict`` refuses it; the others are ordinary, and only counted.
-    ``aside`` kinds are reasons for which a whole row is not used.
+    A ``doubt`` may make the log wrong, and ``--strict`` rejects it; other kinds are normal, and only counted.
+    ``aside`` kinds are reasons to reject a whole row.
     """
 
     says: str
@@ -39,7 +39,7 @@ _aside: Final = partial(RecordHazard, aside=True)
 _doubtful_row: Final = partial(RecordHazard, doubt=True, aside=True)
 
 HAZARDS: Final[dict[str, RecordHazard]] = {
-    # rows that are not used, as is to be expected
+    # rejected rows, as expected
     "never_started": _aside("jobs that never started", "row set aside: it held no node"),
     "zero_length": _aside("jobs that ended in the second they started", "row set aside: it held its nodes for no time"),
     "preemptible": _aside("jobs that may be preempted", "row set aside: their nodes count as idle", "--preemptible"),
@@ -47,10 +47,10 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "other_cluster": _aside("jobs of clusters that --cluster does not name", option="--cluster"),
     "step": _aside("steps of jobs", "row set aside: the job itself counts"),
     "superseded": _aside("rows with the time of a later one", "row set aside: the later one holds"),
-    "told_before": _aside("jobs of which another row or file tells as well, or tells more"),
-    "other_record": _aside("records that say nothing of when a node is held"),
+    "told_before": _aside("jobs that another row or file reports too, or in more detail"),
+    "other_record": _aside("records without times at which a node is held"),
     "no_units": _aside("jobs without any of the GPUs or cores that are counted", "row set aside: it held none"),
-    # rows that are not used, and may be missed
+    # rejected rows that may be missing in the log
     "duplicate": _doubtful_row("the same job again with the same times and nodes"),
     "backwards": _doubtful_row("jobs that end before they start"),
     "no_nodes": _doubtful_row(
@@ -75,7 +75,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "bad_state": _doubtful_row("states that are not known"),
     "malformed": _doubtful_row("rows that are not of this format"),
     "overlong": _doubtful_row("lines longer than a megabyte"),
-    # what was assumed or mended
+    # assumptions and repairs
     "not_utf8": _doubt("lines that are not UTF-8", "used, with the letters in question replaced"),
     "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
     "unended_line": _doubt(
@@ -109,7 +109,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "jobs that ran before their last run, on nodes that are not recorded", "the nodes of earlier runs count as idle"
     ),
     "node_down": RecordHazard("times in which a node is reported down or drained", "down while no job holds it"),
-    "strange_outages": RecordHazard("nodes reported down of which no other record tells", "left out", "--nodes"),
+    "strange_outages": RecordHazard("nodes reported down that no other record mentions", "left out", "--nodes"),
     "preempted_jobs": _doubt(
         "jobs that were preempted, in a partition that is not named as preemptible",
         "their nodes count as busy",
@@ -177,7 +177,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
     "marked_down": RecordHazard("idle time that --down declares", "down", "--down"),
     "always_idle": _doubt("nodes that are idle from beginning to end", "count as idle", "--nodes"),
-    # what bftrain schedule assumes
+    # assumptions of bftrain schedule
     "derived": _doubt(
         "no record of which nodes were idle: a simulated main scheduler left them so", "the log is labelled derived"
     ),
@@ -190,7 +190,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "counts as idle",
         "--until last-submit",
     ),
-    # what bftrain tasks import cannot use
+    # rows that bftrain tasks import cannot use
     "no_work": _aside("jobs without any work: no time, or no step", "row set aside: there is nothing to do"),
     "no_gpus": _aside("jobs that use no GPU", "row set aside: it wants no node"),
     "no_duration": _doubtful_row("jobs whose start or end is not recorded"),
@@ -203,31 +203,31 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
 
 
 def option_for(name: str) -> str:
-    """Return the option of an import that changes what is done about this kind; nothing if there is none."""
+    """Return the import option that changes the treatment of this kind, or an empty text."""
     known = HAZARDS.get(name)
     return known.option if known is not None else ""
 
 
 READ: Final = "rows_read"
 USED: Final = "rows_used"
-ASIDE: Final = "rows_aside_"  # and the reason
+ASIDE: Final = "rows_aside_"  # prefix of the reason
 
 
 class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """``read`` = ``used`` + those set ``aside``, by reason."""
+    """Numbers of rows: ``read`` = ``used`` + those set ``aside``, by reason."""
 
     read: int
     used: int
     aside: dict[str, int]
 
     def to_dict(self) -> dict[str, int]:
-        """Give them under the names that they have in a log's provenance."""
+        """Return the counts under their names in a log's provenance."""
         aside = {f"{ASIDE}{reason}": count for reason, count in sorted(self.aside.items())}
         return {READ: self.read, USED: self.used, **aside}
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, int]) -> RowCounts:
-        """Find them among the counts of a log's provenance."""
+        """Return the counts in a log's provenance."""
         aside = {name.removeprefix(ASIDE): count for name, count in counts.items() if name.startswith(ASIDE)}
         return cls(read=counts.get(READ, 0), used=counts.get(USED, 0), aside=aside)
 
@@ -248,13 +248,13 @@ class FindingsTally:
         self.used = 0
         self.aside: Counter[str] = Counter()
         self._running: dict[str, _Running] = {}
-        self.file = ""  # that is being read
+        self.file = ""  # the file being read
         self.line = 0
-        self._open = False  # whether the row is neither used nor set aside yet
+        self._open = False  # whether the row is not yet used or set aside
 
     @property
     def where(self) -> str:
-        """Name the place that is being read."""
+        """The file and line being read."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def row(self, line: int) -> None:
@@ -267,30 +267,30 @@ class FindingsTally:
 
     def use(self) -> None:
         """Use the row."""
-        self._settle()
+        self._close_row()
         self.used += 1
 
     def use_many(self, rows: int) -> None:
-        """Begin and use so many rows at once."""
+        """Begin and use several rows at once."""
         self.read += rows
         self.used += rows
 
     def set_aside(self, reason: str, node_s: float = 0.0) -> None:
         """Set the row aside."""
-        self._settle()
+        self._close_row()
         if not HAZARDS[reason].aside:
             raise Fault(f"'{reason}' is no reason to set a row aside", where=self.where)
         self.aside[reason] += 1
         self.note(reason, node_s=node_s)
 
     def set_many_aside(self, reason: str, rows: int, node_s: float) -> None:
-        """Begin so many rows, of which the first is at the place being read, and set them aside."""
+        """Begin several rows, the first at the present line, and set them aside."""
         self.read += rows
         self.aside[reason] += rows
         self.note(reason, count=rows, node_s=node_s)
 
     def again(self, file: str, line: int) -> None:
-        """Take up a row again that was used, because only now more is known of it."""
+        """Reopen a row that was used, because more is known now."""
         if self._open:
             raise Fault("a reader neither used a row nor set it aside", where=self.where)
         self.used -= 1
@@ -321,7 +321,7 @@ class FindingsTally:
                 self.note(name, count=count, where=clock.first[what])
 
     def rows(self) -> RowCounts:
-        """Give the books; they balance."""
+        """Return the counts, after checking that they add up."""
         if self._open:
             raise Fault("a reader neither used its last row nor set it aside", where=self.where)
         if self.read != self.used + self.aside.total():
@@ -329,28 +329,28 @@ class FindingsTally:
         return RowCounts(read=self.read, used=self.used, aside=dict(self.aside))
 
     def findings(self) -> tuple[LogFinding, ...]:
-        """Give what was counted: doubts first, then in the order of the table of hazards.
+        """Return the findings: doubts first, then in the order of ``HAZARDS``.
 
-        A node-time that is the difference of two sums may be less than nothing by its last digit.
+        A node-time that is the difference of two sums may be slightly negative by rounding.
         """
         return ordered(
             LogFinding(name=name, count=each.count, node_s=max(0.0, each.node_s), first=each.first, done=each.done)
             for name, each in self._running.items()
         )
 
-    def _settle(self) -> None:
+    def _close_row(self) -> None:
         if not self._open:
             raise Fault("a reader used or set aside a row that it had not begun, or did so twice", where=self.where)
         self._open = False
 
 
 def ordered(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
-    """Doubts first, then in the order of the table of hazards."""
+    """Return findings in order: doubts first, then in the order of ``HAZARDS``."""
     places = {name: place for place, name in enumerate(HAZARDS)}
     return tuple(sorted(findings, key=lambda each: (not is_doubt(each), places.get(each.name, len(places)))))
 
 
 def is_doubt(finding: LogFinding) -> bool:
-    """Whether ``--strict`` refuses it; a kind that we do not know is."""
+    """Return whether ``--strict`` rejects the finding; true for unknown kinds."""
     known = HAZARDS.get(finding.name)
     return known is None or known.doubt

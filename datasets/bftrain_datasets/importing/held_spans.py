@@ -1,4 +1,4 @@
-"""Which job held which node from when to when: one row for each of these pairs, some nodes at a time."""
+"""Time spans in which jobs held nodes: one row per pair of job and node, for part of the nodes at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PAIRS_AT_ONCE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class HeldSpans:
-    """Every (job, node) of a part of the nodes, ordered by node and then by start; ``row`` tells the job.
+    """Every (job, node) pair of part of the nodes, ordered by node and start; ``row`` is the job's row.
 
-    Where GPUs or cores are counted, ``units`` are how many of the node's the job held, or which (``StayColumns``).
+    If GPUs or cores are counted, ``units`` are the number held of each node, or a slot (see ``StayColumns``).
     """
 
     node: NDArray[np.int32]
@@ -31,7 +31,7 @@ class HeldSpans:
 def spans_by_node(
     jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
 ) -> Iterator[HeldSpans]:
-    """Give every (job, node) within the time observed, some nodes at a time so that memory stays small."""
+    """Yield every (job, node) pair within the observed time, for part of the nodes at a time to bound memory."""
     rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
     rows = rows[np.argsort(np.maximum(jobs.start[rows], begin_s), kind="stable")]  # then pairs need no second key
     sizes = np.diff(jobs.set_offsets)
@@ -58,15 +58,15 @@ def _held_by(
     node = nodes[member]
     start = np.maximum(jobs.start[row], begin_s)
     end = np.minimum(jobs.end[row], end_s)
-    fits = high - low <= np.iinfo(np.uint16).max  # in so few bits NumPy sorts without comparing
+    fits = high - low <= np.iinfo(np.uint16).max  # NumPy sorts 16-bit numbers without comparisons
     order = np.argsort((node - low).astype(np.uint16) if fits else node, kind="stable")
     units = jobs.set_units[inside][member][order] if jobs.set_units.size else None
     return HeldSpans(node[order], start[order], end[order], row[order], units)
 
 
 def latest_ends(group: NDArray[np.int64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each span the latest end of it and all before it in the same group; groups are numbered upward."""
-    # Ends are replaced by their rank and lifted group by group, so that one running maximum serves all groups
+    """Return for each span the latest end of it and all before it in the same group; group numbers rise."""
+    # Replace ends by their rank and raise it group by group, so that one running maximum covers all groups
     values, rank = np.unique(end, return_inverse=True)
     lift = group * values.size
     found: NDArray[np.float64] = values[np.maximum.accumulate(lift + rank) - lift]

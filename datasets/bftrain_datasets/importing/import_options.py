@@ -11,26 +11,26 @@ from bftrain.node_units import NODE, UNITS
 from bftrain.values import checks
 
 CORES: Final = "cores"
-ALL_CLUSTERS: Final = ("all", "*")  # a shell may put names of files in place of the star
+ALL_CLUSTERS: Final = ("all", "*")  # a shell may expand the star to file names
 SHARINGS: Final = ("none", CORES)
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Split what stands between commas."""
+    """Split a comma-separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How records are read and what is made of them; each field is an option of ``bftrain import``.
+    """Settings of an import; each field is an option of ``bftrain import``.
 
-    ``nodes`` are the machine's, in order, and ``node_count`` how many there are where only a number is known.
-    ``window`` ends and ``down`` windows are seconds UTC; ``down_nodes`` are names of nodes with such a window.
-    ``down_suspected`` makes suspected downtime down; ``keep_end`` keeps the time after the last job of a dump of ended
-    jobs started. Of records of several clusters ``cluster`` is the one to read, or ``all`` for all as one machine.
-    ``sharing`` is ``cores`` where as many nodes count as busy as the cores in use fill.
-    ``unit`` is what counts as idle: a ``node``, a ``gpu`` or a ``core``; each node has ``node_units`` of these, or as
-    many as ``node_units_of`` says of its node set. ``map`` says which column of a table of jobs means what, such as
-    ``start=began:ms``; ``preset`` names a public set.
+    ``nodes`` are the machine's, in order, and ``node_count`` their number if only that is known.
+    ``window`` and ``down`` hold times in seconds UTC; ``down_nodes`` are names of nodes with such a window.
+    ``down_suspected`` marks suspected downtime as down; ``keep_end`` keeps the time after the last start in a dump of
+    ended jobs. Of records of several clusters ``cluster`` is the one to read, or ``all`` for all as one machine.
+    With ``sharing`` = ``cores``, the number of busy nodes is the number that the cores in use fill.
+    ``unit`` is the resource counted as idle: ``node``, ``gpu`` or ``core``; each node has ``node_units`` of them, or
+    the number in ``node_units_of`` for its node set. ``map`` sets the meaning of columns in a table of jobs, such as
+    ``start=began:ms``; ``preset`` is the name of a public data set.
     """
 
     format: str | None = None
@@ -75,7 +75,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checks.number(self, "downtime_after_s", above=0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the options that differ from their defaults, as they go into a log's provenance."""
+        """Return the options that differ from their defaults, for a log's provenance."""
         default = ImportOptions()
         names = (name for name in self.__struct_fields__ if getattr(self, name) != getattr(default, name))
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""Many jobs at once, as columns: judged as ``RecordIntake.job`` judges one, in the same order."""
+"""Check many jobs at once, as columns, by the same rules in the same order as ``RecordIntake.job``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.machine_nodes import HeldNodes
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE
 
-BAD_TIME = -np.inf  # a time that cannot be read
+BAD_TIME = -np.inf  # an unreadable time
 _FIRST = ("bad_time", "no_start", "never_started", "no_end", "backwards", "zero_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBatch:
-    """One row a job. Times are seconds UTC: NaN where there is none, ``BAD_TIME`` where it cannot be read.
+    """One row per job. Times are seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones.
 
-    ``end`` is infinite while a job runs. ``sets`` are places in ``set_texts``, the node sets as written, or -1; without
-    names ``count`` says how many nodes, or GPUs or cores where these are counted. With names, ``units`` tell these of
-    each of ``set_texts`` (``unit_sets.shares_of``). ``reason`` is the place in ``reasons`` for which the reader sets a
-    row aside, or -1. ``lines`` are where the rows stand. ``most`` is how many nodes a job may have held, where its
-    processors are known and not its nodes.
+    ``end`` is infinite while a job runs. ``sets`` are indices in ``set_texts``, node sets as written, or -1; without
+    names ``count`` is the number of nodes, or of GPUs or cores if these are counted. With names, ``units`` describe
+    these for each of ``set_texts`` (``unit_sets.shares_of``). ``reason`` is the index in ``reasons`` for which the
+    reader sets a row aside, or -1. ``lines`` are line numbers. ``most`` is the largest number of nodes that a job may
+    have held, if its processors are known but not its nodes.
     """
 
     lines: NDArray[np.int64]
@@ -50,7 +50,7 @@ class JobBatch:
 
 
 def take_jobs(intake: RecordIntake, batch: JobBatch, expand: Callable[[str], Sequence[str]] = expand_set) -> None:
-    """Judge the jobs and settle their rows."""
+    """Check the jobs and use their rows or set them aside."""
     judge = _Judge(intake, batch)
     for place, reason in enumerate(batch.reasons):
         judge.set_aside(reason, batch.reason == place)
@@ -86,11 +86,11 @@ def take_jobs(intake: RecordIntake, batch: JobBatch, expand: Callable[[str], Seq
     for row in np.flatnonzero(outside & judge.left & ~np.isinf(end)).tolist():
         intake.stays.add_outside(batch.job[row], float(start[row]))
     judge.set_aside("outside_window", outside, weight)
-    _use(intake, batch, np.flatnonzero(judge.left), holding, known_s)
+    _add_used_jobs(intake, batch, np.flatnonzero(judge.left), holding, known_s)
 
 
 def _sizes_of(batch: JobBatch, mask: NDArray[np.bool_], expand: Callable[[str], Sequence[str]]) -> NDArray[np.int64]:
-    """Return how many nodes the rows in the mask have, as far as they say so: the others of a batch are used."""
+    """Return the node counts of the rows in the mask, as far as recorded: only needed for rejected rows."""
     size = np.clip(batch.count, 0, MOST_NODES)
     known: dict[int, int] = {}
     for row in np.flatnonzero(mask & (batch.count <= 0) & (batch.sets >= 0)).tolist():
@@ -102,7 +102,7 @@ def _sizes_of(batch: JobBatch, mask: NDArray[np.bool_], expand: Callable[[str], 
 
 
 class _Judge:
-    """Sets rows aside; a row goes for the first reason that holds."""
+    """Sets rows aside; the first reason that applies counts."""
 
     def __init__(self, intake: RecordIntake, batch: JobBatch) -> None:
         self.left = np.ones(len(batch), dtype=np.bool_)
@@ -116,7 +116,7 @@ class _Judge:
         node_s: NDArray[np.float64] | None = None,
         size: NDArray[np.int64] | None = None,
     ) -> None:
-        """``size`` tells how many nodes rows may have held that cannot be used."""
+        """Set the rows in ``mask`` aside; ``size`` is the number of nodes that these may have held."""
         rows = np.flatnonzero(mask & self.left)
         if not rows.size:
             return
@@ -133,7 +133,7 @@ class _Judge:
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """What rows hold: ``kind`` is a row's place in ``sets`` and in ``reasons``, which say why it cannot be used."""
+    """The nodes held by rows: ``kind`` is a row's index in ``sets`` and in ``reasons``, the reasons to reject it."""
 
     sets: list[HeldNodes]
     reasons: list[str]
@@ -144,7 +144,7 @@ class _Holding:
     def of(
         cls, intake: RecordIntake, batch: JobBatch, left: NDArray[np.bool_], expand: Callable[[str], Sequence[str]]
     ) -> _Holding:
-        """Look up each node set with each count that stands beside it once, in the order of the rows."""
+        """Look up each combination of node set and count once, in the order of the rows."""
         count = np.clip(batch.count, -1, MOST_NODES + 1)
         key = np.where(left, batch.sets.astype(np.int64) * (MOST_NODES + 3) + count, np.iinfo(np.int64).min)
         _, first, kind, rows = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
@@ -155,7 +155,7 @@ class _Holding:
         for place, is_left, which, said, many in zip(*(each.tolist() for each in looked_up), strict=True):
             if is_left:
                 nodes = batch.set_texts[which] if which >= 0 else ""
-                # Millions are looked up, and most are known; digits may stand for a range of nodes
+                # Millions are looked up, and most are cached; digits may denote a range of nodes
                 held = known_sets.get(nodes)
                 if held and (not said or (held.size + held.unknown == said and not nodes[0].isdigit())):
                     sets[place] = held
@@ -165,7 +165,7 @@ class _Holding:
         return cls(sets, reasons, kind, np.array([each.size for each in sets], dtype=np.int64)[kind])
 
 
-def _use(
+def _add_used_jobs(
     intake: RecordIntake, batch: JobBatch, rows: NDArray[np.int64], holding: _Holding, known_s: NDArray[np.float64]
 ) -> None:
     if not rows.size:
@@ -176,7 +176,7 @@ def _use(
         held = holding.sets[place]
         numbers[place] = intake.number_of(held) if held.nodes else held.number
         if held.unknown or held.repeated:
-            _note_set(intake, batch, held, rows[kind == place], known_s)
+            _note_node_set(intake, batch, held, rows[kind == place], known_s)
     preempted = rows[batch.preempted[rows]]
     if preempted.size:
         intake.line = int(batch.lines[preempted[0]])
@@ -205,7 +205,7 @@ def _use(
     )
 
 
-def _note_set(
+def _note_node_set(
     intake: RecordIntake, batch: JobBatch, held: HeldNodes, rows: NDArray[np.int64], known_s: NDArray[np.float64]
 ) -> None:
     intake.line = int(batch.lines[rows[0]])

@@ -1,4 +1,4 @@
-"""RecordIntake: what readers tell of their rows. Every job is judged here, the same way for all formats."""
+"""RecordIntake: receives the rows of all readers and checks every job by the same rules."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.idle_doubts import ROWS_ASIDE, DoubtfulStays
 from bftrain_datasets.log.provenance import DoubtfulTime
 
-MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years of one a minute
+MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years at one a minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
-_MOST_CLUSTERS: Final = 8  # that a message names
-# Reasons for which rows are set aside that may hold nodes
+_MOST_CLUSTERS: Final = 8  # listed in a message
+# Reasons to reject rows whose jobs may have held nodes
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "no_start", "no_end", "bad_nodes", "no_nodes", "nodes_differ"})
 RUNNING: Final = math.inf  # the end of a job that still runs
 
 
 class RecordIntake(FindingsTally):
-    """Takes in rows. A reader calls ``row`` for each, and then exactly one of ``job``, ``use`` and ``set_aside``.
+    """Receives rows. A reader calls ``row`` for each, and then exactly one of ``job``, ``use`` and ``set_aside``.
 
-    - ``job``: the row tells of a job that held nodes. Whether it counts is decided here.
-    - ``use`` after any number of ``state`` or ``counted``: the row tells what nodes are, or how many are busy.
+    - ``job``: the row describes a job that held nodes. The checks here decide whether it counts.
+    - ``use`` after any number of ``state`` or ``counted``: the row has states of nodes, or the number of busy ones.
     - ``set_aside``: the row is not used, for one of the reasons in ``HAZARDS``.
 
-    ``note`` counts all else that a reader had to assume or mend.
+    ``note`` counts all other assumptions and repairs of a reader.
     """
 
     def __init__(self, options: ImportOptions | None = None) -> None:
         super().__init__()
         self.options = options or ImportOptions()
-        self.doubtful: list[DoubtfulTime] = []  # idle nodes about which the records themselves leave doubts
+        self.doubtful: list[DoubtfulTime] = []  # idle nodes that the records make doubtful
         self.doubtful_stays = DoubtfulStays()
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
@@ -60,56 +60,56 @@ class RecordIntake(FindingsTally):
         self.count_times = array("d")
         self.count_active = array("q")
         self.count_total = array("q")
-        self.capacity: int | None = None  # of the machine, where the records say it
-        self.unit_count = 0  # GPUs or cores of the machine, where these are counted and known
-        self.cores_per_node = 1.0  # where sizes of jobs are counted in cores
-        self.last_s = -math.inf  # latest time that any record shows
+        self.capacity: int | None = None  # of the machine, if recorded
+        self.unit_count = 0  # GPUs or cores of the machine, if counted and known
+        self.cores_per_node = 1.0  # if job sizes are counted in cores
+        self.last_s = -math.inf  # latest time in any record
         self.file_names: list[str] = []
-        self.file_number = 0  # of the file that is being read, from 1 on
-        self.preemptible_seen: set[str] = set()  # of the partitions that the options name, those that jobs were in
+        self.file_number = 0  # of the file being read, from 1 on
+        self.preemptible_seen: set[str] = set()  # partitions from the options in which jobs ran
         self._preemptible = frozenset(self.options.preemptible)
         self.machine = MachineNodes(self.options.nodes, self)
-        self._clusters: dict[str, str] = {}  # and where each was first seen
+        self._clusters: dict[str, str] = {}  # cluster -> its first place
 
     @property
     def size(self) -> int:
-        """How many nodes the machine has as far as is known, or GPUs or cores where these are counted."""
+        """The number of nodes as far as known, or of GPUs or cores if these are counted."""
         return self.unit_count or len(self.machine.places) or self.options.node_count or self.capacity or 0
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Nodes that jobs held, or that the options name."""
+        """The nodes that jobs held, or those in the options."""
         return tuple(self.machine.places)
 
     def begin_file(self, name: str) -> None:
-        """Say that what follows comes from this file."""
+        """Begin a file; later rows come from it."""
         self.file_names.append(name)
         self.file_number = len(self.file_names)
         self.file, self.line = name, 0
 
-    def again_at(self, place: int) -> None:
-        """Return to a row that was used, to settle it again."""
+    def reopen_place(self, place: int) -> None:
+        """Return to a used row, to use it or set it aside again."""
         self.file_number, line = file_and_line(place)
         self.again(self.file_names[self.file_number - 1], line)
 
     def place(self) -> int:
-        """Give the number of the place that is being read: file and line."""
+        """The present place as a number: file and line."""
         return place_of(self.file_number, self.line)
 
     def place_name(self, place: int) -> str:
-        """Name a place: file and line."""
+        """Return a place as text: file and line."""
         file, line = file_and_line(place)
         return f"{self.file_names[file - 1]}:{line}"
 
     def close(self) -> None:
-        """Settle the jobs whose end was not read, when all files are."""
+        """Process the jobs without a recorded end, after all files."""
         self._check_clusters()
         self.machine.known_sets.clear()
         closed = self.open_jobs.close()
         for job, end_s, restarted in closed.jobs:
             if restarted:
                 self.note("restarted", where=self.place_name(job.place))
-            self.again_at(job.place)
+            self.reopen_place(job.place)
             self.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand, units=job.units)
         if closed.lost_ends_s:
             self.unuse("no_start", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
@@ -124,11 +124,11 @@ class RecordIntake(FindingsTally):
         self.outages.rename(self.machine.known_as(self.outages.names))
 
     def seconds(self, text: str) -> float:
-        """Seconds UTC of a time as written; ``ValueError`` if it is none."""
+        """Return a written time in seconds UTC; raise ``ValueError`` if invalid."""
         return self.clock.seconds(text)
 
     def is_other_cluster(self, cluster: str) -> bool:
-        """Whether a row is of a cluster that the options do not name; ``close`` refuses several if they name none."""
+        """Return whether a row belongs to a cluster not in the options; ``close`` rejects several."""
         self._clusters.setdefault(cluster, self.where)
         return self.options.cluster not in {None, *ALL_CLUSTERS, cluster}
 
@@ -149,11 +149,11 @@ class RecordIntake(FindingsTally):
             raise BadInput(f"no row is of the cluster '{wanted}'", where="--cluster", fix=fix)
 
     def observed(self, time_s: float) -> None:
-        """Say that the records reach at least to this time."""
+        """Record that the records reach at least to this time."""
         self.last_s = max(self.last_s, time_s)
 
     def name_node(self, name: str) -> None:
-        """Say that the machine has this node, whether or not a job ever holds it."""
+        """Record that the machine has this node, whether or not a job ever holds it."""
         self.machine.name(name)
 
     def job(  # noqa: PLR0913 - all but four are options by name
@@ -169,22 +169,22 @@ class RecordIntake(FindingsTally):
         expand: Callable[[str], Sequence[str]] = expand_set,
         units: str = "",
     ) -> None:
-        """Judge the row's job and settle the row.
+        """Check the row's job, and use the row or set it aside.
 
-        ``start_s`` is None if it never started, ``end_s`` is ``RUNNING`` or None if nothing is said of its end.
-        ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` says how many nodes
-        there are, in place of names or besides them: then both must agree. 0 says nothing. ``units`` is what it held
-        where GPUs or cores are counted (``unit_sets.shares_of``).
+        ``start_s`` is None if the job never started, ``end_s`` is ``RUNNING``, or None if not recorded.
+        ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` is the number of nodes,
+        instead of names or as a check of them; 0 if not recorded. ``units`` are its GPUs or cores,
+        if these are counted (``unit_sets.shares_of``).
         """
         if start_s is None or end_s is None or not -math.inf < start_s < end_s:
-            reason = _why_no_stay(start_s, end_s, named=bool(nodes))
+            reason = _no_stay_reason(start_s, end_s, named=bool(nodes))
             if reason in MAY_HAVE_RUN:
                 self._doubt(start_s, end_s, count or size_of(nodes, expand))
             self.set_aside(reason)
             return
         held_s = end_s - start_s
         held, reason = self.held_by(nodes, count, expand, units=units)
-        reason = reason or self._why_not(held, start_s, end_s, queue, named=bool(nodes))
+        reason = reason or self._rejection_reason(held, start_s, end_s, queue, named=bool(nodes))
         if reason:
             size = held.size or (0 if reason == "bad_count" else min(count, MOST_NODES))
             if reason == "outside_window" and held_s != RUNNING:
@@ -208,14 +208,14 @@ class RecordIntake(FindingsTally):
         )
 
     def _doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
-        """Keep in mind that a job may have held nodes, one at least, from or to any time that is not known."""
+        """Record that a job may have held at least one node, from or to an unknown time."""
         begin_s = start_s if start_s is not None and math.isfinite(start_s) else -math.inf
         self.doubtful_stays.add(
             ROWS_ASIDE, begin_s, RUNNING if end_s is None or math.isnan(end_s) else end_s, max(1, nodes)
         )
 
     def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
-        """Say what these nodes are from ``time_s`` on; ``use`` settles the row."""
+        """Set the state of nodes from ``time_s`` on; complete the row by ``use``."""
         self.has_states = True
         self.observed(time_s)
         for name in nodes:
@@ -232,9 +232,9 @@ class RecordIntake(FindingsTally):
         nodes: NDArray[np.int32],
         states: NDArray[np.int8],
     ) -> None:
-        """Take in a whole table of node states, with so many rows, as columns; it settles all of them.
+        """Add a whole table of node states as columns and use all of its rows.
 
-        At ``times`` the ``nodes``, which are places in ``node_names``, go to ``states``.
+        At ``times`` the ``nodes``, which are indices in ``node_names``, change to ``states``.
         """
         self.has_states = True
         self.use_many(rows)
@@ -247,32 +247,32 @@ class RecordIntake(FindingsTally):
         self.states.add_columns(times[kept], places[kept], states[kept])
 
     def counted(self, time_s: float, active: int, total: int) -> None:
-        """Say that ``active`` of ``total`` nodes are busy from ``time_s`` on; ``use`` settles the row.
+        """Record that ``active`` of ``total`` nodes are busy from ``time_s`` on; complete the row by ``use``.
 
-        Neither may exceed ``MOST_NODES``; a ``total`` of -1 is not known.
+        Neither may exceed ``MOST_NODES``; a ``total`` of -1 is unknown.
         """
         if len(self.count_times) >= MOST_COUNTS:
             what = f"more than {MOST_COUNTS:,} counts"
-            raise BadInput(what, where=self.where, fix="give a part of them, or fewer: one a minute will do")
+            raise BadInput(what, where=self.where, fix="import a part of them, or fewer: one a minute is enough")
         self.observed(time_s)
         self.count_times.append(time_s)
         self.count_active.append(active)
         self.count_total.append(total)
 
     def is_preemptible(self, queue: str) -> bool:
-        """Whether the options name this partition, which is then known to exist."""
+        """Return whether the options list this partition, and record that it exists."""
         if not queue or queue not in self._preemptible:
             return False
         self.preemptible_seen.add(queue)
         return True
 
     def number_of(self, held: HeldNodes) -> int:
-        """Give the number of a node set that a job held, which it gets at its first use."""
+        """Return the number of a node set, assigned at its first use."""
         if held.nodes:
             held.number, held.nodes = self.stays.add_set(held.nodes, held.units), ()
         return held.number
 
-    def _why_not(self, held: HeldNodes, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
+    def _rejection_reason(self, held: HeldNodes, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
         if self.is_preemptible(queue):
             return "preemptible"
         if held.size == 0 or not (named or self.options.counts):
@@ -293,7 +293,7 @@ class RecordIntake(FindingsTally):
 
     @property
     def known_sets(self) -> Mapping[str, HeldNodes]:
-        """The node sets that were read before, if a job holds all nodes of its set."""
+        """Cached node sets, if every job holds all nodes of its set."""
         return self.machine.known_sets if self.options.unit == NODE and not self.options.counts else {}
 
     def held_by(
@@ -304,7 +304,7 @@ class RecordIntake(FindingsTally):
         rows: int = 1,
         units: str = "",
     ) -> tuple[HeldNodes, str]:
-        """Return the nodes that rows with this node set and count hold; why they are not used, if so, and then none."""
+        """Return the nodes of rows with this node set and count, and the reason to reject them, in which case none."""
         if self.options.unit != NODE:
             return self._units_held(nodes, count, expand, rows, units)
         if not nodes or self.options.counts:
@@ -322,7 +322,7 @@ class RecordIntake(FindingsTally):
     def _units_held(
         self, nodes: str, count: int, expand: Callable[[str], Sequence[str]], rows: int, units: str
     ) -> tuple[HeldNodes, str]:
-        """Return the GPUs or cores that rows hold, and how many of which node, as ``held_by`` returns nodes."""
+        """Return the GPUs or cores that rows hold, by node, in the form of ``held_by``."""
         try:
             total = unit_sets.total_of(units)
             named = total and nodes and not self.options.counts
@@ -340,8 +340,8 @@ class RecordIntake(FindingsTally):
         return held, ""
 
 
-def _why_no_stay(start_s: float | None, end_s: float | None, *, named: bool) -> str:
-    """Say why times, which are NaN where they cannot be read, tell of no stay on nodes; nothing if they do."""
+def _no_stay_reason(start_s: float | None, end_s: float | None, *, named: bool) -> str:
+    """Return why times (NaN if unreadable) describe no stay on nodes, or an empty text."""
     if any(each is not None and math.isnan(each) for each in (start_s, end_s)):
         return "bad_time"
     if start_s is None:
@@ -354,7 +354,7 @@ def _why_no_stay(start_s: float | None, end_s: float | None, *, named: bool) -> 
 
 
 def size_of(nodes: str, expand: Callable[[str], Sequence[str]]) -> int:
-    """Return how many nodes a set has, or 0 if that cannot be read."""
+    """Return the size of a node set, or 0 if unreadable."""
     try:
         return len(set(expand(nodes))) if nodes else 0
     except ValueError:

@@ -1,4 +1,4 @@
-"""JobStays: which job held which nodes from when to when, in columns; many millions of them fit into memory."""
+"""JobStays: which job held which nodes from when to when, as columns; many millions fit into memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 
-MOST_PAIRS: Final = 1 << 27  # of a job and a node it held; half a gigabyte of memory
+MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
 _LINE_BITS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class StayColumns:
-    """One row a job. ``end`` is infinite while it runs, ``sets`` tells its nodes, ``place`` its file and line.
+    """One row per job. ``end`` is infinite while it runs, ``sets`` are its nodes, ``place`` its file and line.
 
-    The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` says how many.
-    Where GPUs or cores are counted, ``set_units`` tells for each of these how many of the node's, or if it is negative
-    which one: -1 is the first. ``queue`` is a place in ``queue_names``, or -1 where the partition is not known.
+    The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` is the number.
+    If GPUs or cores are counted, ``set_units`` is the number held of each node, or if negative
+    a slot: -1 is the first. ``queue`` is an index in ``queue_names``, or -1 for an unknown partition.
     """
 
     start: NDArray[np.float64]
@@ -39,16 +39,16 @@ class StayColumns:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many nodes each job holds."""
+        """The number of nodes of each job."""
         return np.diff(self.set_offsets)[self.sets]
 
     def set_keys(self) -> NDArray[np.uint64]:
-        """Give a number for each job that is the same for the same nodes, or where none are named the same count.
+        """Return a number for each job that is equal for equal nodes, or for equal counts if no nodes are named.
 
-        A set may have been added twice, by two files or in another order. Each node has a number that looks random;
-        those of a set are added, so that their order does not matter.
+        A set may have been added twice, by two files or in another order. Each node has a pseudo-random number;
+        the numbers of a set are added, so that their order does not matter.
         """
-        # Scatter numbers over all of 64 bits (the last steps of SplitMix64)
+        # Hash numbers to 64 bits (the last steps of SplitMix64)
         members = self.set_nodes.astype(np.uint64)
         if self.set_units.size:
             members += self.set_units.astype(np.int64).astype(np.uint64) << np.uint64(32)
@@ -57,13 +57,13 @@ class StayColumns:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed = mixed ^ (mixed >> np.uint64(31))
         sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)))
-        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last is for those without a set
+        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last is for jobs without a set
         nameless = self.sets < 0
         return np.where(nameless, self.count.astype(np.uint64), keys[self.sets])
 
 
 class JobStays:
-    """Collects them. A node set is kept once, and each job that held it has its number."""
+    """Collects stays. A node set is stored once, and each job refers to it by number."""
 
     def __init__(self) -> None:
         self._start = array("d")
@@ -85,40 +85,40 @@ class JobStays:
         return len(self._start)
 
     def keys(self) -> set[tuple[int, float, float]]:
-        """Return key, start and end of every job, to recognise one that two files contain."""
+        """Return key, start and end of every job, to recognise a job contained in two files."""
         return set(zip(self._job, self._start, self._end, strict=True))
 
     def add_outside(self, job: str, start_s: float) -> None:
-        """Say that a job ended outside the window; another row may tell of it when it still ran."""
+        """Record that a job ended outside the window; another row may list it as running."""
         self._outside_job.append(hash(job))
         self._outside_start.append(start_s)
 
     def outside(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Give hash of the name and start of jobs that ended outside the window."""
+        """Return name hash and start of jobs that ended outside the window."""
         return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
     def add_set(self, nodes: Sequence[int], units: Sequence[int] = ()) -> int:
-        """Give a set of nodes its number; ``units`` are what is held of each, where that is counted."""
+        """Add a set of nodes and return its number; ``units`` are the number held of each, if counted."""
         self._set_nodes.extend(nodes)
         self._set_units.extend(units)
         self._set_offsets.append(len(self._set_nodes))
         return len(self._set_offsets) - 2
 
     def rename_nodes(self, places: Sequence[int]) -> None:
-        """Give the node at each place the new one in ``places``."""
+        """Replace the node at each index by the one in ``places``."""
         self._set_nodes = array(
             "i", np.array(places, dtype=np.int32)[np.array(self._set_nodes, dtype=np.int64)].tolist()
         )
 
     def queue_number(self, queue: str) -> int:
-        """Return the number of a partition, which it gets at its first use; -1 for none."""
+        """Return the number of a partition, assigned at its first use; -1 for none."""
         return self._queues.setdefault(queue, len(self._queues)) if queue else -1
 
     def add(
         self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, place: int, queue: str = ""
     ) -> None:
         """Add a job; ``end_s`` is infinite while it runs."""
-        self._pairs += count if node_set >= 0 else 1  # a job without names takes memory once
+        self._pairs += count if node_set >= 0 else 1  # a job without node names takes memory once
         self._check_pairs()
         self._start.append(start_s)
         self._end.append(end_s)
@@ -139,7 +139,7 @@ class JobStays:
         place: NDArray[np.int64],
         queue: NDArray[np.int32],
     ) -> None:
-        """Add jobs as columns; those without a node set have -1, and memory for one pair each."""
+        """Add jobs as columns; jobs without a node set have -1, and take the memory of one pair each."""
         self._pairs += int(np.where(sets >= 0, count, 1).sum())
         self._check_pairs()
         for times, seconds in ((self._start, start), (self._end, end)):
@@ -156,7 +156,7 @@ class JobStays:
             )
 
     def columns(self) -> StayColumns:
-        """Give all that was added, without a copy: nothing can be added any more."""
+        """Return all stays without a copy; nothing can be added afterwards."""
         columns: tuple[array[Any], ...] = (self._start, self._end, self._sets, self._job, self._place, self._count)
         columns = (*columns, self._set_offsets, self._set_nodes, self._set_units, self._queue)
         return StayColumns(*map(_shared, columns), queue_names=tuple(self._queues))
@@ -167,12 +167,12 @@ def _shared(column: array[Any]) -> NDArray[Any]:
 
 
 def key_of(job: str) -> int:
-    """Give a number for a job's name, which takes less memory; its times or nodes tell it from others with the same."""
+    """Return a hash of a job's name, to save memory; times and nodes resolve collisions."""
     return hash(job)
 
 
 def place_of(file: int, line: int) -> int:
-    """Put the number of a file, and a line in it, into one number."""
+    """Combine the number of a file and a line in it into one number."""
     return file << _LINE_BITS | line
 
 
@@ -182,5 +182,5 @@ def file_and_line(place: int) -> tuple[int, int]:
 
 
 def files_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the numbers of the files in which these places are."""
+    """Return the file numbers of these places."""
     return places >> _LINE_BITS

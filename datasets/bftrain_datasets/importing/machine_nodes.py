@@ -1,4 +1,4 @@
-"""The nodes of a machine, as its records or the options name them, and the sets of them that jobs held."""
+"""The nodes of a machine, from its records or the options, and the sets of them that jobs held."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing import unit_sets
 from bftrain_datasets.importing.findings import FindingsTally
 
-MOST_KNOWN: Final = 1 << 25  # letters and nodes of the node sets that are remembered, so that memory stays bounded
+MOST_KNOWN: Final = 1 << 25  # letters and nodes of the cached node sets, to bound memory
 _NUMBERS: Final = re.compile(r"\d[\d,]*-[\d,-]*\Z")
 _LIST: Final = re.compile(r"\[[^\[\]]*\]\Z")
 _AROUND_NAMES: Final = " \t\"'"
@@ -21,11 +21,11 @@ _AROUND_NAMES: Final = " \t\"'"
 
 @dataclass(slots=True)
 class HeldNodes:
-    """A node set: how many nodes of the machine it has, how many others, how many were written again.
+    """A node set: its number of nodes of the machine, of other nodes, and of repeated names.
 
-    Where GPUs or cores are counted, it has so many of these on so many nodes, and ``units`` say which or how many of
-    each of ``nodes``; ``assumed`` names the finding if that is not all known.
-    It has a ``number`` as soon as a job that held it is used; until then ``nodes`` are kept here.
+    If GPUs or cores are counted, it has ``units`` of each of ``nodes`` (numbers or slots); ``assumed`` names the
+    finding if they are not fully known.
+    It has a ``number`` once a job that held it is used; until then ``nodes`` are stored here.
     """
 
     size: int
@@ -39,9 +39,9 @@ class HeldNodes:
 
 
 class MachineNodes:
-    """Gives each node its place: those that are given, or else each at its first mention.
+    """Assigns each node its index: given nodes in their order, others at their first mention.
 
-    ``known_sets`` keep what node sets as written are.
+    ``known_sets`` caches node sets as written.
     """
 
     def __init__(self, nodes: Sequence[str] | None, tally: FindingsTally) -> None:
@@ -52,30 +52,30 @@ class MachineNodes:
         self._tally = tally
 
     def name(self, node: str) -> None:
-        """Say that there is this node."""
+        """Add a node."""
         if not self.is_fixed:
             self.places.setdefault(node, len(self.places))
 
     def spellings(self) -> Mapping[str, str]:
-        """Return names that differ from another in case, or in a domain that one of them has, with that other."""
+        """Return names that differ from another in case, or by the domain in one of them, with that other name."""
         return {} if self.is_fixed else same_nodes(self.places)
 
     def known_as(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return for each of these names that is another spelling of a node, as with a domain, that node's own."""
+        """Return the names that are other spellings of a known node, such as with a domain, with that node's name."""
         strange = [name for name in names if name not in self.places]
         same = same_nodes((*self.places, *strange)) if strange else {}
         known = {same.get(name, name): name for name in self.places}
         return {name: known[short] for name in strange if (short := same.get(name, name)) in known}
 
     def join(self, same: Mapping[str, str]) -> list[int]:
-        """Take these names for one node each; return the place that each former place becomes."""
+        """Merge names of the same node; return the new index of each former index."""
         kept = {name: place for place, name in enumerate(name for name in self.places if name not in same)}
         moved = [kept[same.get(name, name)] for name in self.places]
         self.places = kept
         return moved
 
     def shares_of(self, nodes: str, units: str, expand: Callable[[str], Sequence[str]]) -> HeldNodes:
-        """Return what is held of which node (``unit_sets.shares_of``); ``ValueError`` if that cannot be read."""
+        """Return the units held of each node (``unit_sets.shares_of``); raise ``ValueError`` if unreadable."""
         key = f"{nodes}\n{units}"
         known = self.known_sets.get(key)
         if known is not None:
@@ -116,7 +116,7 @@ class MachineNodes:
         return held
 
     def set_of(self, text: str, expand: Callable[[str], Sequence[str]], said: int) -> HeldNodes | None:
-        """Return the nodes of a set as written, of which a record says that they are so many; None if it is none."""
+        """Return the nodes of a set as written, with ``said`` as their recorded number; None if it is no node set."""
         known = self.known_sets.get(text)
         if known is not None:
             return known
@@ -130,7 +130,7 @@ class MachineNodes:
         places = self.places
         written = list(dict.fromkeys(names))
         if said and len(written) != said:
-            return HeldNodes(0, len(written))  # not trusted, so none of them is a node of the machine for it
+            return HeldNodes(0, len(written))  # not trusted, so its names are not added to the machine
         if self.is_fixed:
             nodes = [places[name] for name in written if name in places]
         else:
@@ -140,7 +140,7 @@ class MachineNodes:
 
 
 def is_range_of(count: int, nodes: str) -> bool:
-    """Whether bare numbers such as 0-127 are a node set of so many nodes."""
+    """Return whether bare numbers such as 0-127 are a node set of ``count`` nodes."""
     try:
         return bool(_NUMBERS.match(nodes)) and len(expand_set(f"[{nodes}]")) == count
     except ValueError:
@@ -148,9 +148,9 @@ def is_range_of(count: int, nodes: str) -> bool:
 
 
 def same_nodes(names: Iterable[str]) -> dict[str, str]:
-    """Give for each name that is another spelling of a node the first of those without a domain.
+    """Return names that are other spellings of a node, each with the first name without a domain.
 
-    A name with a domain is the one without, unless names of two domains begin with it.
+    A name with a domain equals the one without, unless names of two domains begin with it.
     """
     spelt: dict[str, list[str]] = {}
     for name in names:
@@ -167,7 +167,7 @@ def same_nodes(names: Iterable[str]) -> dict[str, str]:
 
 
 def _listed(text: str) -> list[str]:
-    """Names in a list such as ``[12, 13]`` or ``['n1', 'n2']``, or with blanks; none if they are no names."""
+    """Return the names in a list such as ``[12, 13]`` or ``['n1', 'n2']``, or with blanks; none if invalid."""
     inner = text.strip()
     inner = inner[1:-1] if _LIST.match(inner) else inner
     names = [part.strip(_AROUND_NAMES) for part in inner.split(",")]

@@ -1,6 +1,6 @@
-"""From counts to a log: how many nodes are busy is known, which is not.
+"""Build a log from counts: the number of busy nodes is known, but not which.
 
-Nodes are numbered, and the first ``active`` of them are busy: among all ways to say which, this one needs the fewest
+Nodes are numbered, and the first ``active`` of them are busy: of all possible assignments this has the fewest
 changes. Of ``total`` nodes the others are idle; nodes beyond ``total`` are down.
 """
 
@@ -21,19 +21,19 @@ from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, POLL_GAP, curve_of
 
-MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is made
-UNKNOWN_TOTAL: Final = -1  # where a count does not say how many nodes there are
-_REGULAR: Final = 0.9  # part of the gaps between counts that must be alike before longer ones are doubtful
+MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is built
+UNKNOWN_TOTAL: Final = -1  # the total of a count without one
+_REGULAR: Final = 0.9  # fraction of the gaps between counts that must be equal before longer ones are doubtful
 _POLL_GAP: Final = 3  # times the usual interval
-_ROUNDING: Final = 1e-9  # of a quotient that should be whole
+_ROUNDING: Final = 1e-9  # tolerance of a quotient that should be whole
 _NAME_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """From ``times[i]`` on ``active[i]`` nodes are busy of ``total[i]``; the last holds until ``end_s``.
+    """From ``times[i]`` on ``active[i]`` of ``total[i]`` nodes are busy; the last values hold until ``end_s``.
 
-    ``runs_on`` says whether any job still runs then.
+    ``runs_on`` means that a job still runs then.
     """
 
     times: NDArray[np.float64]
@@ -44,12 +44,12 @@ class _Steps:
 
 
 def log_from_counts(intake: RecordIntake) -> EventLog:
-    """Build the log of numbered nodes of which the first ``active`` are busy."""
+    """Build the log of numbered nodes, the first ``active`` of which are busy."""
     if intake.count_times:
-        steps = _cut(_of_series(intake), intake)
+        steps = _cut_to_window(_sorted_counts(intake), intake)
         largest = int(max(steps.active.max(), steps.total.max()))
     else:
-        # Add the sizes of all jobs that run at one time
+        # Add the sizes of all jobs running at each time
         jobs, keep = first_reports(intake)
         begin_s, end_s = observed(jobs, keep, intake)
         runs_on = any_running(jobs, keep)
@@ -62,13 +62,13 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
         change = np.concatenate(([0], count, -count[inside]))
         order = np.argsort(times, kind="stable")
         times, active = times[order], np.cumsum(change[order])
-        if intake.cores_per_node > 1:  # as many nodes as the cores in use fill
+        if intake.cores_per_node > 1:  # the number of nodes that the cores in use fill
             active = np.ceil(active / intake.cores_per_node - _ROUNDING).astype(np.int64)
         last = np.append(times[1:] != times[:-1], [True])
         steps = _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
         largest = int(steps.active.max())
-    names = _names(intake, largest)
-    # Cut counts off at the number of nodes that there are, and say how often that happens
+    names = _node_names(intake, largest)
+    # Limit counts to the number of nodes, and count how often that happens
     capacity = len(names)
     reported = np.where(steps.total < 0, capacity, steps.total)
     total = np.minimum(reported, capacity)
@@ -91,8 +91,8 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
     return _expanded(steps, names, intake.file_names[0])
 
 
-def _of_series(intake: RecordIntake) -> _Steps:
-    """Sort the counts; of several at one time the last one holds."""
+def _sorted_counts(intake: RecordIntake) -> _Steps:
+    """Sort the counts; the last of several at one time holds."""
     times = np.array(intake.count_times, dtype=np.float64)
     falls = np.flatnonzero(np.diff(times) < 0) + 1
     if falls.size:
@@ -106,7 +106,7 @@ def _of_series(intake: RecordIntake) -> _Steps:
     active = np.array(intake.count_active, dtype=np.int64)[order][last]
     total = np.array(intake.count_total, dtype=np.int64)[order][last]
     steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))
-    # Count the gaps in a series that otherwise goes on at one pace
+    # Count the gaps in an otherwise regular series
     gaps = np.diff(steps.times)
     if gaps.size != 0:
         usual = float(np.median(gaps))
@@ -121,7 +121,7 @@ def _of_series(intake: RecordIntake) -> _Steps:
     return steps
 
 
-def _cut(steps: _Steps, intake: RecordIntake) -> _Steps:
+def _cut_to_window(steps: _Steps, intake: RecordIntake) -> _Steps:
     begin_s, end_s = intake.options.window
     low = steps.times[0] if begin_s is None else max(begin_s, float(steps.times[0]))
     high = steps.end_s if end_s is None else min(end_s, steps.end_s)
@@ -140,8 +140,8 @@ def _cut(steps: _Steps, intake: RecordIntake) -> _Steps:
     return _Steps(times, steps.active[first:last], steps.total[first:last], high)
 
 
-def _names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Name as many nodes as the options say, or the records, or else as were seen at once."""
+def _node_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
+    """Return node names: as many as in the options, else in the records, else as seen at once."""
     options = intake.options
     if options.unit != NODE:
         return _slot_names(intake, largest)
@@ -150,44 +150,44 @@ def _names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
     count = options.node_count or intake.capacity
     if not count:
         count = max(1, largest)
-        done = f"the largest number seen is taken: {count:,}"
+        done = f"the largest number seen is used: {count:,}"
         intake.note("nodes_inferred", count=count, where="", done=done)
     if count > MOST_NODES:
         raise BadInput(
             f"a machine of {count:,} nodes is beyond the limit of {MOST_NODES:,}",
             where=intake.file_names[0],
-            fix="say with --nodes how many nodes there are",
+            fix="set the number of nodes by --nodes",
         )
-    return _numbered(count)
+    return _numbered_names(count)
 
 
-def _numbered(count: int) -> tuple[str, ...]:
+def _numbered_names(count: int) -> tuple[str, ...]:
     digits = max(_NAME_DIGITS, len(str(count)))
     return tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
 
 
 def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Name the GPUs or cores of as many nodes as the options say, or the records, or else as were seen at once."""
+    """Return slot names for as many nodes as in the options, else in the records, else as seen at once."""
     options = intake.options
     each = options.node_units
     if each is None:
-        what = f"the records do not tell how many {in_words_of(options.unit, 'nodes')} a node has"
-        raise BadInput(what, where=intake.file_names[0], fix=f"say so with --node-{options.unit}s N")
+        what = f"the records do not contain the number of {in_words_of(options.unit, 'nodes')} of a node"
+        raise BadInput(what, where=intake.file_names[0], fix=f"set it by --node-{options.unit}s N")
     names = options.nodes
     if names is None:
         count = options.node_count or intake.capacity or 0
         if not count:
             count = max(1, -(-largest // each))
-            intake.note("nodes_inferred", count=count, where="", done=f"the fewest that fit are taken: {count:,}")
-        names = _numbered(count)
+            intake.note("nodes_inferred", count=count, where="", done=f"the smallest number is used: {count:,}")
+        names = _numbered_names(count)
     if len(names) * each > MOST_NODES:
         what = f"{len(names) * each:,} of them are beyond the limit of {MOST_NODES:,}"
-        raise BadInput(what, where=f"--unit {options.unit}", fix="say with --nodes how many nodes there are")
+        raise BadInput(what, where=f"--unit {options.unit}", fix="set the number of nodes by --nodes")
     return tuple(slot_name(name, options.unit, slot) for name in names for slot in range(each))
 
 
 def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None:
-    """Count what is idle after the last start: jobs that ended later may be missing."""
+    """Count idle time after the last start: jobs that ended later may be missing."""
     if intake.options.window[1] is not None or steps.runs_on:
         return
     rises = np.flatnonzero(np.diff(steps.active, prepend=0) > 0)
@@ -217,8 +217,8 @@ def _expanded(steps: _Steps, names: tuple[str, ...], where: str) -> EventLog:
 def _changes_of(
     steps: _Steps, capacity: int, where: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]:
-    """Return how many nodes change at each step, which, and what they become."""
-    # For each step three ranges of nodes that change: where each begins and ends, and what they become. Nodes between
+    """Return the number of changing nodes at each step, their indices, and their new states."""
+    # Each step changes three ranges of nodes, with their bounds and new states. Nodes between
     # the old and the new ``active`` become busy; or idle, and down from ``total`` on. Nodes between the old and the
     # new ``total`` that are not among these become idle or down. The ranges are in order, as ``active`` never exceeds
     # ``total``. Before the first step all nodes are busy.
@@ -242,6 +242,6 @@ def _changes_of(
         )
     counts = sizes.sum(axis=1)
     sizes = sizes.ravel()
-    nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the place of each change, soon the node in its range
+    nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the index of each change, later the node in its range
     nodes += np.repeat((lows.ravel() - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
     return counts, nodes, np.repeat(become.ravel(), sizes)

@@ -1,7 +1,7 @@
-"""The GPUs or cores of nodes as slots: how many each node has, and which of them each job held.
+"""The GPUs or cores of nodes as slots: the number of slots per node, and which of them each job held.
 
-Where only their number is recorded, a job gets the lowest free ones of its node when it starts. One that gets too few,
-because more are in use than the node has, gets those that others free. So as many slots are busy as jobs hold, or all.
+If only their number is recorded, a job gets the lowest free ones of its node when it starts. A job that gets too few,
+because more are in use than the node has, gets those that others free. So the number of busy slots is right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_SLOTS: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class NodeSlots:
-    """All slots of a machine by name, in the order of its nodes; those of a node begin at its ``first``."""
+    """All slots of a machine by name, in node order; the slots of a node begin at its ``first``."""
 
     names: list[str]
     first: NDArray[np.int64]
@@ -38,7 +38,7 @@ class NodeSlots:
 
     @classmethod
     def of(cls, jobs: StayColumns, keep: NDArray[np.bool_], order: Sequence[int], intake: RecordIntake) -> NodeSlots:
-        """Find how many slots each node has: as the options say, or as many as were in use at once."""
+        """Determine the slots of each node: from the options, or the largest number in use at once."""
         options, nodes = intake.options, intake.node_names
         capacity = np.full(len(nodes), options.node_units or 0, dtype=np.int64)
         places = {name: place for place, name in enumerate(nodes)}
@@ -57,14 +57,14 @@ class NodeSlots:
         intake.unit_count = int(capacity.sum())
         if intake.unit_count > MOST_SLOTS:
             what = f"{intake.unit_count:,} of them are more than the limit of {MOST_SLOTS:,}"
-            raise BadInput(what, where=f"--unit {options.unit}", fix="choose some nodes with --nodes")
+            raise BadInput(what, where=f"--unit {options.unit}", fix="select nodes by --nodes")
         first = np.zeros(len(nodes), dtype=np.int64)
         first[order] = np.concatenate(([0], np.cumsum(capacity[order])[:-1]))
         names = [slot_name(nodes[place], options.unit, slot) for place in order for slot in range(capacity[place])]
         return cls(names, first, capacity, jobs, keep)
 
     def spans(self, begin_s: float, end_s: float, intake: RecordIntake) -> Iterator[HeldSpans]:
-        """Give every (job, slot) within the time observed; what a node does not have is left out and counted."""
+        """Yield every (job, slot) pair within the observed time; count and omit slots that a node does not have."""
         over: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
         for held in spans_by_node(self.jobs, self.keep, begin_s, end_s, self.capacity.size):
             use = _Use.of(held, self.capacity)
@@ -112,7 +112,7 @@ def _units(held: HeldSpans) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """From ``time[i]`` on jobs hold ``level[i]`` of a ``node``, of which ``over[i]`` are not there; ordered by node."""
+    """From ``time[i]`` on jobs hold ``level[i]`` slots of a ``node``, ``over[i]`` more than exist; ordered by node."""
 
     node: NDArray[np.int32]
     time: NDArray[np.float64]
@@ -121,7 +121,7 @@ class _Use:
 
     @classmethod
     def of(cls, held: HeldSpans, capacity: NDArray[np.int64]) -> _Use:
-        """Add up what jobs hold; one that several hold at once counts once."""
+        """Add up the slots of jobs; a slot held by several at once counts once."""
         units = _units(held)
         if not held.node.size:
             return cls(held.node, held.start, units, units)
@@ -145,15 +145,15 @@ class _Use:
         return cls(nodes, time[order], level, level - np.minimum(level_there, capacity[nodes]))
 
     def over_change(self) -> NDArray[np.int64]:
-        """Return by how much the number that is not there changes at each time."""
-        return np.diff(self.over, prepend=0)  # at the end of each node it is 0 again
+        """Return the change of the excess at each time."""
+        return np.diff(self.over, prepend=0)  # 0 again at the end of each node
 
 
 class SlotSweep:
     """The stays of jobs on the slots of one node: ``entry`` held ``slot`` from ``begin_s`` to ``end_s``.
 
-    ``units`` say how many of the slots an entry holds, or if negative which one; that one it gets in any case, and who
-    else had it gets another.
+    ``units`` are the number of slots of an entry, or if negative a specific slot, which it gets in any case, while
+    its other user gets another one.
     """
 
     def __init__(self, capacity: int, starts: Sequence[float], ends: Sequence[float], units: Sequence[int]) -> None:
@@ -161,10 +161,10 @@ class SlotSweep:
         self.slot: list[int] = []
         self.begin_s: list[float] = []
         self.end_s: list[float] = []
-        self._free = list(range(capacity))  # a heap; those that were taken since are passed over
+        self._free = list(range(capacity))  # a heap; slots taken since are skipped
         self._is_free = [True] * capacity
-        self._users = [0] * capacity  # jobs that hold just this slot
-        self._owner: dict[int, tuple[int, float]] = {}  # of the other slots in use: entry, and since when
+        self._users = [0] * capacity  # jobs that hold this specific slot
+        self._owner: dict[int, tuple[int, float]] = {}  # of the other slots in use: entry and start
         self._held: dict[int, list[int]] = {}
         self._lacking: dict[int, int] = {}
         events = [(time_s, 0, entry) for entry, time_s in enumerate(ends)]
@@ -177,7 +177,7 @@ class SlotSweep:
                     if begins:
                         self._add(entry, -1 - count, time_s, ends[entry])
             elif begins:
-                self._want(entry, count, time_s)
+                self._request_slots(entry, count, time_s)
             else:
                 self._end(entry, time_s)
 
@@ -188,16 +188,16 @@ class SlotSweep:
             self.begin_s.append(begin_s)
             self.end_s.append(end_s)
 
-    def _give(self, slot: int, entry: int, time_s: float) -> None:
+    def _assign_slot(self, slot: int, entry: int, time_s: float) -> None:
         self._is_free[slot] = False
         self._owner[slot] = entry, time_s
         self._held.setdefault(entry, []).append(slot)
 
-    def _want(self, entry: int, count: int, time_s: float) -> None:
+    def _request_slots(self, entry: int, count: int, time_s: float) -> None:
         while count and self._free:
             slot = heappop(self._free)
             if self._is_free[slot]:
-                self._give(slot, entry, time_s)
+                self._assign_slot(slot, entry, time_s)
                 count -= 1
         if count:
             self._lacking[entry] = self._lacking.get(entry, 0) + count
@@ -207,7 +207,7 @@ class SlotSweep:
             self._lacking[entry] -= 1
             if not self._lacking[entry]:
                 del self._lacking[entry]
-            self._give(slot, entry, time_s)
+            self._assign_slot(slot, entry, time_s)
             return
         self._is_free[slot] = True
         heappush(self._free, slot)
@@ -230,4 +230,4 @@ class SlotSweep:
             entry, begin_s = self._owner.pop(slot)
             self._held[entry].remove(slot)
             self._add(entry, slot, begin_s, time_s)
-            self._want(entry, 1, time_s)
+            self._request_slots(entry, 1, time_s)

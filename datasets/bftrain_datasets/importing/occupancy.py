@@ -1,4 +1,4 @@
-"""From jobs to a log: each job counts once, and a node is busy while any job holds it, and idle between."""
+"""Build a log from jobs: each job counts once, and a node is busy while any job holds it, and idle between."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
 from bftrain_datasets.log.provenance import LogProvenance
 
-_NAMELESS: Final = hash("")  # jobs without a name are no one job
+_NAMELESS: Final = hash("")  # jobs without a name are different jobs
 
 
 def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
-    """Give all jobs, and which of them to keep so that each stay on its nodes counts once."""
+    """Return all jobs, and which of them to keep so that each stay on its nodes counts once."""
     jobs = intake.stays.columns()
     keep = np.ones(jobs.start.size, dtype=np.bool_)
     rows = _of_repeated_names(jobs.job)
     held = jobs.set_keys() if rows.size else np.zeros(jobs.start.size, dtype=np.uint64)
-    # Keep one of the jobs that agree in name, times and nodes; those of other files are no doubt
+    # Keep one of the jobs with equal name, times and nodes; duplicates between files are no doubt
     order = rows[np.lexsort([each[rows] for each in (jobs.place, held, jobs.end, jobs.start, jobs.job)])]
-    same = np.flatnonzero(_like_before(order, jobs.job, jobs.start, jobs.end, held))
+    same = np.flatnonzero(_equals_previous(order, jobs.job, jobs.start, jobs.end, held))
     again = order[same]
     elsewhere = files_of(jobs.place[again]) != files_of(jobs.place[order[same - 1]])
     keep[again] = False
-    _unuse("duplicate", again[~elsewhere], jobs, intake)
-    # Drop jobs that ran when their row was written, if another has the same start and nodes, and an end
-    order, runs = _runs(jobs, keep, held)
-    over = order[runs & (_like_before(order, jobs.job, jobs.start, held) | _ended_outside(order, jobs, intake))]
+    _set_used_aside("duplicate", again[~elsewhere], jobs, intake)
+    # Drop rows of running jobs if another row has the same start and nodes, and an end
+    order, runs = _running_jobs(jobs, keep, held)
+    over = order[runs & (_equals_previous(order, jobs.job, jobs.start, held) | _ended_outside(order, jobs, intake))]
     keep[over] = False
-    _unuse("told_before", np.concatenate((again[elsewhere], over)), jobs, intake)
-    # End jobs that run by one file, and start again later by another, as after a requeue
-    order, runs = _runs(jobs, keep)
+    _set_used_aside("told_before", np.concatenate((again[elsewhere], over)), jobs, intake)
+    # End running jobs of one file that start again later in another, as after a requeue
+    order, runs = _running_jobs(jobs, keep)
     now, later = order[:-1], order[1:]
     on = runs[:-1] & (jobs.job[now] == jobs.job[later]) & (jobs.start[now] < jobs.start[later])
     on &= files_of(jobs.place[now]) != files_of(jobs.place[later])
@@ -58,7 +58,7 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     if running.size:
         first = intake.place_name(int(jobs.place[running].min()))
         intake.note("still_running", count=int(running.size), where=first)
-    # Count rows that are sorted neither by start nor by end, where one row tells of both
+    # Count rows sorted neither by start nor by end, if rows have both
     falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
     if falls.size and not intake.open_jobs.any_begun:
         intake.note("unsorted", count=int(falls.size), where=intake.place_name(int(jobs.place[falls[0]])))
@@ -66,21 +66,21 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
 
 
 def _of_repeated_names(names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows of jobs whose name stands in more than one row: most logs have few."""
+    """Return the rows of jobs whose name occurs in several rows: few in most logs."""
     order = np.argsort(names)
     same = np.flatnonzero(names[order[1:]] == names[order[:-1]])
     return np.unique(order[np.concatenate((same, same + 1))])
 
 
 def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
-    """Whether any job still runs where the records end."""
+    """Return whether any job still runs at the end of the records."""
     return bool(np.isinf(jobs.end[keep]).any())
 
 
-def _runs(
+def _running_jobs(
     jobs: StayColumns, keep: NDArray[np.bool_], *keys: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Give the rows of all jobs that seem to run, by name and start and then ``keys``, and which rows say so."""
+    """Return the rows of all running jobs, sorted by name, start and ``keys``, and which rows list them as running."""
     running = keep & np.isinf(jobs.end) & (jobs.job != _NAMELESS)
     rows = np.flatnonzero(keep & np.isin(jobs.job, jobs.job[running]))
     order = rows[np.lexsort((jobs.end[rows], *(key[rows] for key in keys), jobs.start[rows], jobs.job[rows]))]
@@ -88,7 +88,7 @@ def _runs(
 
 
 def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> NDArray[np.bool_]:
-    """Say of which of these jobs another row, outside the window, tells that they have ended."""
+    """Return for each of these jobs whether another row, outside the window, records its end."""
     job, start = intake.stays.outside()
     among = np.isin(job, jobs.job[rows])
     known = set(zip(job[among].tolist(), start[among].tolist(), strict=True))
@@ -96,8 +96,8 @@ def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordInt
     return np.array([pair in known for pair in pairs], dtype=np.bool_)
 
 
-def _like_before(order: NDArray[np.int64], *columns: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Say for each row, in this order, whether all columns are as in the row before."""
+def _equals_previous(order: NDArray[np.int64], *columns: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return for each row, in this order, whether all columns equal those of the row before."""
     same = np.ones(order.size, dtype=np.bool_)
     same[:1] = False
     for column in columns:
@@ -106,7 +106,7 @@ def _like_before(order: NDArray[np.int64], *columns: NDArray[np.generic]) -> NDA
     return same
 
 
-def _unuse(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> None:
+def _set_used_aside(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> None:
     if rows.size == 0:
         return
     held_s = jobs.end[rows] - jobs.start[rows]
@@ -115,12 +115,12 @@ def _unuse(reason: str, rows: NDArray[np.int64], jobs: StayColumns, intake: Reco
     intake.unuse(reason, intake.place_name(int(jobs.place[rows].min())), int(rows.size), node_s)
 
 
-CENSORED_FROM: Final = 0.01  # of the span; a dump of all jobs has its first end soon after its first start
+CENSORED_FROM: Final = 0.01  # fraction of the span; a dump of all jobs has its first end soon after its first start
 CENSORED_FROM_S: Final = 3600.0
 
 
 def log_from_jobs(intake: RecordIntake) -> EventLog:
-    """Build the log of a machine whose jobs the intake collected."""
+    """Build the log of a machine from the jobs in the intake."""
     jobs, keep = first_reports(intake)
     slots = None
     if intake.options.unit != NODE and keep.any():
@@ -163,7 +163,7 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
         builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))
         ends_inside = end < end_s
         builder.add_columns(end[ends_inside], nodes[ends_inside], np.full(int(ends_inside.sum()), IDLE, dtype=np.int8))
-    # Count what is idle after each node's last job, unless the records or the options reach to the end
+    # Count idle time after each node's last job, unless the records or the options cover the end
     held = np.isfinite(last)
     tail_s = float((end_s - last[held]).sum())
     if intake.options.window[1] is None and not any_running(jobs, keep) and tail_s > 0:
@@ -174,7 +174,7 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
 
 
 def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
-    """Keep the order that the options give; else sort by name as people do."""
+    """Return the nodes in the order of the options, or else in natural order of names."""
     names = intake.node_names
     if intake.options.nodes is not None:
         return np.arange(len(names))
@@ -183,44 +183,44 @@ def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
 
 
 def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -> tuple[float, float]:
-    """From when to when the records tell what each node does."""
+    """Return begin and end of the time in which the records describe all nodes."""
     begin_s, end_s = intake.options.window
     if not keep.any():
-        raise _nothing(intake)
+        raise _no_usable_rows(intake)
     start, end = jobs.start[keep], jobs.end[keep]
     last_s = max(intake.last_s, float(start.max())) if end_s is None else end_s
     if begin_s is None:
-        begin_s = _begin(start, end, last_s, intake)
+        begin_s = _observed_from(start, end, last_s, intake)
     if end_s is None:
-        end_s = _end(start, end, begin_s, last_s, intake, runs_on=any_running(jobs, keep))
+        end_s = _observed_until(start, end, begin_s, last_s, intake, runs_on=any_running(jobs, keep))
     if not begin_s < end_s:
         raise BadInput(
-            f"the records leave nothing between {time_formats.time_text(begin_s)} and {time_formats.time_text(end_s)}",
+            f"nothing usable is between {time_formats.time_text(begin_s)} and {time_formats.time_text(end_s)}",
             where=", ".join(intake.file_names[:3]),
-            fix="say with --window A..B for which time they are complete",
+            fix="set the time for which they are complete by --window A..B",
         )
     return begin_s, end_s
 
 
-_HELPS: Final = {  # of the reason for which most rows were set aside
-    "other_nodes": "--nodes names none of their nodes: give those of the machine, or leave it out",
-    "preemptible": "leave out --preemptible, or import jobs of other partitions too",
-    "never_started": "give records of jobs that ran",
-    "no_units": "leave out --unit for whole nodes",
-    "no_end": "give a column end or elapsed: --map end=COL, or records with a state that says which jobs still run",
-    "malformed": "name the format with --format, or the columns with --columns",
+_ADVICE: Final = {  # advice for the most frequent reason
+    "other_nodes": "--nodes contains none of their nodes: list those of the machine, or omit the option",
+    "preemptible": "omit --preemptible, or import jobs of other partitions too",
+    "never_started": "import records of jobs that ran",
+    "no_units": "omit --unit for whole nodes",
+    "no_end": "use a column end or elapsed: --map end=COL, or records with job states, which show the running jobs",
+    "malformed": "set the format by --format, or the columns by --columns",
 }
 
 
-def _nothing(intake: RecordIntake) -> BadInput:
+def _no_usable_rows(intake: RecordIntake) -> BadInput:
     aside = intake.aside
     where = ", ".join(intake.file_names[:3])
     if aside["no_nodes"] and not aside["bad_nodes"] and not intake.options.counts:
         return BadInput(
-            "no job names its nodes, so it is not known which were idle",
+            "no job lists its nodes, so the idle ones are unknown",
             where=where,
-            fix=f"if a column names them, say so: --map nodes=COL; bftrain schedule {where} -o DIR simulates which were"
-            " idle and writes DIR/idle.npz; --counts reads how many nodes were busy",
+            fix=f"if a column lists them: --map nodes=COL; bftrain schedule {where} -o DIR simulates which nodes were"
+            " idle and writes DIR/idle.npz; --counts uses the number of busy nodes",
         )
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window
@@ -230,24 +230,24 @@ def _nothing(intake: RecordIntake) -> BadInput:
     if aside["bad_time"]:
         fix = f"write times as epochs or as 2020-09-13T12:26:40, the year first; {fix}"
     if not aside and intake.outages.names:
-        fix = "what was given tells of downtime alone: give the records of jobs too"
+        fix = "the records contain downtime alone: import the records of jobs too"
     for reason, _ in aside.most_common(1):
-        if reason in _HELPS:
-            fix = f"{_HELPS[reason]}; {fix}"
+        if reason in _ADVICE:
+            fix = f"{_ADVICE[reason]}; {fix}"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
-    return BadInput(f"no row tells of a node that was held: {reasons}", where=where, fix=fix)
+    return BadInput(f"no row describes a node that was held: {reasons}", where=where, fix=fix)
 
 
-def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: RecordIntake) -> float:
-    """Begin with the first job; or, where jobs that ended before are plainly missing, when the first one ends.
+def _observed_from(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: RecordIntake) -> float:
+    """Return the begin: the first start, or the first end if jobs that ended before are clearly missing.
 
-    They are missing from all dumps of some days, which have the jobs that still ran when these began and no others.
-    Records that tell of starts as they happen know all from the first such start on.
+    Those are missing from dumps of some days, which have the jobs that still ran at their beginning and no others.
+    Records of starts as they happen are complete from their first start on.
     """
     first = float(start.min())
     known_s = min(float(end.min()), intake.open_jobs.first_begun_s)
     before = known_s - first
-    if known_s >= end_s or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S):  # one lone job is no dump
+    if known_s >= end_s or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S):  # a single job is no dump
         return first
     intake.note(
         "censored_start",
@@ -259,7 +259,7 @@ def _begin(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, i
     return known_s
 
 
-def _end(
+def _observed_until(
     start: NDArray[np.float64],
     end: NDArray[np.float64],
     begin_s: float,
@@ -268,17 +268,17 @@ def _end(
     *,
     runs_on: bool,
 ) -> float:
-    """End with the records; or, where jobs that ended later are plainly missing, when the last one starts.
+    """Return the end: that of the records, or the last start if jobs that ended later are clearly missing.
 
-    They are missing from all dumps of ended jobs: the machine seems to empty, and nothing starts any more. Records that
-    tell of starts as they happen, or of jobs that still run, show what runs at their end.
+    Those are missing from dumps of ended jobs: the machine seems to empty, and nothing starts any more. Records
+    of starts as they happen, or of running jobs, show what runs at their end.
     """
     started_s = float(start.max())
     after = last_s - started_s
     if intake.options.keep_end or runs_on or intake.open_jobs.any_begun:
         return last_s
     if after <= max(CENSORED_FROM * (last_s - begin_s), CENSORED_FROM_S) or after > (last_s - begin_s) / 2:
-        return last_s  # where half of the time would be left out, there are a few jobs and no dump
+        return last_s  # if half of the time would be omitted, these are a few jobs and no dump
     intake.note(
         "cut_end",
         count=int((end > started_s).sum()),
@@ -290,7 +290,7 @@ def _end(
 
 
 def _note_overlaps(held: HeldSpans, reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake) -> None:
-    """Count stays that begin while the node is still held: by another job, or by the same one."""
+    """Count stays that begin while the node is still held, by another job or by the same one."""
     over = np.flatnonzero((held.node[1:] == held.node[:-1]) & (held.start[1:] < reach[:-1])) + 1
     if over.size == 0:
         return

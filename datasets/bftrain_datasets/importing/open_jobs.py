@@ -1,4 +1,4 @@
-"""What records tell in several rows: starts and ends of jobs, in any files; and when single nodes are out and back."""
+"""Pair records in several rows: starts and ends of jobs, in any files; and outages of single nodes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, NodeState
 
-MOST_WAITING: Final = 1 << 17  # jobs whose queue is remembered until they start
-MOST_ENDED: Final = 1 << 14  # jobs that are remembered for a while after they ended
-SAME_START_S: Final = 60.0  # by which two records of one start may differ
+MOST_WAITING: Final = 1 << 17  # jobs whose queue is stored until they start
+MOST_ENDED: Final = 1 << 14  # ended jobs that are stored for a while
+SAME_START_S: Final = 60.0  # tolerance between two records of one start
 
 
 @dataclass(slots=True)
 class OpenJob:
-    """A job that has begun to hold nodes. ``may_end_s`` is when it had to end, ``place`` its file and line.
+    """A job that holds nodes. ``may_end_s`` is its latest possible end, ``place`` its file and line.
 
-    ``restarted`` says that it began again before its end was read.
+    ``restarted`` means that it started again before its end was read.
     """
 
     job: str
@@ -43,9 +43,9 @@ class OpenJob:
 
 
 class ClosedJobs(NamedTuple):
-    """Jobs open when all records were read, each with its end and whether it began again before that was read.
+    """Jobs still open after all records, each with its end and whether it restarted before the end was read.
 
-    ``lost_ends_s`` are the ends of jobs whose start no record tells; ``place`` is that of the first.
+    ``lost_ends_s`` are ends of jobs without a recorded start; ``place`` is that of the first.
     """
 
     jobs: list[tuple[OpenJob, float, bool]]
@@ -54,11 +54,11 @@ class ClosedJobs(NamedTuple):
 
 
 class OpenJobTable:
-    """Keeps jobs from the row of their start to that of their end; what is left when all files are read still runs.
+    """Stores jobs between the rows of their start and end; those left after all files still run.
 
-    ``also`` are other names of a job, such as that of the array it belongs to. An end that comes before its start,
-    because the files are not in order, is kept as a few numbers and finds its start in the end. ``any_begun`` says
-    whether the records are of this kind at all, ``first_begun_s`` when the first start was that they tell of.
+    ``also`` are other names of a job, such as that of its array. An end that is read before its start,
+    because files are not in order, is stored as a few numbers and matched at the end. ``any_begun`` is whether
+    the records have any starts, ``first_begun_s`` the time of the first one.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class OpenJobTable:
         self.first_begun_s = math.inf
         self._open: dict[str, OpenJob] = {}
         self._by_name: dict[str, dict[str, None]] = {}
-        self._unended: list[OpenJob] = []  # started again without a record of their end
+        self._unended: list[OpenJob] = []  # restarted without a record of their end
         self._ended: dict[str, None] = {}
         self._waiting: dict[str, str] = {}
         self._end_job = array("q")
@@ -76,33 +76,33 @@ class OpenJobTable:
         self._end_counts = array("b")
 
     def get(self, job: str) -> OpenJob | None:
-        """Give the job if it runs."""
+        """Return the job if it runs."""
         return self._open.get(job)
 
     def named(self, name: str) -> list[OpenJob]:
-        """Give the jobs that run and have this name."""
+        """Return the running jobs with this name."""
         found = self._open.get(name)
         keys = dict.fromkeys(self._by_name.get(name, ()))
         return [self._open[key] for key in keys] or ([found] if found else [])
 
     def wait(self, job: str, queue: str) -> None:
-        """Remember the queue of a job that was submitted."""
+        """Store the queue of a submitted job."""
         if len(self._waiting) >= MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[job] = queue
 
     def queue_of(self, job: str) -> str | None:
-        """Give the queue in which a job waited, or None if its submission was not read."""
+        """Return the queue in which a job waited, or None if its submission was not read."""
         return self._waiting.get(job)
 
     def begin(self, job: OpenJob) -> bool:
-        """Keep a job that starts; False if that start is known already."""
+        """Add a starting job; return False if that start is known already."""
         self.first_begun_s = min(self.first_begun_s, job.start_s)
         known = self._open.get(job.job)
         if known is not None:
             if abs(known.start_s - job.start_s) <= SAME_START_S and known.nodes == job.nodes:
                 return False
-            if job.start_s < known.start_s:  # files that are not in order
+            if job.start_s < known.start_s:  # files out of order
                 known, job = job, known
             known.restarted = known.may_end_s is None
             known.may_end_s = min(job.start_s, known.may_end_s or math.inf)
@@ -116,7 +116,7 @@ class OpenJobTable:
         return True
 
     def end(self, job: str, end_s: float) -> OpenJob | None:
-        """Give back a job that ends, if it runs; from now on it is none of ours."""
+        """Remove and return a job that ends, if it runs."""
         known = self._open.get(job)
         if known is None or end_s < known.start_s:
             return None
@@ -127,12 +127,14 @@ class OpenJobTable:
         self._ended[job] = None
         return known
 
-    def ended_lately(self, job: str) -> bool:
-        """Whether the job is among the last that ended."""
+    def recently_ended(self, job: str) -> bool:
+        """Return whether the job is among the last that ended."""
         return job in self._ended
 
-    def end_unseen(self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True) -> None:
-        """Keep the end of a job whose start was not read yet. If it never is, and that ``counts``, it is a doubt."""
+    def end_before_start(
+        self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True
+    ) -> None:
+        """Store the end of a job whose start was not read yet. A start that never follows is a doubt if ``counts``."""
         self._end_job.append(key_of(job))
         self._end_s.append(end_s)
         self._end_start.append(start_s)
@@ -140,14 +142,14 @@ class OpenJobTable:
         self._end_counts.append(counts)
 
     def close(self) -> ClosedJobs:
-        """Give the jobs that are left: they still run, unless an end that was read earlier fits."""
+        """Return the remaining jobs: they still run, unless an earlier read end matches."""
         matched = np.zeros(len(self._end_s), dtype=np.bool_)
         left = [*self._unended, *self._open.values()]
         closed: list[tuple[OpenJob, float, bool]] = []
         if left:
             wanted = {key_of(name) for job in left for name in (job.job, *job.also)}
             among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
-            ends: dict[int, list[int]] = {}  # the numbers of the ends that were recorded for each of these jobs
+            ends: dict[int, list[int]] = {}  # job -> indices of its recorded ends
             for number in np.flatnonzero(among).tolist():
                 ends.setdefault(self._end_job[number], []).append(number)
             closed = [found for job in left if (found := self._end_of(job, ends, matched)) is not None]
@@ -168,7 +170,7 @@ class OpenJobTable:
     def _end_of(
         self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_]
     ) -> tuple[OpenJob, float, bool] | None:
-        """Find when a job that was left ended; nothing if a row that was read holds all of it."""
+        """Return a remaining job with its end; ``None`` if another row describes it completely."""
         numbers = [number for name in (job.job, *job.also) for number in ends.get(key_of(name), ())]
         after = [number for number in numbers if self._end_s[number] >= job.start_s]
         first = min(after, key=self._end_s.__getitem__, default=None)
@@ -183,34 +185,34 @@ class OpenJobTable:
 
 
 class NodeOutages:
-    """Collects when which node goes out and comes back, in any order of time."""
+    """Collects the outages of nodes, in any order of time."""
 
     def __init__(self) -> None:
         self._reports: dict[str, list[tuple[float, bool, str]]] = {}
 
     def tell(self, node: str, time_s: float, *, out: bool, why: str = "") -> None:
-        """Say that a node goes out, or that it is back. Of several reasons ``why`` each must pass."""
+        """Record that a node goes out or returns. With several reasons ``why``, each must end."""
         self._reports.setdefault(node, []).append((time_s, out, why))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Nodes of which anything is reported."""
+        """The nodes with reports."""
         return tuple(self._reports)
 
     def add(self, nodes: Iterable[str], start_s: float, end_s: float | None, *, why: str) -> None:
-        """Say that these nodes are out from then to then; an end of None is not known."""
+        """Record an outage of nodes; an end of None is unknown."""
         for node in nodes:
             self.tell(node, start_s, out=True, why=why)
             if end_s is not None:
                 self.tell(node, end_s, out=False, why=why)
 
     def rename(self, same: Mapping[str, str]) -> None:
-        """Put the reports about nodes under the other name that they have."""
+        """Move the reports of nodes to their other names."""
         for name in [each for each in self._reports if each in same]:
             self._reports.setdefault(same[name], []).extend(self._reports.pop(name))
 
     def spans(self, *names: str) -> list[tuple[float, float]]:
-        """Give the times in which a node is out, by reports under any of its names."""
+        """Return the times in which a node is out, by reports under any of its names."""
         reasons: set[str] = set()
         begin_s, spans = math.nan, []
         for time_s, out, why in sorted(
@@ -232,7 +234,7 @@ class NodeOutages:
         return spans
 
     def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
-        """Make nodes down where they are out and idle."""
+        """Return the log with nodes down where they are out and idle."""
         names = {name: {name} if log.unit == NODE else {name, node_of(name)} for name in log.node_names}
         known = {each for several in names.values() for each in several}
         strange = [name for name in self._reports if name not in known and self.spans(name)]
@@ -262,7 +264,7 @@ class NodeOutages:
 def _with_outages(
     states: dict[float, int], spans: list[tuple[float, float]], begin_s: float, end_s: float
 ) -> Iterator[tuple[float, int]]:
-    """States of a node by time: those that it has, but down where it would be idle while it is out."""
+    """Yield the states of a node by time, with idle replaced by down during outages."""
     edges = {edge for span in spans for edge in span if begin_s <= edge < end_s}
     state, place = BUSY, 0
     for time_s in sorted({begin_s, *states, *edges}):

@@ -1,4 +1,4 @@
-"""The way from files to a checked log."""
+"""The import of files into a checked log."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from bftrain_datasets.log.provenance import LogFinding, LogProvenance, Provenanc
 
 @runtime_checkable
 class LogReader(Protocol):
-    """Reads one format of what schedulers write. A module with these names will do."""
+    """Reads one format of scheduler records. Any module with these names will do."""
 
     @property
     def name(self) -> str:
-        """The name under which users choose it."""
+        """The name by which users select it."""
         ...
 
     @property
     def about(self) -> str:
-        """Which scheduler, and what of it: one line."""
+        """One line on the scheduler and the kind of records."""
         ...
 
     def recognises(self, head: bytes) -> bool:
-        """Say whether a file that begins with ``head`` is of this format."""
+        """Return whether a file that begins with ``head`` has this format."""
         ...
 
     def read(self, file: RawFile, intake: RecordIntake) -> None:
@@ -59,17 +59,17 @@ ZIP: Final = b"PK\x03\x04"
 
 
 def reader_for(head: bytes, where: str, wanted: str | None, columns: Sequence[str] | None = None) -> LogReader:
-    """Load the reader that ``wanted`` names, or else the first one that recognises how the file begins.
+    """Return the reader called ``wanted``, or else the first one that recognises the beginning of the file.
 
-    ``columns`` of a file without a header say of what format it is, if nothing else does.
+    ``columns`` of a file without a header determine the format if nothing else does.
     """
     if wanted is not None:
         reader: LogReader = registry.load("reader", wanted)
         return reader
     if not head.strip():
-        raise BadInput("the file is empty", where=where, fix="give what the scheduler wrote")
+        raise BadInput("the file is empty", where=where, fix="import a file with records")
     if head.startswith(ZIP):
-        what, fix = "not what a scheduler writes: this may be a log already", "try bftrain inspect"
+        what, fix = "not a scheduler's records: this may be a log already", "try bftrain inspect"
         raise BadInput(what, where=where, fix=fix)
     found = reader_recognising(head)
     if found is not None:
@@ -80,19 +80,19 @@ def reader_for(head: bytes, where: str, wanted: str | None, columns: Sequence[st
     near = registry.load("reader", "jobs").why_not(head) if b"\0" not in head else None
     if near is not None:
         raise BadInput(near[0], where=where, fix=near[1])
-    what = "a binary file that no reader knows" if b"\0" in head else "no reader recognises how it begins"
+    what = "a binary file of unknown format" if b"\0" in head else "no reader recognises its beginning"
     known = ", ".join(name for name, part in registry.parts("reader").items() if not part.problem)
-    raise BadInput(what, where=where, fix=f"name the format with --format, one of: {known}")
+    raise BadInput(what, where=where, fix=f"set the format by --format, one of: {known}")
 
 
 def reader_recognising(head: bytes) -> LogReader | None:
-    """Load the first reader that recognises how a file begins."""
+    """Return the first reader that recognises the beginning of a file, or ``None``."""
     parts = registry.parts("reader").values()
     return next((part.load() for part in parts if not part.problem and _recognises(part, head)), None)
 
 
 def _format_of(columns: Sequence[str]) -> str:
-    """Say which format has these columns and may come without a header."""
+    """Return the format that has these columns and may come without a header."""
     plain = {name.lower() for name in columns}
     if "state" in plain and "nodelist" in plain and not plain & {"start", "end", "jobid"}:
         return "sinfo"
@@ -100,7 +100,7 @@ def _format_of(columns: Sequence[str]) -> str:
 
 
 def _recognises(part: RegisteredPart, head: bytes) -> bool:
-    """Ask a reader. A broken plug-in must not stand in the way of the others; bftrain doctor tells of it."""
+    """Return whether a reader recognises ``head``. A broken plug-in counts as no; bftrain doctor reports it."""
     try:
         return bool(part.load().recognises(head))
     except Exception:
@@ -113,11 +113,11 @@ KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"}
 
 
 def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
-    """Look for downtime, nodes that no job ever used, and times that count from zero."""
+    """Yield suspected downtime, nodes that no job ever used, and times that count from zero."""
     downtime = _downtime(log, downtime_after_s)
     if downtime is not None:
         yield downtime
-    # Nodes that are idle when the log begins, and never change
+    # Nodes that are idle at the beginning of the log, and never change
     later = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
     whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (later < 0))
     if whole.size and log.span_s > 0:
@@ -128,7 +128,7 @@ def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
 
 
 def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
-    """Times longer than this in which some nodes are idle and none is busy."""
+    """Return times longer than ``longer_than_s`` in which some nodes are idle and none is busy."""
     change = (log.states == BUSY).view(np.int8) - (log.before == BUSY).view(np.int8)
     busy = len(log.node_names) + np.cumsum(sums_by_time(change, log.offsets))
     quiet = (busy == 0) & (log.pool_sizes() > 0)
@@ -139,7 +139,7 @@ def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
 
 
 def _downtime(log: EventLog, longer_than_s: float) -> LogFinding | None:
-    """Find downtime; also said is how long nothing ran in all, as short pauses can be part of a longer one."""
+    """Return suspected downtime, with the total idle time, because short pauses can be part of a longer one."""
     quiet = all_idle(log, 0.0)
     long = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > longer_than_s]
     if not long:
@@ -163,7 +163,7 @@ STDIN: Final = "-"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Imported(ShortRepr):
-    """A log, the books of the rows, and what was found; the findings are in the log's provenance too."""
+    """A log, the row counts, and the findings, which are in the log's provenance too."""
 
     log: EventLog
     format: str
@@ -171,7 +171,7 @@ class Imported(ShortRepr):
     findings: tuple[LogFinding, ...]
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of the short representation."""
         _, figures = self.log.shown()
         return f"log imported from {self.format}", {**figures, "findings": f"{len(self.findings):,}"}
 
@@ -182,7 +182,7 @@ class Imported(ShortRepr):
 
 
 class NoUsableRecords(BadInput):
-    """No log can be made of the records. ``format``, ``rows`` and ``findings`` describe what was in them."""
+    """No log can be built from the records. ``format``, ``rows`` and ``findings`` describe their content."""
 
     format = ""
     rows = RowCounts(read=0, used=0, aside={})
@@ -190,7 +190,7 @@ class NoUsableRecords(BadInput):
 
     @classmethod
     def out_of(cls, error: BadInput, name: str, intake: RecordIntake) -> NoUsableRecords:
-        """Say the same as this error, and what was counted until then."""
+        """Return this error with the counts until then."""
         made = cls(error.what, where=error.where, fix=error.fix)
         made.format, made.rows, made.findings = name, intake.rows(), intake.findings()
         return made
@@ -203,13 +203,13 @@ def import_files(
     tell: Callable[[int], object] | None = None,
     keep: Callable[[RecordIntake], object] | None = None,
 ) -> Imported:
-    """Read files of one format into one log; the path ``-`` is standard input.
+    """Import files of one format into one log; the path ``-`` is standard input.
 
-    ``tell`` is called with the number of bytes that have been read since it was called last, and ``keep`` with the jobs
-    once all are read.
+    ``tell`` is called with the number of bytes read since its last call, and ``keep`` with the jobs
+    after all are read.
     """
     if not paths:
-        raise BadInput("no file to read", fix="name at least one, or - for standard input")
+        raise BadInput("no file to read", fix="name a file, or - for standard input")
     intake = RecordIntake(options)
     for text, _ in options.node_units_of:
         for node in expand(text):
@@ -259,7 +259,7 @@ def import_files(
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
-    """Read the records of a scheduler, files of one format, into one log, as ``bftrain import`` does.
+    """Import the records of a scheduler, files of one format, into one log, as ``bftrain import`` does.
 
     >>> from bftrain import import_logs
     >>> imported = import_logs("sacct.txt")
@@ -270,7 +270,7 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
-    """Give what was found when this log was imported, and what looks wrong in it now."""
+    """Return the findings of this log's import, and present suspicions."""
     found = {each.name: each for each in suspicions(log, downtime_after_s)}
     known = (each for each in log.provenance.findings if each.name not in KINDS)
     rows = RowCounts.from_dict(log.provenance.counts)
@@ -280,16 +280,16 @@ def check_log(log: EventLog, downtime_after_s: float) -> Imported:
 def _read(
     path: Path, intake: RecordIntake, tell: Callable[[int], object] | None, before: str
 ) -> tuple[str, ProvenanceSource]:
-    """Read one file; give its format, which must be that of those ``before``, and what it is."""
+    """Read one file; return its format, which must be that of those ``before``, and its provenance."""
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
-    intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: they go into the log's story
+    intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: goes into the provenance
     with RawFile(None if piped else path, intake, tell) as file:
-        reader = reader_for(file.head, where, _wanted(intake.options), intake.options.columns)
+        reader = reader_for(file.head, where, _requested_format(intake.options), intake.options.columns)
         beside = bool(getattr(reader, "beside_others", False))
         if before and not beside and reader.name != before:
             fix = "import one format at a time"
-            raise BadInput(f"this is {reader.name}, and the files before are {before}", where=where, fix=fix)
+            raise BadInput(f"this file is {reader.name}, the files before are {before}", where=where, fix=fix)
         _check_unit(reader, intake.options.unit, where)
         try:
             reader.read(file, intake)
@@ -304,7 +304,7 @@ def _read(
 
 
 def _check_unit(reader: LogReader, unit: str, where: str) -> None:
-    """Refuse to count GPUs or cores in records that do not tell them."""
+    """Raise an error if GPUs or cores are to be counted in records without them."""
     if unit in (NODE, *_units_of(reader)) or getattr(reader, "beside_others", False):
         return
     parts = registry.parts("reader")
@@ -316,13 +316,13 @@ def _check_unit(reader: LogReader, unit: str, where: str) -> None:
 
 
 def _units_of(reader: LogReader) -> tuple[str, ...]:
-    """Return the units that a reader finds in its records: some of them, or it says of all whether it does."""
+    """Return the units that a reader supports: a tuple, or a flag for all."""
     units = getattr(reader, "tells_units", False)
     return ((GPU, CORE) if units else ()) if isinstance(units, bool) else tuple(units)
 
 
-def _wanted(options: ImportOptions) -> str | None:
-    """Return the format that the options name; those of a table of jobs name it too."""
+def _requested_format(options: ImportOptions) -> str | None:
+    """Return the format in the options, which options for tables of jobs imply too."""
     return "jobs" if options.format is None and (options.map or options.preset) else options.format
 
 

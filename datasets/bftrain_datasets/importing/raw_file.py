@@ -1,4 +1,4 @@
-"""A file as a scheduler left it: compressed or not, or standard input; read once, in blocks, hashed on the way."""
+"""A scheduler's file: compressed or not, or standard input; read once, in blocks, and hashed on the way."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, h
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
-HEAD_BYTES: Final = 1 << 16  # from which a format is recognised
+HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
 _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
 _UNPACK: Final = "unpack it first, for example into standard input"
-_UTF_16: Final = ("written in UTF-16", "turn it into UTF-8 first: iconv -f UTF-16 -t UTF-8")
+_UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
 _PAGES: Final = (b"<!doctype html", b"<html")
 _BOOKS: Final = ("xl/", "content.xml")  # members of the files of spreadsheet programs
 _UNREADABLE: Final = {
@@ -40,22 +40,22 @@ _UNREADABLE: Final = {
     b"\xfe\xff": _UTF_16,
 }
 _LOOK_BYTES: Final = 512
-_MEMBER_BYTES: Final = 4096  # of an archive, read at once: where it is cut off, what was read last is lost
+_MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZIP: Final = b"PK\x03\x04"
-_LOG_MEMBER: Final = ".npy"  # of a log of ours, which is a zip archive too
+_LOG_MEMBER: Final = ".npy"  # of a bftrain log, which is a zip archive too
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\0": lzma.LZMAFile,
     _ZSTD: lambda stream: io.BufferedReader(_Zstd(stream), _BLOCK_BYTES),
 }
-# bz2 says OSError, without a number, for what is no good
+# bz2 raises OSError, without a number, for damaged data
 _DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError, zipfile.BadZipFile)
 
 
 class _Hashing(io.RawIOBase):
-    """Hashes all that is read through it, and tells how much that was."""
+    """Hashes all data that is read through it, and reports the number of bytes."""
 
     def __init__(self, inner: IO[bytes], where: str, tell: Callable[[int], object] | None) -> None:
         self._inner = inner
@@ -67,7 +67,7 @@ class _Hashing(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which this is
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
         try:
             block = self._inner.read(len(buffer))
         except OSError as error:
@@ -81,10 +81,9 @@ class _Hashing(io.RawIOBase):
 
 
 class RawFile:
-    """One input. ``head`` is how its content begins; ``lines()`` or ``binary()`` gives all of it, once.
+    """One input. ``head`` is the beginning of its content; ``lines()`` or ``binary()`` returns all of it, once.
 
-    What is wrong with the bytes themselves, such as a cut-off archive, is counted in the ``tally``: the content ends
-    where the damage begins.
+    Damaged bytes, such as a truncated archive, are counted in the ``tally``: the content ends where the damage begins.
     """
 
     def __init__(self, path: Path | None, tally: FindingsTally, tell: Callable[[int], object] | None = None) -> None:
@@ -107,7 +106,7 @@ class RawFile:
             self._stream, self._archive = _unpacked(
                 io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage, check, self._closing
             )
-            head, self._stream = _look(self._stream, HEAD_BYTES, check)
+            head, self._stream = _peek(self._stream, HEAD_BYTES, check)
             if self._damage and not head:
                 raise self._damage[0]
         except _DAMAGED as error:
@@ -118,7 +117,7 @@ class RawFile:
             raise
         self.head = head.removeprefix(_MARK_BYTES)
         inside = path is not None and not head_of(path, len(_ZIP)).startswith(_ZIP)
-        foreign = _foreign(self.head, (*_PACKING, _ZIP) if inside else tuple(_PACKING))
+        foreign = _foreign_format(self.head, (*_PACKING, _ZIP) if inside else tuple(_PACKING))
         if foreign is not None:
             self._close()
             raise BadInput(foreign[0], where=where, fix=foreign[1])
@@ -132,11 +131,11 @@ class RawFile:
         self._close()
 
     def binary(self) -> IO[bytes]:
-        """Give the unpacked content."""
+        """Return the unpacked content."""
         return self._stream
 
     def seekable(self) -> IO[bytes]:
-        """Give the unpacked content as a file that can be read from its end: the file itself, or a copy of it."""
+        """Return the unpacked content as a seekable file: the file itself, or a copy."""
         if (
             self._path is not None
             and self._archive is None
@@ -146,13 +145,13 @@ class RawFile:
         return _copied(self._stream, self._closing)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Give each line that is not empty with its number, without its end; memory is bounded for any content."""
+        """Yield each non-empty line with its number, without its end; memory is bounded for any content."""
         number, rest, overlong = 0, b"", False
         while block := self._stream.read1(_BLOCK_BYTES):
             *whole, rest = (rest + block).split(b"\n")
-            if whole and (overlong or len(whole[0]) > LONGEST_LINE_BYTES):  # a block is not larger: no other can be
+            if whole and (overlong or len(whole[0]) > LONGEST_LINE_BYTES):  # no other line is larger than a block
                 number += 1
-                self._leave_out(number)
+                self._skip_line(number)
                 overlong = False
                 del whole[0]
             for line in whole:
@@ -162,14 +161,14 @@ class RawFile:
             if overlong or len(rest) > LONGEST_LINE_BYTES:
                 overlong, rest = True, b""
         if overlong:
-            self._leave_out(number + 1)
+            self._skip_line(number + 1)
         elif rest:
-            if not self._damage:  # which is reported as such
+            if not self._damage:  # damage is reported separately
                 self._tally.note("unended_line", where=f"{self.name}:{number + 1}")
             yield number + 1, self._text(rest, number + 1)
 
     def source(self) -> ProvenanceSource:
-        """Describe the file, once it has been read; what the reader left is read for its hash."""
+        """Describe the file after reading; the unread rest is read for its hash."""
         while self._stream.read1(_BLOCK_BYTES):  # to find damage further on
             pass
         if self._archive is not None:
@@ -187,14 +186,14 @@ class RawFile:
             else:
                 further = (
                     sum(1 for member in archive if member.isfile()) - 1
-                )  # it begins again with the one that we read
+                )  # the list begins again with the member read
         except _DAMAGED as error:
             self._damage.append(error)
             return
         if further:
             self._tally.note("more_members", count=further)
 
-    def _leave_out(self, number: int) -> None:
+    def _skip_line(self, number: int) -> None:
         self._tally.row(number)
         self._tally.set_aside("overlong")
 
@@ -214,13 +213,13 @@ class RawFile:
 
 
 class _Buffered(Protocol):
-    """What the standard library opens packed files as."""
+    """Interface of the standard library's decompressed files."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
-class _Joined(io.RawIOBase):
-    """What was read of a stream, and the rest of it. It ends where the rest is damaged, which is kept in ``damage``.
+class _ResumedStream(io.RawIOBase):
+    """The part already read of a stream, followed by the rest. It ends at damage, which is stored in ``damage``.
 
     ``check`` is called with the number of bytes so far.
     """
@@ -244,7 +243,7 @@ class _Joined(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which this is
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
         block, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
         block = block or self._next(len(buffer))
         buffer[: len(block)] = block
@@ -256,9 +255,7 @@ class _Joined(io.RawIOBase):
         if self._over:
             return b""
         try:
-            return self._rest.read1(
-                min(size, self._most)
-            )  # not read(), which would lose what it has when it comes upon damage
+            return self._rest.read1(min(size, self._most))  # not read(), which would lose data before the damage
         except _DAMAGED as error:
             if self._damage is None:
                 raise
@@ -267,8 +264,8 @@ class _Joined(io.RawIOBase):
             return b""
 
 
-def _foreign(head: bytes, packings: tuple[bytes, ...]) -> tuple[str, str] | None:
-    """Say what unpacked content is that no text or table begins like, still packed or not, and what would help."""
+def _foreign_format(head: bytes, packings: tuple[bytes, ...]) -> tuple[str, str] | None:
+    """Return a description of unsupported content, still packed or not, and advice; ``None`` for text and tables."""
     begin = head[:_LOOK_BYTES]
     if begin.startswith(packings) and _LOG_MEMBER.encode() not in begin:
         return "packed twice", "unpack it once"
@@ -279,10 +276,10 @@ def _foreign(head: bytes, packings: tuple[bytes, ...]) -> tuple[str, str] | None
     return None
 
 
-def _look(stream: io.BufferedReader, count: int, check: Callable[[int], object]) -> tuple[bytes, io.BufferedReader]:
-    """Give the first bytes of a stream, and the stream with them still in it; a pipe may bring them in pieces."""
+def _peek(stream: io.BufferedReader, count: int, check: Callable[[int], object]) -> tuple[bytes, io.BufferedReader]:
+    """Return the first bytes of a stream, and the stream including them; a pipe may deliver them in pieces."""
     head = stream.read(count)
-    return head, io.BufferedReader(_Joined(head, stream, check), _BLOCK_BYTES)
+    return head, io.BufferedReader(_ResumedStream(head, stream, check), _BLOCK_BYTES)
 
 
 def _unpacked(
@@ -292,8 +289,8 @@ def _unpacked(
     check: Callable[[int], object],
     closing: ExitStack,
 ) -> tuple[io.BufferedReader, tarfile.TarFile | zipfile.ZipFile | None]:
-    """Unpack by content, not by name; ``damage`` takes what is found to be wrong later, ``check`` the bytes so far."""
-    head, stream = _look(stream, _LOOK_BYTES, check)
+    """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
+    head, stream = _peek(stream, _LOOK_BYTES, check)
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark):
             raise BadInput(what, where=where, fix=fix)
@@ -301,25 +298,25 @@ def _unpacked(
         return _zipped(stream, where, damage, check, closing)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
-        packed = _Joined(b"", opener(stream), check, damage)
-        head, stream = _look(io.BufferedReader(packed, _BLOCK_BYTES), _LOOK_BYTES, check)
+        packed = _ResumedStream(b"", opener(stream), check, damage)
+        head, stream = _peek(io.BufferedReader(packed, _BLOCK_BYTES), _LOOK_BYTES, check)
     return _first_member(stream, where, damage, check) if head[_TAR_MARK] == b"ustar" else (stream, None)
 
 
 def _copied(stream: IO[bytes], closing: ExitStack) -> IO[bytes]:
-    """Copy a stream into a file without a name."""
-    copy: IO[bytes] = closing.enter_context(TemporaryFile())  # noqa: SIM115 - so it is
+    """Copy a stream into an unnamed temporary file."""
+    copy: IO[bytes] = closing.enter_context(TemporaryFile())  # noqa: SIM115 - closed by the stack
     shutil.copyfileobj(stream, copy, _BLOCK_BYTES)
     copy.seek(0)
     return copy
 
 
 class _Zstd(io.RawIOBase):
-    """Unpacks zstd, which needs pyarrow."""
+    """Unpacks zstd, which requires pyarrow."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         try:
-            import pyarrow as pa  # noqa: PLC0415 - an extra
+            import pyarrow as pa  # noqa: PLC0415 - optional
         except ImportError as error:
             fix = f"pip install 'bftrain[parquet]', or {_UNPACK}"
             raise NotAvailable("packed with zstd, which needs pyarrow to unpack", fix=fix) from error
@@ -328,7 +325,7 @@ class _Zstd(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which this is
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
         block = self._inner.read(len(buffer))
         buffer[: len(block)] = block
         return len(block)
@@ -341,7 +338,7 @@ def _zipped(
     check: Callable[[int], object],
     closing: ExitStack,
 ) -> tuple[io.BufferedReader, zipfile.ZipFile | None]:
-    """Open the first file in a zip archive, whose list of files stands at its end; a log of ours stays as it is."""
+    """Open the first file in a zip archive, whose index is at its end; return a bftrain log unopened."""
     copy = _copied(stream, closing)
     try:
         archive = closing.enter_context(zipfile.ZipFile(copy))
@@ -349,7 +346,7 @@ def _zipped(
     except zipfile.BadZipFile:
         archive, members = None, []
     if archive is not None and not members:
-        raise BadInput("an archive without a file in it", where=where, fix="give the file that should be read")
+        raise BadInput("an archive without a file in it", where=where, fix="pass the file that should be read")
     if any(member.filename.startswith(_BOOKS) for member in members):
         raise BadInput("a workbook of a spreadsheet program", where=where, fix="save its sheet as CSV")
     if archive is None or members[0].filename.endswith(_LOG_MEMBER):
@@ -359,17 +356,17 @@ def _zipped(
         content = closing.enter_context(archive.open(members[0]))
     except (RuntimeError, NotImplementedError) as error:
         raise BadInput(f"cannot be unpacked: {error}", where=where, fix=_UNPACK) from error
-    return io.BufferedReader(_Joined(b"", cast("_Buffered", content), check, damage), _BLOCK_BYTES), archive
+    return io.BufferedReader(_ResumedStream(b"", cast("_Buffered", content), check, damage), _BLOCK_BYTES), archive
 
 
 def _first_member(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile]:
-    """Open the first file in an archive, as a stream: nothing is ever put on disk."""
-    archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK_BYTES)  # noqa: SIM115 - it lives as long as we do
+    """Open the first file in an archive, as a stream: nothing is written to disk."""
+    archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK_BYTES)  # noqa: SIM115 - closed with this object
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None
         if file is not None:
-            content = _Joined(b"", cast("_Buffered", file), check, damage, _MEMBER_BYTES)
+            content = _ResumedStream(b"", cast("_Buffered", file), check, damage, _MEMBER_BYTES)
             return io.BufferedReader(content, _BLOCK_BYTES), archive
-    raise BadInput("an archive without a file in it", where=where, fix="give the file that should be read")
+    raise BadInput("an archive without a file in it", where=where, fix="pass the file that should be read")

@@ -1,4 +1,4 @@
-"""What tables of sacctmgr about nodes share: rows below a header, each of a cluster and a period."""
+"""Shared code for tables of sacctmgr about nodes: rows below a header, each of a cluster and a period."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ SEPARATOR: Final = "|"
 
 
 class Period(NamedTuple):
-    """When something began and ended; ``None`` where the row does not say."""
+    """Begin and end of a period; ``None`` if not recorded."""
 
     start_s: float | None
     end_s: float | None
 
 
 def columns_of(line: str) -> list[str]:
-    """Return the names in a header, without the widths that a user asked for (``NodeName%30``)."""
+    """Return the names in a header, without the widths that a user requested (``NodeName%30``)."""
     return [column.strip().lower().partition("%")[0] for column in line.split(SEPARATOR)]
 
 
 def rows(
     file: RawFile, intake: RecordIntake, header_of: Callable[[str], list[str] | None], last: str = ""
 ) -> Iterator[Mapping[str, str]]:
-    """Give the rows below each header; those that end before the column ``last``, or before all, are set aside."""
+    """Yield the rows below each header; set rows aside that lack columns up to ``last``, or any."""
     columns: Sequence[str] = ()
     for number, line in file.lines():
         header = header_of(line)
@@ -43,7 +43,7 @@ def rows(
 
 
 def period_of(cells: Mapping[str, str], intake: RecordIntake, *, start: str, end: str, of: str) -> Period | None:
-    """Read when something of this cluster was; a row of another one, or without readable times, is set aside."""
+    """Return the period of a row; set a row of another cluster, or without readable times, aside."""
     cluster = cells.get(of, "")
     if cluster and intake.is_other_cluster(cluster):
         intake.set_aside("other_cluster")

@@ -1,4 +1,4 @@
-"""What readers of text share: cells and numbers, words of Slurm, and lines that say when."""
+"""Shared code for readers of text: cells and numbers, Slurm's terms, and lines with a date."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 V = TypeVar("V")
-LOOKED_AT: Final = 1000  # lines in which a format is looked for
+LOOKED_AT: Final = 1000  # lines searched for a format
 LONGEST_RECORD: Final = 200  # lines of a paragraph
-MOST_DIGITS: Final = 9  # of a number of nodes or jobs; Python refuses to read thousands of them
+MOST_DIGITS: Final = 9  # of a number of nodes or jobs; Python rejects thousands of digits
 
 
 def first_lines(head: bytes) -> list[str]:
-    """Lines at the beginning of a file; the last one may be cut."""
+    """Return the lines at the beginning of a file; the last one may be truncated."""
     return head.decode(errors="replace").splitlines()[:LOOKED_AT]
 
 
 def paragraphs(
     lines: Iterable[tuple[int, str]], head: re.Pattern[str], tally: FindingsTally
 ) -> Iterator[tuple[int, str]]:
-    """Give each record of several lines as one text with single blanks; a line that ``head`` matches begins one."""
+    """Yield each record of several lines as one text with single blanks; a line that matches ``head`` begins one."""
     first, record = 0, list[str]()
     for number, line in lines:
         if head.match(line):
@@ -47,20 +47,20 @@ def paragraphs(
 
 
 def unquoted(line: str) -> list[str]:
-    """Split a line of a table with commas into its cells; give none if no table can have such quotes."""
+    """Split a line of a CSV table into its cells; return none if its quotes are invalid."""
     try:
         return next(csv.reader([line]), [])
-    except csv.Error:  # a carriage return in the middle, or too many letters between two quotes
+    except csv.Error:  # a carriage return in the middle, or an overlong quoted cell
         return []
 
 
 def whole_number(text: str) -> int | None:
-    """Read a whole number of a length that makes sense, or give None."""
+    """Return a whole number of reasonable length, or None."""
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def count_of(text: str) -> int:
-    """Read how many nodes a job held: 0 if it is missing, and more than any machine has if the cell says so."""
+    """Return the node count of a job: 0 if missing, and more than any machine has if the cell is larger."""
     number = whole_number(text)
     if number is None:
         return MOST_NODES + 1 if text.isdecimal() else 0
@@ -70,9 +70,9 @@ def count_of(text: str) -> int:
 NO_TIME: Final = frozenset({"", "0", "unknown", "none", "n/a"})
 NO_NODES: Final = frozenset({"", "none assigned", "none", "unknown", "n/a", "(null)"})
 
-FLAGS: Final = "*~#!%$@^-+"  # that sinfo appends to a state
-# Not responding, going to be powered down or being so, in maintenance, to be rebooted or being so. Powered down (~)
-# and powering up (#) are left: such a node is there for any job that asks for it.
+FLAGS: Final = "*~#!%$@^-+"  # suffixes that sinfo appends to a state
+# Not responding, powering down, in maintenance, rebooting. Powered down (~)
+# and powering up (#) are excluded: such a node is available to any job that requests it.
 UNUSABLE_FLAGS: Final = frozenset("*!%$@^")
 UNUSABLE_WORDS: Final = frozenset(
     (
@@ -82,7 +82,7 @@ UNUSABLE_WORDS: Final = frozenset(
 )  # fmt: skip
 
 IDLE_STATES: Final = ("idle", "planned", "plnd", "power_save", "powered_down")
-# A node that drains still runs jobs; one that is reserved waits for a job of the scheduler's
+# A draining node still runs jobs; a reserved one waits for a job of the scheduler
 BUSY_STATES: Final = (
     "allocated", "alloc", "mixed", "mix", "completing", "comp", "reserved", "resv", "draining", "drng",
     "failing", "failg", "blocked", "block", "suspended",
@@ -102,7 +102,7 @@ _STATES: Final[dict[str, NodeState]] = {
 
 @lru_cache(maxsize=1 << 12)
 def state_of(text: str) -> NodeState | None:
-    """Tell what a node in this state is to us, or None if it is no state of Slurm."""
+    """Return the state of a node from Slurm's term, or None if the term is unknown."""
     word = text.lower().rstrip(FLAGS)
     flags = text[len(word) :]
     base, *more = word.split("+")
@@ -113,7 +113,7 @@ def state_of(text: str) -> NodeState | None:
 
 
 def moment_of(text: str, seconds: Callable[[str], float]) -> float | None:
-    """Seconds UTC, or None where Slurm says in one of its ways that there was no such moment: 0 is one of them."""
+    """Return seconds UTC, or None for Slurm's terms for no time, such as 0."""
     try:
         return seconds(text) or None
     except ValueError:
@@ -123,7 +123,7 @@ def moment_of(text: str, seconds: Callable[[str], float]) -> float | None:
 
 
 def moments(read: Callable[[V], float | None], *values: V) -> tuple[float | None, ...]:
-    """Read several times of a row of which at least one cannot be read: that is NaN, and the intake sets it aside."""
+    """Return several times of a row, NaN for an unreadable one, which the intake then sets aside."""
 
     def each(value: V) -> float | None:
         try:
@@ -135,14 +135,14 @@ def moments(read: Callable[[V], float | None], *values: V) -> tuple[float | None
 
 
 def nodes_of(text: str) -> str:
-    """Give a node set as it is, or nothing where Slurm says in one of its ways that there is none."""
+    """Return a node set unchanged, or an empty text for Slurm's terms for none."""
     return "" if text.lower() in NO_NODES else text
 
 
-LONGEST: Final = 100  # letters; a line that only says when is short
+LONGEST: Final = 100  # letters; lines with only a date are short
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 UNIVERSAL: Final = frozenset({"UTC", "GMT", "Z"})
-AROUND: Final = "#=-*<> \t[]"  # that decorates a line
+AROUND: Final = "#=-*<> \t[]"  # decoration around a date
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
 _NUMBER: Final = re.compile(r"\d{9,13}(\.\d{1,9})?\Z")
@@ -153,12 +153,12 @@ _LABEL: Final = re.compile(r"[A-Za-z_ ]{1,30}[:=]\s*")
 
 
 def looks_like_time(line: str) -> bool:
-    """Whether a line has a time of day in it, so that it may be meant to say when."""
+    """Return whether a line contains a time of day, so that it may be a date."""
     return bool(_CLOCK.search(line[:LONGEST]))
 
 
 def date_line(line: str, clock: RecordClock) -> float | None:
-    """Seconds UTC of a line that says when and nothing else, or None if it is no such line."""
+    """Return seconds UTC of a line with only a date and time, or None for any other line."""
     if len(line) > LONGEST:
         return None
     text = line.strip(AROUND)
@@ -182,7 +182,7 @@ def date_line(line: str, clock: RecordClock) -> float | None:
 
 
 def _moment_of(words: list[str]) -> datetime | None:
-    """Read a line of ``date``: month by name, day, year, time of day, AM or PM, and zone, in any order."""
+    """Parse a line of ``date``: month by name, day, year, time of day, AM or PM, and zone, in any order."""
     month = day = year = 0
     time = zone = half = ""
     for word in words:
@@ -202,14 +202,14 @@ def _moment_of(words: list[str]) -> datetime | None:
     hour, minute, second = (int(part) for part in f"{time}:0".split(":")[:3])
     if half:
         hour = hour % 12 + (12 if half == "pm" else 0)
-    whole = datetime(year, month, day, hour, minute) + timedelta(seconds=second)  # noqa: DTZ001 - zone next; 60 in a leap second
+    whole = datetime(year, month, day, hour, minute) + timedelta(seconds=second)  # noqa: DTZ001 - the zone is added next; 60 in a leap second
     if zone in UNIVERSAL:
         return whole.replace(tzinfo=UTC)
     return datetime.fromisoformat(f"{whole.isoformat()}{zone[:3]}:{zone[3:]}") if _OFFSET.match(zone) else whole
 
 
 def names_slurm_jobs(columns: Collection[str]) -> bool:
-    """Whether these are columns that sacct prints, in its words or with the underscores of other tools."""
+    """Return whether these are columns of sacct, in its spelling or with the underscores of other tools."""
     names = {column.strip().lower().partition("%")[0] for column in columns}
     plain = {name.replace("_", "") for name in names}
     times = bool(plain & {"start", "starttime"}) and bool(plain & {"end", "endtime"})
@@ -220,7 +220,7 @@ _TRES: Final = re.compile(r"(?:\A|,)(cpu|gres/gpu(?::[^=,]*)?|1)=(\d+)")
 
 
 def units_in(tres: str, cpus: str, unit: str) -> str:
-    """Say how many GPUs or cores a job held in all, of Slurm's trackable resources or its number of CPUs.
+    """Return the number of GPUs or cores of a job, from Slurm's trackable resources or its number of CPUs.
 
     >>> units_in("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1", "8", "gpu")
     '2'

@@ -1,1 +1,1 @@
-"""Tables of jobs: which column means what, the public data sets by name, and their rows as jobs."""
+"""Tables of jobs: the meaning of columns, the public data sets by name, and rows as jobs."""

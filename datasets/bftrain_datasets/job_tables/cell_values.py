@@ -1,4 +1,4 @@
-"""Cells of a table of jobs as numbers: times, spans of time and counts, in units that are guessed or given."""
+"""Cells of a table of jobs as numbers: times, durations and counts, in guessed or given units."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ _MARKS: Final = "[](){}'\" "
 
 
 def number_of(cell: object) -> float | None:
-    """Give a cell as a number; None if it is none."""
+    """Return a cell as a number, or None."""
     if isinstance(cell, bool):
         return None
     try:
-        return float(cell)  # type: ignore[arg-type]  # what is no number raises
+        return float(cell)  # type: ignore[arg-type]  # float() raises for other types
     except (TypeError, ValueError, OverflowError):
         return None
 
 
 def _single(cell: object) -> Hashable:
-    """Give a cell that is one value; one that is a list or a record has none."""
+    """Return a cell with a single value; None for a list or a record."""
     return cell if isinstance(cell, str | float | int) else None
 
 
 def is_nothing(cell: object) -> bool:
-    """Whether a cell says that there is no value."""
+    """Return whether a cell has no value."""
     return cell is None or (isinstance(cell, str) and cell.strip().lower() in NOTHING) or cell != cell  # noqa: PLR0124 - NaN
 
 
 def numbers_in(cells: Iterable[object]) -> list[float]:
-    """Give all cells as numbers, or nothing unless all that have a value are numbers."""
+    """Return all cells as numbers; empty unless all cells with a value are numbers."""
     known = [number_of(cell) for cell in cells if not is_nothing(cell)]
     found = [each for each in known if each is not None and math.isfinite(each)]
     return found if len(found) == len(known) else []
 
 
 def time_unit(cells: Iterable[object]) -> str | None:
-    """Guess what times are in: ``iso``, or epochs in s, ms, us or ns; None if they are no times."""
+    """Guess the unit of times: ``iso``, or epochs in s, ms, us or ns; None if they are not times."""
     known = [cell for cell in cells if not is_nothing(cell)]
     if any(isinstance(cell, str) and _DATE.match(cell.strip()) for cell in known):
         return ISO
@@ -73,7 +73,7 @@ def time_unit(cells: Iterable[object]) -> str | None:
 
 
 def span_unit(cells: Iterable[object]) -> str | None:
-    """Guess what spans of time are in: seconds, or written as D-HH:MM:SS; None if they are none."""
+    """Guess the unit of durations: seconds, or the form D-HH:MM:SS; None if they are not durations."""
     known = [cell for cell in cells if not is_nothing(cell)]
     if numbers_in(known):
         return "s"
@@ -81,7 +81,7 @@ def span_unit(cells: Iterable[object]) -> str | None:
 
 
 def node_form(cells: Iterable[object]) -> str | None:
-    """Guess how nodes are written; None where each cell is a plain number, which says how many rather than which."""
+    """Guess the notation of nodes; None if every cell is a plain number, which is a count."""
     known = [cell for cell in cells if not is_nothing(cell)]
     if not known or numbers_in(known):
         return None
@@ -91,14 +91,14 @@ def node_form(cells: Iterable[object]) -> str | None:
 
 
 def read_times(cells: Cells, unit: str, clock: RecordClock, *, zero_is_none: bool) -> NDArray[np.float64]:
-    """Read times as seconds UTC: NaN where there is none, ``BAD_TIME`` where it cannot be read."""
+    """Return times in seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones."""
     factor = EPOCHS.get(unit, 0.0)
     if isinstance(cells, np.ndarray):
         found = cells * (factor or 1.0)
     else:
         found = np.fromiter((_time(cell, factor, clock) for cell in cells), dtype=np.float64, count=len(cells))
     found[(found == 0) & zero_is_none] = np.nan
-    found[(found < 0) & (found > -2)] = np.nan  # noqa: PLR2004 - -1 says that there is none
+    found[(found < 0) & (found > -2)] = np.nan  # noqa: PLR2004 - -1 means none
     found[(found < 0) | (found >= LARGEST_S)] = BAD_TIME
     return found
 
@@ -126,7 +126,7 @@ def _odd_time(cell: str, clock: RecordClock) -> float:
 
 
 def read_spans(cells: Cells, unit: str) -> NDArray[np.float64]:
-    """Read spans of time as seconds: NaN where there is none, or it cannot be read."""
+    """Return durations in seconds: NaN for missing or unreadable ones."""
     factor = SPANS.get(unit, 1.0)
     if isinstance(cells, np.ndarray):
         found = cells * factor
@@ -147,14 +147,14 @@ def _span(cell: object, factor: float) -> float:
     if number is not None:
         return number * factor
     match = _CLOCK.match(cell.strip()) if isinstance(cell, str) else None
-    if match is None or any(part and len(part) > 12 for part in match.groups()):  # noqa: PLR2004 - digits that make sense
+    if match is None or any(part and len(part) > 12 for part in match.groups()):  # noqa: PLR2004 - a sensible number of digits
         return math.nan
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return days * 86_400 + hours * 3600 + minutes * 60 + seconds
 
 
 def read_counts(cells: Cells) -> NDArray[np.int64]:
-    """Read numbers of nodes, cores or GPUs, rounded up; 0 where there is none, one too many for any machine if so."""
+    """Return numbers of nodes, cores or GPUs, rounded up; 0 if missing, above any machine's size if too large."""
     if isinstance(cells, np.ndarray):
         found = cells.astype(np.float64)
     else:
@@ -166,12 +166,12 @@ def read_counts(cells: Cells) -> NDArray[np.int64]:
 
 
 def _without_commas(cell: Hashable) -> Hashable:
-    """Give a count without the commas between thousands, which spreadsheets write."""
+    """Return a count without thousands separators, which spreadsheets write."""
     return cell.replace(",", "") if isinstance(cell, str) and _THOUSANDS.match(cell) else cell
 
 
 def node_text(cell: object) -> str:
-    """Give the nodes of a cell as one text: names on lines of their own where the cell is a list."""
+    """Return the nodes of a cell as one text, one name per line if the cell is a list."""
     if isinstance(cell, list | tuple):
         return "\n".join(str(each) for each in cell if not is_nothing(each))
     if isinstance(cell, float) and cell.is_integer():
@@ -180,7 +180,7 @@ def node_text(cell: object) -> str:
 
 
 def nodes_in(text: str) -> list[str]:
-    """Expand nodes as tables write them: node sets, lists such as ``[12, 'n3']``, or names with any separator."""
+    """Expand the notations of tables: node sets, lists such as ``[12, 'n3']``, or names with any separator."""
     if "\n" in text:
         return _checked(text.split("\n"))
     if text[:1] in "[({":
@@ -197,7 +197,7 @@ def intervals_in(text: str) -> list[str]:
         first, dash, last = part.partition("-")
         low, high = int(first), int(last if dash else first)
         if not 0 <= high - low < MOST_NODES - len(names):
-            raise ValueError(f"{text[:60]!r} is no set of numbers")
+            raise ValueError(f"{text[:60]!r} is not a set of numbers")
         names += map(str, range(low, high + 1))
     return _checked(names)
 
@@ -205,7 +205,7 @@ def intervals_in(text: str) -> list[str]:
 def _checked(names: list[str]) -> list[str]:
     found = [name for name in names if name]
     if not found or not all(name.isprintable() and " " not in name and len(name) < 256 for name in found):  # noqa: PLR2004
-        raise ValueError("it names no node")
+        raise ValueError("it has no node")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which column of a table means what: as the options say, as a public set has it, or by its name and first rows."""
+"""The meaning of a table's columns: from options, from a public set, or from names and first rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES: Final = ("nodes", "count", "cores", "gpus")
 WORDS: Final = ("state", "user", "cluster", "job", "partition")
 MEANINGS: Final = (*TIMES, *SPANS, *SIZES, *WORDS)
 
-# Names of columns, in small letters and digits only; of several in a table the first here counts
+# Names of columns, in lower-case letters and digits only; the first one found in a table is used
 NAMES: Final[Mapping[str, str]] = {
     "submit": "submit submittime timesubmit submissiontime submittedtime timesubmission queuedtimestamp jobsubmittime "
     "submittimestamp submittedat submitted ctime qtime tsubmit",
@@ -48,18 +48,18 @@ NAMES: Final[Mapping[str, str]] = {
     "job": "jobid idjob jobidraw job jid cobaltjobid jobnumber allocationid id jobname",
     "partition": "partition queue queuename class vc",
 }
-RESERVATION: Final = frozenset({"name", "nodenames", "flags"})  # columns of Slurm's reservations, which are no jobs
+RESERVATION: Final = frozenset({"name", "nodenames", "flags"})  # columns of Slurm's reservations, which are not jobs
 PER_NODE: Final = ("cores", "gpus")
 OF_UNIT: Final = {GPU: "gpus", CORE: "cores"}
 SAMPLE_ROWS: Final = 200
 _PLAIN: Final = re.compile(r"[^a-z0-9]+")
 OF_A_SCHEDULE: Final = "--map submit=COL,elapsed=COL,count=COL"
-FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain shows what each column is taken for"
+FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain shows the meaning of each column"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """A column and what it means; ``unit`` is how it is written, ``why`` how that is known."""
+    """A column and its meaning; ``unit`` is its notation, ``why`` the reason for the choice."""
 
     meaning: str
     column: str
@@ -69,10 +69,10 @@ class ColumnUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMap:
-    """What the columns of a table mean.
+    """The meanings of a table's columns.
 
-    ``relative`` says that times count from zero, ``unit_counted`` what is idle. ``to_schedule`` is the meaning of the
-    size, ``count`` or ``cores``, where jobs are to be scheduled again, so that it is not needed when they started.
+    ``relative`` times count from zero; ``unit_counted`` is the idle unit. ``to_schedule`` is the meaning of the
+    size, ``count`` or ``cores``, if jobs will be rescheduled, so that their starts are not required.
     """
 
     uses: Mapping[str, ColumnUse]
@@ -87,52 +87,52 @@ class TableMap:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that are read."""
+        """The columns that are read."""
         return tuple(dict.fromkeys(use.column for use in self.uses.values()))
 
     @property
     def by_count(self) -> bool:
-        """Whether it is known only how many nodes a job held."""
+        """Whether only the number of nodes of a job is known."""
         return "nodes" not in self
 
     def unit(self, meaning: str) -> str:
-        """Return the unit of a meaning, or nothing."""
+        """Return the unit of a meaning, or an empty text."""
         return self.uses[meaning].unit if meaning in self.uses else ""
 
     def per_node(self) -> tuple[str, int] | None:
-        """Return whether cores or GPUs tell how many nodes a job held, and how many of them a node has."""
+        """Return which of cores or GPUs determines the node count, and how many a node has, or ``None``."""
         known = (each for each in PER_NODE if each in self and self.unit(each).isdecimal())
         return next(((each, int(self.unit(each))) for each in known), None)
 
     def missing(self) -> list[str]:
-        """Say what has to be known of a job and is not."""
+        """Return descriptions of the required data that no column has."""
         if self.to_schedule:
             return self._missing_to_schedule()
         units = OF_UNIT.get(self.unit_counted)
-        found = [] if "start" in self or {"submit", "wait"} <= self.uses.keys() else ["when a job started (start)"]
+        found = [] if "start" in self or {"submit", "wait"} <= self.uses.keys() else ["the start of a job (start)"]
         if "start" not in self and {"end", "elapsed"} <= self.uses.keys():
             found = []
         if not {"end", "elapsed"} & self.uses.keys():
-            found.append("when it ended (end), or how long it ran (elapsed)")
+            found.append("its end (end), or run time (elapsed)")
         if units is not None and units not in self:
-            found.append(f"how many {in_words_of(self.unit_counted, 'nodes')} it had ({units})")
+            found.append(f"its {in_words_of(self.unit_counted, 'nodes')} ({units})")
         elif units is None and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
-            found.append("its nodes (nodes), or how many (count)")
+            found.append("its nodes (nodes), or their number (count)")
         return found
 
     def _missing_to_schedule(self) -> list[str]:
-        found = [] if "submit" in self else ["when a job was submitted (submit)"]
+        found = [] if "submit" in self else ["the submission of a job (submit)"]
         if "elapsed" not in self and not ("end" in self and {"start", "wait"} & self.uses.keys()):
-            found.append("how long it ran (elapsed)")
+            found.append("its run time (elapsed)")
         if self.to_schedule == "cores" and "cores" not in self:
-            found.append("how many cores it had (cores)")
+            found.append("its cores (cores)")
         elif self.to_schedule != "cores" and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
-            found.append("how many nodes it had (count)")
+            found.append("its number of nodes (count)")
         return found
 
 
 def columns_named(names: Sequence[str]) -> TableMap:
-    """Guess by names alone."""
+    """Return the meanings guessed by names alone."""
     known = public_set_of(names)
     if known is not None:
         uses = _of_entries(_present(known.columns, names), names, f"column of {known.name}")
@@ -141,7 +141,7 @@ def columns_named(names: Sequence[str]) -> TableMap:
 
 
 def recognised(names: Sequence[str]) -> bool:
-    """Whether these are the columns of a table of jobs, and not of a format with a reader of its own."""
+    """Return whether these are columns of a table of jobs, and not of a format with its own reader."""
     found = columns_named(names)
     if {name.lower() for name in names} >= RESERVATION:
         return False
@@ -149,7 +149,7 @@ def recognised(names: Sequence[str]) -> bool:
 
 
 def public_set_of(names: Sequence[str]) -> PublicSet | None:
-    """Find the public set that has these columns; of several the one with more of them."""
+    """Return the public set that has these columns; of several the one with more of them."""
     fits = [each for each in PUBLIC_SETS if each.fits(names)]
     return max(fits, key=lambda each: len(each.known_by), default=None)
 
@@ -163,7 +163,7 @@ def choose(
     unit: str = NODE,
     to_schedule: str = "",
 ) -> TableMap:
-    """Say what each column means, by what the options want, else a public set, else name and first rows."""
+    """Return the meaning of each column: from options, else a public set, else name and first rows."""
     known = named_set(set_name) if set_name else public_set_of(names)
     uses = {} if known is not None else _by_name(names)
     if known is not None:
@@ -175,7 +175,7 @@ def choose(
         uses.pop("nodes", None)
     twice = next((use.column for use in uses.values() if names.count(use.column) > 1), None)
     if twice is not None:
-        raise BadInput(f"two columns are called '{twice}'", where=where, fix="rename one of them in the header")
+        raise BadInput(f"two columns have the name '{twice}'", where=where, fix="rename one of them in the header")
     uses = _by_values(uses, sample)
     times = {use.unit for meaning, use in uses.items() if meaning in TIMES}
     made = TableMap(
@@ -188,26 +188,24 @@ def choose(
     )
     missing = made.missing()
     if missing:
-        raise BadInput(
-            miss_text(made), where=where, fix=f"name the column with {OF_A_SCHEDULE if to_schedule else FIX}"
-        )
+        raise BadInput(miss_text(made), where=where, fix=f"set the column by {OF_A_SCHEDULE if to_schedule else FIX}")
     return made
 
 
 def miss_text(found: TableMap) -> str:
-    """Say what was recognised in a table, and what is missing."""
+    """Return a message with the recognised and the missing columns of a table."""
     known = ", ".join(f"{use.column} = {meaning}" for meaning, use in found.uses.items()) or "no column"
     others = [name for name in found.names if name not in found.columns]
     rest = f"; other columns: {', '.join(others[:12])}" if others else ""
     missing = " and ".join(found.missing())
-    return f"of the {len(found.names)} columns of this table {known} is recognised; missing is {missing}{rest}"
+    return f"{len(found.names)} columns, recognised: {known}; missing: {missing}{rest}"
 
 
 def named_set(name: str) -> PublicSet:
-    """Find a public set by its name."""
+    """Return the public set of this name."""
     known = {each.name: each for each in PUBLIC_SETS}
     if name not in known:
-        raise BadInput(f"no public set is called '{name}'", where="--preset", fix=suggestion(name, known))
+        raise BadInput(f"unknown public set '{name}'", where="--preset", fix=suggestion(name, known))
     return known[name]
 
 
@@ -226,7 +224,7 @@ def _entries(wanted: Sequence[str]) -> dict[str, str]:
     for entry in wanted:
         meaning, equals, column = entry.partition("=")
         if not equals or not column or meaning.strip() not in MEANINGS:
-            what = f"{entry!r} does not say what a column means"
+            what = f"{entry!r} is not a meaning of a column"
             raise BadInput(
                 what, where="--map", fix=f"write MEANING=COLUMN or MEANING=COLUMN:UNIT, of {', '.join(MEANINGS)}"
             )
@@ -243,9 +241,9 @@ def _of_entries(columns: Mapping[str, str], names: Sequence[str], why: str, wher
             column, unit = text, ""
         real = column if column in exact else plain.get(column.lower())
         if real is None and "." in column:
-            real = column  # inside a list, which has no names
+            real = column  # inside a list, without names
         if real is None:
-            raise BadInput(f"there is no column '{column}'", where=where, fix=suggestion(column, names))
+            raise BadInput(f"no column '{column}'", where=where, fix=suggestion(column, names))
         _check_unit(meaning, unit, text)
         uses[meaning] = ColumnUse(meaning, real, unit, f"{why}, with its unit" if unit else why)
     return uses
@@ -261,11 +259,11 @@ def _check_unit(meaning: str, unit: str, text: str) -> None:
         known = tuple(cell_values.EXPAND)
     elif meaning in PER_NODE:
         if unit and not (unit.isdecimal() and 0 < int(unit[:9]) <= 1 << 20):
-            fix = f"write {meaning}=COLUMN:N, N being how many of them a node has"
+            fix = f"write {meaning}=COLUMN:N, N being the number per node"
             raise BadInput(f"{text!r} has no number for a unit", where="--map", fix=fix)
         return
     elif meaning == "cluster":
-        return  # the one that is wanted
+        return  # the selected cluster
     if unit and unit not in known:
         fix = f"{meaning} may be in {', '.join(known)}" if known else f"{meaning} has no unit"
         raise BadInput(f"{text!r} has an unknown unit", where="--map", fix=fix)
@@ -273,7 +271,7 @@ def _check_unit(meaning: str, unit: str, text: str) -> None:
 
 def _by_name(names: Sequence[str]) -> dict[str, ColumnUse]:
     plain = {_PLAIN.sub("", name.lower()): name for name in reversed(names)}
-    for name in sorted(names, key=lambda each: each.count(".")):  # inside a record: time.start, before steps.time.start
+    for name in sorted(names, key=lambda each: each.count(".")):  # nested records: time.start before steps.time.start
         plain.setdefault(_PLAIN.sub("", name.lower().rpartition(".")[2]), name)
     uses: dict[str, ColumnUse] = {}
     for meaning, known in NAMES.items():
@@ -284,7 +282,7 @@ def _by_name(names: Sequence[str]) -> dict[str, ColumnUse]:
 
 
 def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]) -> dict[str, ColumnUse]:
-    """Look at the first rows: for units, and for whether numbers of nodes are names or counts."""
+    """Refine the meanings by the first rows: units, and whether numbers of nodes are names or counts."""
     found = dict(uses)
     nodes = found.get("nodes")
     if nodes is not None and not nodes.unit:
@@ -296,7 +294,7 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
                 better = found.get("count")
                 plain = cell_values.numbers_in(sample.get(nodes.column, ()))
                 if plain and better is None:
-                    found["count"] = replace(nodes, meaning="count", why="by its name, and it has numbers")
+                    found["count"] = replace(nodes, meaning="count", why="by its name, and its numbers")
         else:
             found["nodes"] = replace(nodes, unit=form or cell_values.NODE_SET)
             if "count" in found and found["count"].column == nodes.column:
@@ -304,7 +302,7 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
     for meaning, use in tuple(found.items()):
         if meaning == "partition" and use.why == "by its name" and use.column.lower() == "queue":
             if cell_values.numbers_in(sample.get(use.column, ())):
-                del found[meaning]  # seconds in the queue
+                del found[meaning]  # a waiting time
         elif not use.unit and meaning in (*TIMES, *SPANS):
             unit, why = _guessed(use, found, sample)
             found[meaning] = replace(use, unit=unit, why=f"{use.why}; {why}")
@@ -324,7 +322,7 @@ def _guessed(use: ColumnUse, uses: Mapping[str, ColumnUse], sample: Mapping[str,
     if unit != "s":
         return unit or "s", "its first rows are spans" if unit else "its first rows are empty"
     if plain.endswith(("timelimitraw", "minutes", "min", "mins")):
-        return "min", "as its name says"
+        return "min", "by its name"
     if use.meaning == "elapsed" and {"start", "end"} <= uses.keys():
         return _by_difference(cells, uses, sample)
     return "s", "numbers"
@@ -333,7 +331,7 @@ def _guessed(use: ColumnUse, uses: Mapping[str, ColumnUse], sample: Mapping[str,
 def _by_difference(
     cells: Sequence[Any], uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
 ) -> tuple[str, str]:
-    """Find the unit in which a span is end minus start."""
+    """Return the unit in which a duration equals end minus start."""
     ends = []
     for meaning in ("start", "end"):
         column = sample.get(uses[meaning].column, ())
@@ -348,7 +346,7 @@ def _by_difference(
         return "s", "numbers"
     ratio = median(ratios)
     unit = next((unit for unit, factor in cell_values.SPANS.items() if abs(ratio / factor - 1) < 0.05), "")  # noqa: PLR2004
-    return (unit, "it is end minus start") if unit else ("s", "numbers; it is not end minus start")
+    return (unit, "equals end minus start") if unit else ("s", "numbers, not end minus start")
 
 
 def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]], units: set[str]) -> bool:
@@ -365,5 +363,5 @@ def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
 
 
 def described(found: TableMap) -> Iterator[ColumnUse]:
-    """Give the columns in the order of their meanings."""
+    """Yield the columns in the order of ``MEANINGS``."""
     yield from (found.uses[meaning] for meaning in MEANINGS if meaning in found)

@@ -1,4 +1,4 @@
-"""What ``bftrain import --explain`` shows: what each column is taken for, and the first rows as understood."""
+"""Content of ``bftrain import --explain``: the meaning of each column, and the first rows as parsed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES_SHOWN: Final = 4
 
 
 class TableExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Each of ``columns`` has a meaning, column, unit and why; ``unused`` are the others, ``rows`` the first jobs."""
+    """The ``columns`` with meaning, column, unit and reason; ``unused`` are the others, ``rows`` the first jobs."""
 
     public_set: str | None
     timezone: str
@@ -36,7 +36,7 @@ class TableExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
-    """Say how a table of jobs would be read; ``None`` is standard input."""
+    """Return how a table of jobs would be read; ``None`` is standard input."""
     tally = FindingsTally()
     with RawFile(path, tally) as file:
         tally.file = file.name
@@ -47,7 +47,7 @@ def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
             reader = reader_recognising(file.head)
             if reader is None or reader.name == TABLES:
                 raise
-            what = f"this is {reader.name}, whose fields have one meaning: there is nothing to explain"
+            what = f"this is {reader.name}, whose fields have fixed meanings"
             raise BadInput(what, where=file.where, fix="import it without --explain") from error
         known = table.map.public_set
         if known is not None and known.zone and options.timezone is None:
@@ -96,7 +96,7 @@ def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
 def _moment(time_s: np.float64) -> str:
     if math.isnan(time_s):
         return "none"
-    return "cannot be read" if math.isinf(time_s) else time_formats.time_text(float(time_s))
+    return "unreadable" if math.isinf(time_s) else time_formats.time_text(float(time_s))
 
 
 def _nodes(text: str, table: JobTableReader) -> str:
@@ -105,6 +105,6 @@ def _nodes(text: str, table: JobTableReader) -> str:
     try:
         names = list(cell_values.EXPAND[table.map.unit("nodes")](text))
     except ValueError:
-        return "cannot be read"
+        return "unreadable"
     more = f" and {len(names) - NODES_SHOWN:,} more" if len(names) > NODES_SHOWN else ""
     return f"{', '.join(names[:NODES_SHOWN])}{more}"

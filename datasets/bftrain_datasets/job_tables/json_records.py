@@ -1,4 +1,4 @@
-"""Records of JSON, one after another and never all at once: objects, an array, or the array in an object."""
+"""JSON records, parsed one by one without loading the whole file: objects, an array, or the array in an object."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 
-LONGEST_RECORD: Final = 1 << 24  # letters; more is no record of a job
-MOST_DEPTH: Final = 5  # of the fields in a record
+LONGEST_RECORD: Final = 1 << 24  # letters; longer ones are not job records
+MOST_DEPTH: Final = 5  # nesting of fields in a record
 _BLOCK: Final = 1 << 18
 _BLANK: Final = " \t\r\n"
 _LISTS: Final = (
@@ -24,8 +24,8 @@ _LISTS: Final = (
     "rows",
     "results",
     "reservations",
-)  # of an object, where its records stand
-# Keys by which the JSON of a format that has a reader of its own is known: all of one set
+)  # keys of an object that contain its records
+# Keys that identify the JSON of a format with its own reader: all of one set
 KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "oar": (
         frozenset({"assigned_network_address"}),
@@ -54,23 +54,23 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     ),
 }
 _KEYS: Final = re.compile(rb'"([^"\\]{1,100})"\s*:')
-_NUMBER: Final = {"set", "number"}  # how Slurm writes a number that may be missing or infinite
-_RESOURCE: Final = {"type", "name", "count"}  # and how it lists what a job had
+_NUMBER: Final = {"set", "number"}  # Slurm's form of a number that may be missing or infinite
+_RESOURCE: Final = {"type", "name", "count"}  # Slurm's form of a job's resource
 
 
 def keys_in(head: bytes) -> list[str]:
-    """Give the keys in the beginning of JSON, as they first come."""
+    """Return the keys in the beginning of JSON, in order of first occurrence."""
     return list(dict.fromkeys(key.decode(errors="replace") for key in _KEYS.findall(head)))
 
 
 def format_of(head: bytes) -> str:
-    """Give the format with a reader of its own that JSON is of, by the keys in its beginning; or nothing."""
+    """Return the format with its own reader that the first keys identify, or an empty text."""
     keys = set(keys_in(head))
     return next((name for name, sets in KNOWN_BY.items() if any(keys >= each for each in sets)), "")
 
 
 def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Give each record with its line, or in an array its place; what is no record is set aside."""
+    """Yield each record with its line, or in an array its index; set other values aside."""
     head = file.head.lstrip()
     lines = head.startswith(b"{") and _is_record(head.partition(b"\n")[0])
     found = _lines(file) if lines else enumerate(_elements(_JsonText(file)), start=1)
@@ -83,7 +83,7 @@ def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[
 
 
 def _is_record(line: bytes) -> bool:
-    """Whether a line is a whole object, and not one with a list of records."""
+    """Return whether a line is a whole object, and not one with a list of records."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def _lines(file: RawFile) -> Iterator[tuple[int, Any]]:
 
 
 class _JsonText:
-    """The text of a file, of which one value after another is taken from the front."""
+    """The text of a file, parsed one value at a time."""
 
     def __init__(self, file: RawFile) -> None:
         self._stream = file.binary()
@@ -111,10 +111,10 @@ class _JsonText:
         self._text = ""
         self._place = 0
         self._over = False
-        self.taken = 0  # letters of values
+        self.taken = 0  # letters of parsed values
 
     def peek(self) -> str:
-        """Give the next letter that is no blank, or nothing at the end."""
+        """Return the next non-blank letter, or an empty text at the end."""
         while True:
             while self._place < len(self._text):
                 if self._text[self._place] not in _BLANK:
@@ -124,11 +124,11 @@ class _JsonText:
                 return ""
 
     def skip(self) -> None:
-        """Leave out one letter."""
+        """Skip one letter."""
         self._place += 1
 
     def value(self) -> Any:  # noqa: ANN401 - JSON is what it is
-        """Take a whole value."""
+        """Parse and return the next value."""
         self.peek()
         while True:
             try:
@@ -141,14 +141,14 @@ class _JsonText:
                 if not self._more():
                     raise self.broken(str(error)) from error
                 continue
-            if end < len(self._text) or self._over or not self._more():  # a number may go on
+            if end < len(self._text) or self._over or not self._more():  # a number may continue
                 self.taken += end - self._place
                 self._place = end
                 return found
 
     def broken(self, why: str) -> BadInput:
-        """Say what is wrong with the file."""
-        return BadInput(f"not whole JSON: {why}", where=self._where, fix="fetch the file again")
+        """Return the error for a damaged file."""
+        return BadInput(f"incomplete JSON: {why}", where=self._where, fix="fetch the file again")
 
     def _more(self) -> bool:
         block = b"" if self._over else self._stream.read(max(_BLOCK, len(self._text) - self._place))
@@ -159,13 +159,13 @@ class _JsonText:
 
 
 def _elements(text: _JsonText) -> Iterator[Any]:
-    """Give objects that follow each other, and the elements of arrays, or of the array in an object with records."""
+    """Yield consecutive objects, and the elements of arrays, or of the array in an object with records."""
     while (mark := text.peek()) in {"{", "["}:
         yield from _of_object(text) if mark == "{" else _of_array(text)
 
 
 def _of_object(text: _JsonText) -> Iterator[Any]:
-    """Give the elements of the array in an object, or the object itself if it has none."""
+    """Yield the elements of the array in an object, or the object itself if it has none."""
     text.skip()
     fields: dict[str, Any] = {}
     holds_records, begin = False, text.taken
@@ -189,7 +189,7 @@ def _of_object(text: _JsonText) -> Iterator[Any]:
     if text.peek() == "}":
         text.skip()
     elif not holds_records:
-        raise text.broken("it ends within an object")
+        raise text.broken("ends within an object")
     if fields:
         yield fields
 
@@ -202,12 +202,12 @@ def _of_array(text: _JsonText) -> Iterator[Any]:
         elif mark:
             yield text.value()
         else:
-            raise text.broken("it ends within an array")
+            raise text.broken("ends within an array")
     text.skip()
 
 
 def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str]:
-    """Name the fields of a record, those inside others with dots."""
+    """Yield the field names of a record, nested ones with dots."""
     if depth == MOST_DEPTH:
         return
     if isinstance(record, list):
@@ -225,12 +225,12 @@ def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str
 
 
 def dig(record: object, path: str) -> Any:  # noqa: ANN401 - JSON is what it is
-    """Give a field of a record; a list where there are several."""
+    """Return a field of a record; a list if there are several."""
     return dig_path(record, tuple(path.split(".")))
 
 
 def dig_path(record: object, path: Sequence[str]) -> Any:  # noqa: ANN401 - JSON is what it is
-    """Give the field at a path of names."""
+    """Return the field at a path of names."""
     if isinstance(record, list):
         resources = [each for each in record if _is_resource(each)]
         if resources and path and path[0] not in _RESOURCE:
@@ -254,18 +254,18 @@ def _is_resource(entry: object) -> bool:
 
 
 def _resource(entry: Mapping[str, Any]) -> str:
-    """Return what an entry counts: ``cpu``, ``mem``, or the name of a generic resource, such as ``gpu``."""
+    """Return the resource of an entry: ``cpu``, ``mem``, or the name of a generic resource, such as ``gpu``."""
     return str(entry["name"] or entry["type"]).partition(":")[0]
 
 
 def _amount(resources: Sequence[Mapping[str, Any]], wanted: str) -> int | None:
-    """Return how many of a resource are listed: the whole where it stands beside types, as ``gpu`` and ``gpu:a100``."""
+    """Return the amount of a resource: the total if listed beside types, as in ``gpu`` and ``gpu:a100``."""
     known = {str(each["name"] or each["type"]): each["count"] for each in resources if _resource(each) == wanted}
     return known.get(wanted, sum(known.values()) if known else None)
 
 
 def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, Any]]:
-    """Give a record as it is, or once for each entry of the list ``rows`` in it, which then is that entry alone."""
+    """Yield a record unchanged, or once for each entry of its list ``rows``, reduced to that entry."""
     inner = record.get(rows) if rows else None
     if not isinstance(inner, list):
         yield record

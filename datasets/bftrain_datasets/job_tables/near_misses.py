@@ -1,4 +1,4 @@
-"""What a file that no reader recognises lacks to be a table of jobs, and which option or command would help."""
+"""Diagnosis of a file of unknown format: what a table of jobs would need, and which option or command helps."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns
 _LEAST_COLUMNS: Final = 2
-_LEAST_CELLS: Final = 3  # of a row without a header
+_LEAST_CELLS: Final = 3  # cells of a row without a header
 _SHOWN: Final = 6
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"
 _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in the order of the cells"
-# Words in the header of a command that lists the jobs of now, and what tells of earlier ones
+# Words in the header of a command that lists present jobs, and a command for past ones
 _OF_NOW: Final = (
     ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", "sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"),
-    ({"JOBID", "STAT", "FROM_HOST"}, "bjobs", "bhist -a -l -u all -n 0, or give lsb.acct"),
-    ({"job-ID", "prior", "state"}, "qstat", "qacct -j, or give the file accounting"),
+    ({"JOBID", "STAT", "FROM_HOST"}, "bjobs", "bhist -a -l -u all -n 0, or import lsb.acct"),
+    ({"job-ID", "prior", "state"}, "qstat", "qacct -j, or import the file accounting"),
     ({"Job", "id", "Time", "Use", "S"}, "qstat", ""),
 )
-_OF_PBS: Final = "give the files of the server's folder server_priv/accounting"
+_OF_PBS: Final = "import the files of the server's folder server_priv/accounting"
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:
-    """Return what is missing and what would help; None if the file is nothing like a table."""
+    """Return what is missing and advice; None if the file is nothing like a table."""
     if head.lstrip().startswith(b"<?xml"):
-        return "XML, which no reader reads", "write it as JSON or CSV, or give the scheduler's own files"
+        return "XML, which is not supported", "convert it to JSON or CSV, or import the scheduler's own files"
     if head.lstrip().startswith(JSON_BEGINS):
         return _of_json(keys_in(head))
     lines = first_lines(head)
     header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
     for words, command, instead in _OF_NOW:
         if words <= {*header.names, *lines[0].split()} if lines else False:
-            fix = f"keep what this prints: {instead}" if instead else _OF_PBS
-            return f"what {command} prints, which tells only of jobs of now", fix
+            fix = f"use the output of: {instead}" if instead else _OF_PBS
+            return f"output of {command}, which lists only present jobs", fix
     times = sum(map(_is_time, header.names))
     if times and len(header.names) >= _LEAST_CELLS:
         shown = "blanks" if header.separator == " " else f"'{header.separator}'"
         return (
             f"rows of {len(header.names)} cells with {shown} between them, but no header",
-            f"name them with {_COLUMNS}",
+            f"list the columns by {_COLUMNS}",
         )
     if any(cell.replace(".", "").isdigit() for cell in header.names):
-        return None  # a row of something else
+        return None  # some other row
     found = columns_named(header.names)
     if len(found.uses) >= _KNOWN_ENOUGH:
-        return miss_text(found), f"name the column with {_MAP.format('COL')}"
+        return miss_text(found), f"set the column by {_MAP.format('COL')}"
     alike = len(lines) > 1 and lines[1].count(header.separator) == lines[0].count(header.separator)
     if header.separator == " " or len(header.names) < _LEAST_COLUMNS or not alike:
         return None
-    return f"none of these columns is known of jobs: {_some(header.names)}", f"say what they mean: {_MAP.format('COL')}"
+    return f"no known column of jobs: {_some(header.names)}", f"set their meanings: {_MAP.format('COL')}"
 
 
 def _of_json(names: list[str]) -> tuple[str, str]:
     found = columns_named(names)
-    fix = f"name the field with {_MAP.format('FIELD')}"
+    fix = f"set the field by {_MAP.format('FIELD')}"
     if len(found.uses) >= _KNOWN_ENOUGH:
         return miss_text(found), fix
     if len(names) < _LEAST_COLUMNS:
-        return "JSON without a record of a job", "give objects with the fields of jobs, as lines or in an array"
-    return f"JSON in which no field is known of jobs: {_some(names)}", fix
+        return "JSON without a job record", "use objects with the fields of jobs, as lines or in an array"
+    return f"JSON without a known field of jobs: {_some(names)}", fix
 
 
 def _some(names: list[str] | tuple[str, ...]) -> str:
@@ -74,7 +74,7 @@ def _some(names: list[str] | tuple[str, ...]) -> str:
 
 
 def _is_time(cell: str) -> bool:
-    """Return whether a cell is a moment that records may name, written as an epoch or as a date."""
+    """Return whether a cell is a time after 1970, written as an epoch or as a date."""
     read: Callable[[str], float] = RecordClock().seconds
     with suppress(ValueError):
         return len(cell) > len("2026") and read(cell) >= SMALLEST_EPOCH_S

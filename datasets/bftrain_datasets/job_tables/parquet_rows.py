@@ -1,4 +1,4 @@
-"""Parquet tables, some rows and only the wanted columns at a time. Needs pyarrow, imported when such a file is read."""
+"""Parquet tables, read in batches of the required columns. Requires pyarrow, imported at first use."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _EPOCH_UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 class ParquetTable:
-    """A Parquet file. Times are given as seconds UTC, those without a zone as texts."""
+    """A Parquet file. Times are returned as seconds UTC, those without a zone as texts."""
 
     def __init__(self, file: RawFile) -> None:
         require(file.name)
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - optional
 
         self._where = file.where
         self._broken = (ArrowException, OSError, ValueError)
@@ -32,22 +32,20 @@ class ParquetTable:
         try:
             self._file: Any = parquet.ParquetFile(stream)
         except self._broken as error:
-            raise BadInput(
-                f"not a whole Parquet file: {error}", where=file.where, fix="fetch the file again"
-            ) from error
+            raise BadInput(f"incomplete Parquet file: {error}", where=file.where, fix="fetch the file again") from error
         if FORMAT_KEY in (self._file.schema_arrow.metadata or {}):
-            what, fix = "not what a scheduler writes: this may be a log already", "try bftrain inspect"
+            what, fix = "not a scheduler's records: this may be a log already", "try bftrain inspect"
             raise BadInput(what, where=file.where, fix=fix)
         self.names = tuple(self._file.schema_arrow.names)
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Give the first rows, column by column."""
+        """Return the first rows, column by column."""
         for batch in self._batches(SAMPLE_ROWS, None):
             return {name: list(_cells(batch.column(name))) for name in self.names}
         return {name: [] for name in self.names}
 
     def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
-        """Give all rows."""
+        """Yield all rows."""
         row = 1
         for batch in self._batches(ROWS_AT_ONCE, list(columns)):
             lines = np.arange(row, row + batch.num_rows, dtype=np.int64)
@@ -62,8 +60,8 @@ class ParquetTable:
 
 
 def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import compute  # noqa: PLC0415 - an extra
+    import pyarrow as pa  # noqa: PLC0415 - optional
+    from pyarrow import compute  # noqa: PLC0415 - optional
 
     kind = column.type
     types = pa.types
@@ -86,7 +84,7 @@ def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
     if not (types.is_string(kind) or types.is_large_string(kind)):
         found: list[Any] = column.to_pylist()
         return found
-    encoded = column.dictionary_encode()  # a text that comes often is one object, whose hash is known
+    encoded = column.dictionary_encode()  # equal texts share an object, whose hash is cached
     texts = [*encoded.dictionary.to_pylist(), None]
     return [texts[place] for place in encoded.indices.fill_null(len(texts) - 1).to_pylist()]
 

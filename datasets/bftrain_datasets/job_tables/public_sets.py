@@ -1,4 +1,4 @@
-"""Public sets of jobs by name: the columns that they are recognised by, and what these mean. One row a set."""
+"""Public sets of jobs by name: the columns that identify them, and the meanings of these. One row per set."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSet:
-    """What a set's columns mean: ``columns`` maps a meaning to a column and its unit, as ``--map`` does.
+    """The meanings of a set's columns: ``columns`` maps a meaning to a column and its unit, as ``--map`` does.
 
-    ``known_by`` are columns that no other set has together. ``zone`` is that of its local times, ``nodes`` the size of
-    the machine where its tables name no nodes, ``rows`` the list inside a record that has the runs of a job.
-    ``source`` is where it is from, ``tried`` whether with rows of the set or by what its columns are documented as.
+    ``known_by`` are columns that no other set has together. ``zone`` is that of its local times, ``nodes`` the machine
+    size if its tables list no nodes, ``rows`` the list inside a record that has the runs of a job.
+    ``source`` is the origin, ``tried`` whether it was tested with rows of the set or only with its documentation.
     """
 
     name: str
@@ -27,13 +27,13 @@ class PublicSet:
     rows: str = ""
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Whether a table with these columns is of the set."""
+        """Return whether a table with these columns belongs to the set."""
         return {name.lower() for name in self.known_by} <= {name.lower() for name in names}
 
 
 REAL: Final = "rows"
 
-_SLURM_PLUGIN: Final = {  # of Slurm's own plug-in, as Marconi100, Adastra and Eagle publish it
+_SLURM_PLUGIN: Final = {  # from Slurm's own plug-in, published by Marconi100, Adastra and Eagle
     "job": "job_id",
     "submit": "submit_time",
     "start": "start_time",

@@ -1,4 +1,4 @@
-"""From a file to jobs: open a table of any form, say what its columns mean, and give its rows as batches of jobs."""
+"""Conversion of tables to jobs: open a table of any form, interpret its columns, and yield batches of jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS: Final = ("step", "other_cluster")
 
 
 def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:
-    """Open a table by its content: Parquet, JSON or text."""
+    """Return the table in a file, by its content: Parquet, JSON or text."""
     if file.head.startswith(MARK):
         return ParquetTable(file)
     if file.head.lstrip().startswith(JSON_BEGINS):
@@ -47,9 +47,9 @@ def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None)
 
 @dataclass(slots=True)
 class JobTableReader:
-    """A table of which it is known what each column means.
+    """A table with known meanings of its columns.
 
-    ``clusters`` are those that were found. If there are several, ``cluster`` has to say which to read, as their nodes
+    ``clusters`` are those found so far. If there are several, ``cluster`` has to select one, because their nodes
     may share names.
     """
 
@@ -62,17 +62,17 @@ class JobTableReader:
     unit: str = NODE
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobBatch]]:
-        """Give all rows, as they are and as jobs."""
+        """Yield all rows, unchanged and as jobs."""
         shared = self._shared_list()
         for batch in self.rows.batches((*self.map.columns, *((shared,) if shared else ()))):
             yield batch, self.jobs(batch)
 
     def cells(self, batch: ColumnBatch, meaning: str) -> Cells | None:
-        """Give the cells of a meaning, if the table has it."""
+        """Return the cells of a meaning, or ``None``."""
         return batch.columns[self.map.uses[meaning].column] if meaning in self.map else None
 
     def times(self, batch: ColumnBatch, meaning: str) -> NDArray[np.float64]:
-        """Give times, NaN where the table has none."""
+        """Return times, NaN where the table has none."""
         cells = self.cells(batch, meaning)
         if cells is None:
             return np.full(batch.lines.size, np.nan)
@@ -80,14 +80,14 @@ class JobTableReader:
         return cell_values.read_times(cells, unit, self.clock, zero_is_none=not self.map.relative)
 
     def spans(self, batch: ColumnBatch, meaning: str) -> NDArray[np.float64]:
-        """Give spans of time in seconds, NaN where the table has none."""
+        """Return durations in seconds, NaN where the table has none."""
         cells = self.cells(batch, meaning)
         if cells is None:
             return np.full(batch.lines.size, np.nan)
         return cell_values.read_spans(cells, self.map.unit(meaning))
 
     def counts(self, batch: ColumnBatch, meaning: str) -> NDArray[np.int64]:
-        """Give numbers, 0 where the table has none; a list counts its entries."""
+        """Return numbers, 0 where the table has none; for a list its length."""
         cells = self.cells(batch, meaning)
         if cells is None:
             return np.zeros(batch.lines.size, dtype=np.int64)
@@ -96,7 +96,7 @@ class JobTableReader:
         return cell_values.read_counts(cells)
 
     def words(self, batch: ColumnBatch, meaning: str) -> list[str] | None:
-        """Give texts, if the table has them."""
+        """Return texts, or ``None`` if the table has none."""
         cells = self.cells(batch, meaning)
         if cells is None:
             return None
@@ -106,7 +106,7 @@ class JobTableReader:
         return [cell if isinstance(cell, str) else _text(cell) for cell in cells]
 
     def jobs(self, batch: ColumnBatch) -> JobBatch:
-        """Give rows as jobs."""
+        """Return rows as jobs."""
         start, end, state = self._times(batch)
         job = self.words(batch, "job")
         reason = np.full(batch.lines.size, -1, dtype=np.int8)
@@ -136,7 +136,7 @@ class JobTableReader:
         )
 
     def _shared_list(self) -> str:
-        """Name the list of records that has the nodes of a job and the GPUs or cores held of each, if there is one."""
+        """Return the name of the list of records with the nodes of a job and the units held of each, if any."""
         meaning = OF_UNIT.get(self.unit, "")
         if meaning not in self.map or "nodes" not in self.map:
             return ""
@@ -144,7 +144,7 @@ class JobTableReader:
         return of_nodes if of_nodes == of_units and isinstance(self.rows, JsonTable) else ""
 
     def _units(self, batch: ColumnBatch) -> list[str]:
-        """Say for each row how many GPUs or cores were held, in all or of which node (``unit_sets.shares_of``)."""
+        """Return for each row the GPUs or cores held, in total or by node (``unit_sets.shares_of``)."""
         meaning, shared = OF_UNIT[self.unit], self._shared_list()
         if not shared:
             return list(map(str, np.maximum(self.counts(batch, meaning), 0).tolist()))
@@ -157,9 +157,9 @@ class JobTableReader:
         ]
 
     def sizes(self, batch: ColumnBatch, texts: Sequence[str], sets: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Say how many nodes each job held, as far as the table does."""
+        """Return the number of nodes of each job, as far as known."""
         if "count" not in self.map and self.map.by_count and self.map.per_node() is None:
-            return np.zeros(batch.lines.size, dtype=np.int64)  # of a table that tells GPUs or cores alone
+            return np.zeros(batch.lines.size, dtype=np.int64)  # for a table with only GPUs or cores
         if "count" in self.map:
             return self.counts(batch, "count")
         whole = self.map.per_node()
@@ -171,7 +171,7 @@ class JobTableReader:
         return np.where(sets >= 0, known[sets], 0)
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
-        """Return how many nodes jobs may have held that do not fill their nodes, where only processors are known."""
+        """Return the most nodes that jobs may have held, if only processors are known."""
         whole = self.map.per_node()
         if self.unit != NODE or whole is None or {"count", "nodes"} & self.map.uses.keys():
             return None
@@ -236,9 +236,9 @@ class JobTableReader:
             return
         if len(self.clusters) > 1:
             some = sorted(self.clusters)
-            what = f"jobs of {len(some)} clusters, whose nodes may have the same names: {', '.join(some[:5])}"
+            what = f"jobs of {len(some)} clusters, whose node names may coincide: {', '.join(some[:5])}"
             fix = (
-                f"choose one: --map cluster={column}:{some[-1]}, or {column}:all; or import with --cluster NAME or all"
+                f"select one: --map cluster={column}:{some[-1]}, or {column}:all; or import with --cluster NAME or all"
             )
             raise BadInput(what, where=self.where, fix=fix)
 
@@ -246,7 +246,7 @@ class JobTableReader:
 def _with_units(
     texts: Sequence[str], sets: NDArray[np.int32], units: Sequence[str]
 ) -> tuple[list[str], NDArray[np.int32], list[str]]:
-    """Give each pair of a node set and what was held of it a number of its own."""
+    """Number each distinct pair of a node set and the units held of it."""
     known: dict[tuple[int, str], int] = {}
     pairs = zip(sets.tolist(), units, strict=True)
     found = [known.setdefault(pair, len(known)) if pair[0] >= 0 else -1 for pair in pairs]
@@ -254,7 +254,7 @@ def _with_units(
 
 
 def _unit_line(node: object, held: object) -> str:
-    """Say what was held of a node: GPUs by name or number, or how many."""
+    """Return the units held of a node: GPUs by name or number, or their count."""
     names = [str(each) for each in held] if isinstance(held, list) else []
     numbers = [match[0] for match in map(_LAST_NUMBER.search, names) if match]
     if numbers and len(set(numbers)) == len(names):
@@ -290,7 +290,7 @@ def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
 def read_table(
     file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock, *, to_schedule: str = ""
 ) -> JobTableReader:
-    """Open a table and say what its columns mean; times without a zone are in ``clock``'s."""
+    """Return the table with meanings of its columns; times without a zone are in ``clock``'s."""
     rows = open_table(file, tally, options.columns)
     if isinstance(rows, JsonTable):
         rows.rows = _rows_of(rows, options)

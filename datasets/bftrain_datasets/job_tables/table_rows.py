@@ -1,4 +1,4 @@
-"""Tables as columns, some rows at a time: text with any delimiter, JSON lines, a JSON array or object, and Parquet."""
+"""Tables in batches of columns: text with any delimiter, JSON lines, a JSON array or object, and Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
 
 ROWS_AT_ONCE: Final = 1 << 16
-TEXT_ROWS_AT_ONCE: Final = 1 << 13  # many small objects at once keep the garbage collector busy
+TEXT_ROWS_AT_ONCE: Final = 1 << 13  # bounds the work of the garbage collector
 SEPARATORS: Final = "|\t;,"
 HEADER_WITHIN: Final = 5  # lines
 MOST_COLUMNS: Final = 4096
@@ -30,35 +30,35 @@ MOST_COLUMNS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """Rows of a table as columns; ``lines`` are where they stand."""
+    """Rows of a table as columns; ``lines`` are their line numbers."""
 
     lines: NDArray[np.int64]
     columns: Mapping[str, Cells]
 
 
 class TableRows(Protocol):
-    """A table that is read once: its columns, its first rows, then batches of the columns that are wanted."""
+    """A table that is read once: its columns, its first rows, then batches of the required columns."""
 
     names: tuple[str, ...]
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Give the first rows, column by column."""
+        """Return the first rows, column by column."""
         ...
 
     def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
-        """Give all rows, from the first on."""
+        """Yield all rows, from the first on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TextHeader:
-    """The columns that a line of a table names, and what stands between them; ``" "`` for any blanks."""
+    """The columns of a header line, and the separator; ``" "`` for any blanks."""
 
     names: tuple[str, ...]
     separator: str
 
     def cells(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        """Split lines into cells; quotes hold only where commas, semicolons or tabs stand between them."""
+        """Yield the cells of lines; quotes apply only with commas, semicolons or tabs as separators."""
         if self.separator == " ":
             return (line.split() for line in lines)
         if self.separator == "|":
@@ -67,7 +67,7 @@ class TextHeader:
 
 
 def _forgiving(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Give rows; one whose quotes never end is empty."""
+    """Yield rows; a row with an unterminated quote is empty."""
     while True:
         try:
             yield next(rows)
@@ -78,7 +78,7 @@ def _forgiving(rows: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 def header_of(line: str) -> TextHeader:
-    """Read a line as a header: the separator is the one that it has most of."""
+    """Parse a line as a header: its most frequent separator is used."""
     text = line.strip("\ufeff\r\n").removeprefix("#").strip(" ")
     separator = max(SEPARATORS, key=text.count)
     if not text.count(separator):
@@ -88,7 +88,7 @@ def header_of(line: str) -> TextHeader:
 
 
 def find_header(head: bytes) -> tuple[int, TextHeader] | None:
-    """Find the line among the first that names the columns of a table of jobs, with its number."""
+    """Return the first line with the columns of a table of jobs, and its number."""
     for number, line in enumerate(first_lines(head)[:HEADER_WITHIN]):
         header = header_of(line)
         if len(header.names) > 1 and recognised(header.names):
@@ -97,7 +97,7 @@ def find_header(head: bytes) -> tuple[int, TextHeader] | None:
 
 
 class TextTable:
-    """A table of text. The header is the first line that can be one, unless ``names`` are given."""
+    """A table of text. The header is the first possible line, unless ``names`` are given."""
 
     def __init__(self, file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> None:
         self._tally = tally
@@ -125,15 +125,15 @@ class TextTable:
                 yield line
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Give the first rows, column by column."""
+        """Return the first rows, column by column."""
         whole = [cells for cells, _ in self._first if len(cells) == len(self.names)]
         return {name: [cells[place] for cells in whole] for place, name in reversed(list(enumerate(self.names)))}
 
     def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
-        """Give all rows; one with another number of cells is set aside."""
+        """Yield all rows; set rows with another number of cells aside."""
         width = len(self.names)
         places = [self.names.index(name) for name in columns]
-        pick: Callable[[list[str]], Any] = itemgetter(*places, places[0])  # a tuple, for one column too
+        pick: Callable[[list[str]], Any] = itemgetter(*places, places[0])  # a tuple, even for one column
         rows = chain(self._first, self._rows)
         self._first = []
         while True:
@@ -153,7 +153,7 @@ class TextTable:
 
 
 class JsonTable:
-    """Records of JSON: one a line, or in an array. ``rows`` names a list in each of them that has a row an entry."""
+    """JSON records, as lines or in an array. ``rows`` is the name of a list in each record with one row per entry."""
 
     def __init__(self, file: RawFile, tally: FindingsTally) -> None:
         self._tally = tally
@@ -168,12 +168,12 @@ class JsonTable:
             raise BadInput("JSON without records of jobs", where=file.where, fix="see docs/readers.md, tables of jobs")
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Give the first rows, column by column."""
+        """Return the first rows, column by column."""
         records = [record for _, each in self._first for record in json_records.split_rows(each, self.rows)]
         return {name: [json_records.dig(record, name) for record in records] for name in self.names}
 
     def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
-        """Give all rows."""
+        """Yield all rows."""
         paths = [tuple(name.split(".")) for name in columns]
         numbered = chain(self._first, self._records)
         self._first = []

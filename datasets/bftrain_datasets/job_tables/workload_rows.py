@@ -1,4 +1,4 @@
-"""Rows of a table of jobs in the fields of the Standard Workload Format, for the simulation of a main scheduler."""
+"""Rows of a table of jobs in the fields of the Standard Workload Format, for the simulated main scheduler."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COMPLETED, CANCELLED = 1, 5
 
 
 class TableWorkload:
-    """The jobs of a table: when each was submitted, how long it ran and on how much.
+    """The jobs of a table: submission time, run time and size of each.
 
-    Sizes are all cores of the nodes that a job held, or where jobs share nodes the cores that the table tells.
-    ``nodes`` is the size of the machine, if the public set tells it.
+    A size is all cores of the job's nodes, or with shared nodes the number of cores in the table.
+    ``nodes`` is the size of the machine, if the public set has it.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class TableWorkload:
         self._by_cores = shared
         self._per_node = cores_per_node or 1
         if shared and cores_per_node is None:
-            raise BadInput("a table does not say how many cores a node has", where=file.where, fix="--cores-per-node N")
+            raise BadInput("the number of cores per node is unknown", where=file.where, fix="--cores-per-node N")
 
     def rows(self) -> Iterator[tuple[list[str], list[float]]]:
-        """Give the 18 fields of every job, as text and as numbers; the caller settles the row of each."""
+        """Yield the 18 fields of every job, as text and as numbers; the caller uses or rejects each row."""
         for batch, jobs in self._table.batches():
             start, submit = jobs.start, self._table.times(batch, "submit")
             with np.errstate(invalid="ignore"):

@@ -1,1 +1,1 @@
-"""Logs of idle nodes: their one form in memory, their files, measures and edits."""
+"""Logs of idle nodes: their form in memory, files, measures and edits."""

@@ -1,4 +1,4 @@
-"""LogBuilder: the one way to an EventLog. Readers say what they saw; it sorts, merges and counts."""
+"""LogBuilder: builds every EventLog. Readers add transitions; the builder sorts, merges and counts them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from bftrain_datasets.log.eventlog import BUSY, EventLog, NodeState
 from bftrain_datasets.log.log_columns import pack_changes
 from bftrain_datasets.log.provenance import LogProvenance
 
-COUNTS: Final = ("transitions", "used", "superseded", "repeated", "stated_busy")  # what becomes of transitions
-FIX_ORDER: Final = "give begin_s and end_s that enclose all transitions, or leave them out"
+COUNTS: Final = ("transitions", "used", "superseded", "repeated", "stated_busy")  # outcomes of transitions
+FIX_ORDER: Final = "set begin_s and end_s so that they enclose all transitions, or omit them"
 
 
 class LogBuilder:
     """Collects transitions ``(time, node, state)`` in any order, and builds the log from them.
 
-    - Nodes get their place by ``node_names``, then in order of first mention. All are busy until mentioned.
-    - Of several transitions of one node at one time the one added last holds; the others are counted as
+    - Nodes are indexed by ``node_names``, then in order of first mention. All are busy until mentioned.
+    - Of several transitions of one node at one time the last added one holds; the others are counted as
       ``superseded``.
-    - A state that the node has already is counted as ``repeated``; ``busy`` as a node's very first state only
-      says that the node exists and is counted as ``stated_busy``.
-    - Where nodes have kinds, each of them has one, and keeps it.
+    - An unchanged state is counted as ``repeated``; ``busy`` as a node's very first state only
+      declares the node and is counted as ``stated_busy``.
+    - If nodes have kinds, each of them has exactly one.
     - ``transitions = used + superseded + repeated + stated_busy``, always; the counts go into the provenance.
     """
 
@@ -40,24 +40,24 @@ class LogBuilder:
             self.place(name)
 
     def place(self, name: str) -> int:
-        """Give the index of the node called ``name``; a new name gets the next one."""
+        """Return the index of the node called ``name``; a new name gets the next one."""
         return self._places.setdefault(name, len(self._places))
 
-    def tell_kind(self, node: str, kind: str) -> None:
-        """Say of which kind ``node`` is."""
+    def set_kind(self, node: str, kind: str) -> None:
+        """Set the kind of ``node``."""
         if self._kinds.setdefault(node, kind) != kind:
             what = f"node '{node}' is of kind '{self._kinds[node]}' and of kind '{kind}'"
             raise BadInput(what, where="LogBuilder", fix="give every node one kind")
         self.place(node)
 
     def add(self, time_s: float, node: str, state: NodeState) -> None:
-        """Say that ``node`` is in ``state`` from ``time_s`` on (seconds UTC)."""
+        """Add the transition of ``node`` to ``state`` at ``time_s`` (seconds UTC)."""
         self._times.append(time_s)
         self._nodes.append(self.place(node))
         self._states.append(state)
 
     def add_pool_change(self, time_s: float, joined: Iterable[str], left: Iterable[str]) -> None:
-        """Say which nodes joined and left the pool at ``time_s``; one in both left and came back."""
+        """Add the nodes that joined and left the pool at ``time_s``; one in both left and came back."""
         for name in left:
             self.add(time_s, name, NodeState.BUSY)
         for name in joined:
@@ -66,14 +66,14 @@ class LogBuilder:
     def add_columns(
         self, times: NDArray[np.float64], nodes: NDArray[np.integer[Any]], states: NDArray[np.integer[Any]]
     ) -> None:
-        """Add many transitions at once; ``nodes`` are indices of nodes that have their place already."""
+        """Add many transitions at once; ``nodes`` are indices of known nodes."""
         if not times.shape == nodes.shape == states.shape:
             raise BadInput("columns differ in length", where="LogBuilder.add_columns")
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self._places):
             raise BadInput(
                 f"indices must lie between 0 and {len(self._places) - 1}",
                 where="LogBuilder.add_columns nodes",
-                fix="name the nodes first",
+                fix="add the nodes first",
             )
         self._times.frombytes(np.ascontiguousarray(times, dtype=np.float64).tobytes())
         self._nodes.frombytes(np.ascontiguousarray(nodes, dtype=np.int32).tobytes())
@@ -82,7 +82,7 @@ class LogBuilder:
     def build(
         self, *, begin_s: float | None = None, end_s: float | None = None, provenance: LogProvenance | None = None
     ) -> EventLog:
-        """Make the log, observed from ``begin_s`` to ``end_s``: by default the first and last transition."""
+        """Return the log from ``begin_s`` to ``end_s``; default: from the first to the last transition."""
         times = np.frombuffer(self._times, dtype=np.float64)
         nodes = np.frombuffer(self._nodes, dtype=np.int32)
         states = np.frombuffer(self._states, dtype=np.int8)
@@ -108,7 +108,7 @@ class LogBuilder:
         lacking = next((name for name in self._places if name not in self._kinds), None)
         if lacking is not None:
             what = f"node '{lacking}' has no kind, but others have"
-            raise BadInput(what, where="LogBuilder", fix="give every node a kind, or none of them")
+            raise BadInput(what, where="LogBuilder", fix="set the kind of every node, or of none")
         places = {kind: place for place, kind in enumerate(dict.fromkeys(self._kinds.values()))}
         return tuple(places), np.array([places[self._kinds[name]] for name in self._places], dtype=np.int32)
 
@@ -122,10 +122,10 @@ def log_from_pool_changes(
     provenance: LogProvenance | None = None,
     kinds: Mapping[str, str] | None = None,
 ) -> EventLog:
-    """Build a log from ``(time, names that joined the pool, names that left it)``; ``kinds`` of nodes by name."""
+    """Return a log from ``(time, names that joined the pool, names that left it)``; ``kinds`` are by node name."""
     builder = LogBuilder(node_names)
     for node, kind in (kinds or {}).items():
-        builder.tell_kind(node, kind)
+        builder.set_kind(node, kind)
     for time_s, joined, left in changes:
         builder.add_pool_change(time_s, joined, left)
     return builder.build(begin_s=begin_s, end_s=end_s, provenance=provenance)
@@ -134,7 +134,7 @@ def log_from_pool_changes(
 def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     if times.size == 0:
         if begin_s is None or end_s is None:
-            fix = "give one row or transition at least, or begin_s and end_s"
+            fix = "add at least one row or transition, or set begin_s and end_s"
             raise BadInput("no node changes its state", where="LogBuilder", fix=fix)
         return begin_s, end_s
     if not np.isfinite(times).all():
@@ -152,7 +152,7 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
 def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
-    order = np.lexsort((times, nodes))  # stable: at one time of one node the order of adding is kept
+    order = np.lexsort((times, nodes))  # stable: keeps the order of insertion for one node at one time
     same = (nodes[order][1:] == nodes[order][:-1]) & (times[order][1:] == times[order][:-1])
     last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))
     order = order[last]

@@ -1,4 +1,4 @@
-"""Parts of a log as people ask for them, and changes to a log: time declared as down, short idle gaps closed."""
+"""Selections of parts of a log, and edits: marking downtime, closing short idle gaps."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from bftrain_datasets.log.time_formats import from_end, window
 NODES_REMEDY: Final = "write a node set such as nid[0001-0064,70], or a slice such as 0:1024 in the log's own order"
 SLICE: Final = re.compile(r"(\d*):(\d*)\Z")
 _SHOWN: Final = 3
-_MOST_NAMED: Final = 5  # node names are listed only where there are hardly more to choose from
+_MOST_NAMED: Final = 5  # larger logs show a range instead of node names
 
 
 def chosen_nodes(log: EventLog, text: str, *, where: str = "nodes") -> slice | NDArray[np.int64]:
-    """Find the nodes that a node set names or that a slice cuts out, in the order of the log."""
+    """Return the nodes in a node set or a slice, in the order of the log."""
     match = SLICE.match(text)
     if match:
         first, last = int(match[1] or 0), int(match[2] or len(log.node_names))
         if not 0 <= first < last <= len(log.node_names):
-            raise BadInput(f"'{text}' cuts no nodes out of 0:{len(log.node_names)}", where=where, fix=NODES_REMEDY)
+            raise BadInput(f"'{text}' selects no nodes from 0:{len(log.node_names)}", where=where, fix=NODES_REMEDY)
         return slice(first, last)
     try:
         names = expand(text) if log.unit == NODE else expand_slots(text)
     except ValueError as error:
-        raise BadInput(f"'{text}' is no node set: {error}", where=where, fix=NODES_REMEDY) from error
+        raise BadInput(f"'{text}' is not a node set: {error}", where=where, fix=NODES_REMEDY) from error
     return places_of(log, names, where=where)
 
 
 def places_of(log: EventLog, names: Sequence[str], *, where: str = "nodes") -> NDArray[np.int64]:
-    """Find nodes by name, in the order of the log; the nearest name is suggested for one that it does not have.
+    """Return the indices of nodes, in the order of the log; the error for an unknown name suggests the nearest one.
 
-    In a log of GPUs or cores the name of a node stands for all of its own.
+    In a log of GPUs or cores the name of a node stands for all of its slots.
     """
     places = {name: place for place, name in enumerate(log.node_names)}
     if log.unit != NODE:
@@ -63,7 +63,7 @@ def places_of(log: EventLog, names: Sequence[str], *, where: str = "nodes") -> N
 
 
 def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[float, float]:
-    """Find the begin and end of ``A..B`` (seconds UTC), or of ``last-2w``; an end left out is the log's own."""
+    """Return the begin and end of ``A..B`` (seconds UTC), or of ``last-2w``; a missing end is the log's own."""
     counted = from_end(text)
     if counted is not None:
         end, seconds = counted
@@ -73,7 +73,7 @@ def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[f
     begin_s, end_s = log.start_s if begin_s is None else begin_s, log.end_s if end_s is None else end_s
     if not log.start_s <= begin_s <= end_s <= log.end_s:
         raise BadInput(
-            f"'{text}' does not lie within the log",
+            f"'{text}' is not within the log",
             where=where,
             fix=f"the log goes from {log.start_s!r} to {log.end_s!r} seconds UTC{_on_the_calendar(log)}",
         )
@@ -81,7 +81,7 @@ def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[f
 
 
 def _on_the_calendar(log: EventLog) -> str:
-    """Give the log's window as one may type it, where the calendar reaches so far."""
+    """Return the log's window in the form of the option, if the calendar covers it."""
     try:
         begin, end = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (log.start_s, log.end_s))
     except (OverflowError, ValueError, OSError):
@@ -90,8 +90,8 @@ def _on_the_calendar(log: EventLog) -> str:
 
 
 def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog:
-    """Make all nodes down in these windows (seconds UTC); after each they are what they would have been."""
-    # Cut windows to the log and join those that overlap or touch
+    """Mark all nodes as down in these windows (seconds UTC); afterwards they have their recorded states."""
+    # Limit windows to the log and merge those that overlap or touch
     cut = sorted((max(low, log.start_s), min(high, log.end_s)) for low, high in windows)
     joined: list[tuple[float, float]] = []
     for low, high in cut:
@@ -119,9 +119,9 @@ def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog
 
 
 def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, float]:
-    """Make idle fragments shorter than this busy; give also how many there were, and their node-seconds.
+    """Mark idle fragments shorter than ``min_gap_s`` as busy; return the log, their number and node-seconds.
 
-    Fragments that the log's beginning or end cuts off are kept, because their length is not known.
+    Fragments cut off by the beginning or end of the log are kept, because their length is not known.
     """
     pieces = fragments(log)
     short = (pieces.length_s < min_gap_s) & ~pieces.open & (pieces.join > 0)
@@ -140,9 +140,9 @@ def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, fl
 
 
 def leave_earlier(log: EventLog, lead_s: float) -> EventLog:
-    """Make nodes busy ``lead_s`` earlier, as if tasks went when notice came; fragments no longer than that vanish.
+    """Move departures ``lead_s`` earlier, as if tasks left upon notice; fragments up to that length vanish.
 
-    Nodes that go down do so without notice. A fragment with which the log begins keeps at least an instant.
+    Nodes that go down do so without notice. A fragment at the beginning of the log keeps at least an instant.
     """
     if lead_s <= 0.0:
         return log

@@ -1,7 +1,7 @@
-"""EventLog: when which node was idle, busy or down. Every replay reads this form.
+"""EventLog: the times at which nodes were idle, busy or down. All replays read this form.
 
-The log is columnar and sparse: it holds changes, not a matrix of nodes and times. All nodes are busy before
-their first change. The pool between two times is what it was after the first of them.
+The log is columnar and sparse: it contains changes, not a matrix of nodes and times. All nodes are busy before
+their first change. Between two times the pool is that after the first of them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ IDLE: Final = int(NodeState.IDLE)
 DOWN: Final = int(NodeState.DOWN)
 STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
 
-FORMAT: Final = "bftrain event log 1"  # heads every log file, and what its content hash is made of
+FORMAT: Final = "bftrain event log 1"  # first line of log files and of the hashed content
 
-_BLOCK: Final = 4096  # times whose nodes are turned into names at once, so that long logs need little memory
+_BLOCK: Final = 4096  # times converted to node names at once, to bound memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -60,8 +60,8 @@ class EventLog(ShortRepr):
     ``offsets[i + 1]``, the nodes are sorted. Each is a real change, never a repeated state. Only the first
     time may have none; observation begins there. ``before`` holds each node's state before its change.
 
-    Where kinds of nodes are distinguished, ``node_kinds`` has a place in ``kind_names`` for every node; else both are
-    empty. Kinds stand in the order in which the nodes have them first. A node keeps its kind.
+    If nodes have kinds, ``node_kinds`` has an index in ``kind_names`` for every node; otherwise both are
+    empty. Kinds are in order of first occurrence. A node never changes its kind.
     """
 
     node_names: tuple[str, ...]
@@ -89,7 +89,7 @@ class EventLog(ShortRepr):
         self._set("states", checked_column("states", self.states, np.int8))
         times = self.times
         if times.size == 0:
-            reject("times", "has no time", "give at least the time when observation begins")
+            reject("times", "has no time", "add at least the time at which observation begins")
         if not np.isfinite(times).all():
             reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
         falls = np.flatnonzero(np.diff(times) <= 0)
@@ -100,7 +100,7 @@ class EventLog(ShortRepr):
         except (TypeError, ValueError):
             reject("end_s", f"must be a number of seconds, not {self.end_s!r}")
         if not (math.isfinite(end_s) and end_s >= times[-1]):
-            reject("end_s", f"is {end_s:g}, which is not at or after the last time, {times[-1]:g}")
+            reject("end_s", f"is {end_s:g}, before the last time, {times[-1]:g}")
         self._set("end_s", end_s)
         self._check_changes()
         self._set("before", states_before(self.nodes, self.states))
@@ -112,7 +112,7 @@ class EventLog(ShortRepr):
             column.flags.writeable = False
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of the short representation."""
         words = words_of(self.unit)
         return words("log of idle nodes"), {
             words("nodes"): f"{len(self.node_names):,}",
@@ -138,9 +138,7 @@ class EventLog(ShortRepr):
         if offsets[0] != 0 or offsets[-1] != nodes.size or (counts < 0).any():
             reject("offsets", f"must rise from 0 to the number of changes, {nodes.size}")
         if (counts[1:] == 0).any():
-            reject(
-                "offsets", f"gives no change to time {1 + np.flatnonzero(counts[1:] == 0)[0]}", "leave that time out"
-            )
+            reject("offsets", f"has no change at time {1 + np.flatnonzero(counts[1:] == 0)[0]}", "omit that time")
         if states.size != nodes.size:
             reject("states", f"has {states.size} values for {nodes.size} nodes")
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self.node_names):
@@ -148,7 +146,7 @@ class EventLog(ShortRepr):
         if states.size and not 0 <= int(states.min()) <= int(states.max()) < len(NodeState):
             reject("states", f"must lie between 0 and {len(NodeState) - 1}")
         rises = nodes[1:] > nodes[:-1]
-        rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = True  # a new time may begin with any node
+        rises[offsets[(offsets > 0) & (offsets < nodes.size)] - 1] = True  # the order restarts at a new time
         if not rises.all():
             reject("nodes", f"must rise within one time, but does not at change {np.flatnonzero(~rises)[0] + 1}")
 
@@ -179,7 +177,7 @@ class EventLog(ShortRepr):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of names, kinds, changes and end: the same in memory and in every file, for any provenance."""
+        """SHA-256 of names, kinds, changes and end: equal in memory and in all files, without provenance."""
         if self._digest is None:
             digest = hashlib.sha256(f"{FORMAT}\n".encode())
             digest.update("\n".join(self.node_names).encode())
@@ -192,7 +190,7 @@ class EventLog(ShortRepr):
             ):
                 digest.update(b"\n")
                 digest.update(np.ascontiguousarray(column, dtype=kind).data)
-            if self.kind_names:  # logs without kinds keep the hash that they had before there were any
+            if self.kind_names:  # logs without kinds keep the hash of earlier versions
                 digest.update(b"\nkinds\n" + "\n".join(self.kind_names).encode())
                 digest.update(b"\n" + np.ascontiguousarray(self.node_kinds, dtype="<i4").tobytes())
             self._set("_digest", digest.hexdigest())
@@ -200,41 +198,41 @@ class EventLog(ShortRepr):
 
     @property
     def unit(self) -> str:
-        """What its names are: each a ``node``, or a ``gpu`` or ``core`` of one, such as ``n1/gpu3``."""
+        """The unit of its names: a ``node``, or a ``gpu`` or ``core`` of one, such as ``n1/gpu3``."""
         return self.provenance.unit
 
     @property
     def start_s(self) -> float:
-        """When observation begins, seconds UTC."""
+        """Begin of the observation, in seconds UTC."""
         return float(self.times[0])
 
     @property
     def span_s(self) -> float:
-        """How long the log observes, seconds."""
+        """Length of the observation, in seconds."""
         return self.end_s - self.start_s
 
     @property
     def joins(self) -> NDArray[np.bool_]:
-        """For each change, whether the node joined the pool."""
+        """For each change, whether the node joins the pool."""
         return np.equal(self.states, IDLE)
 
     @property
     def leaves(self) -> NDArray[np.bool_]:
-        """For each change, whether the node left the pool."""
+        """For each change, whether the node leaves the pool."""
         return np.equal(self.before, IDLE)
 
     @property
     def time_index(self) -> NDArray[np.int64]:
-        """For each change, the place of its time in ``times``."""
+        """For each change, the index of its time in ``times``."""
         return np.repeat(np.arange(self.times.size), np.diff(self.offsets))
 
     @property
     def durations_s(self) -> NDArray[np.float64]:
-        """How long the pool stays as it is after each time, seconds."""
+        """Seconds from each time to the next."""
         return np.diff(self.times, append=self.end_s)
 
     def pool_sizes(self) -> NDArray[np.int64]:
-        """Count the idle nodes after each time."""
+        """Return the number of idle nodes after each time."""
         sizes = self._pool_sizes
         if sizes is None:
             change = self.joins.view(np.int8) - self.leaves.view(np.int8)
@@ -245,24 +243,24 @@ class EventLog(ShortRepr):
 
     @property
     def idle_node_s(self) -> float:
-        """Idle time of all nodes together, node-seconds; summed without rounding on the way."""
+        """Idle time of all nodes, in node-seconds; summed exactly."""
         return math.fsum((self.pool_sizes() * self.durations_s).tolist())
 
     @property
     def idle_share(self) -> float:
-        """Idle part of all node-time, 0 to 1."""
+        """Idle fraction of all node-time, 0 to 1."""
         whole = self.span_s * len(self.node_names)
         return self.idle_node_s / whole if whole > 0 else 0.0
 
     def states_at(self, time_s: float) -> NDArray[np.int8]:
-        """State of every node at ``time_s``, changes at that very time included."""
+        """Return the state of every node at ``time_s``, after the changes at that time."""
         done = self.offsets[np.searchsorted(self.times, time_s, side="right")]
         states = np.full(len(self.node_names), BUSY, dtype=np.int8)
-        states[self.nodes[:done]] = self.states[:done]  # of several changes of a node the last one counts
+        states[self.nodes[:done]] = self.states[:done]  # the last of several changes of a node remains
         return states
 
     def events(self) -> Iterator[Event]:
-        """Pool changes in order of time; nodes that leave come before nodes that join at the same time."""
+        """Yield pool changes in order of time; at one time nodes leave before others join."""
         for time_s, left, joined in self.pool_changes():
             if left:
                 yield NodesLeft(time_s=time_s, nodes=left)
@@ -271,14 +269,14 @@ class EventLog(ShortRepr):
 
     @property
     def kind_of(self) -> Mapping[str, str]:
-        """The kind of every node by name; empty where kinds are not distinguished."""
+        """The kind of every node by name; empty without kinds."""
         if self._kind_of is None:
             kinds = (self.kind_names[place] for place in self.node_kinds.tolist())
             self._set("_kind_of", dict(zip(self.node_names, kinds, strict=True)) if self.kind_names else {})
         return self._kind_of or {}
 
     def by_kind(self, nodes: tuple[str, ...]) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Part nodes by their kind, in the order of the kinds; without kinds all are one part. No node: no part."""
+        """Group nodes by kind, in the order of the kinds; without kinds in one group; without nodes in none."""
         if not self.kind_names or not nodes:
             return (("", nodes),) if nodes else ()
         kind_of = self.kind_of
@@ -288,7 +286,7 @@ class EventLog(ShortRepr):
         return tuple((kind, tuple(part)) for kind, part in parts.items() if part)
 
     def pool_changes(self) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
-        """Give ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
+        """Yield ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
         names = np.array(self.node_names, dtype=object)
         leaves, joins = self.leaves, self.joins
         for first in range(0, len(self), _BLOCK):
@@ -311,10 +309,10 @@ class EventLog(ShortRepr):
         nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None = None,
         window: tuple[float | None, float | None] | None = None,
     ) -> EventLog:
-        """Give a log of its own with some nodes only, or from one time to another, or both.
+        """Return a new log with some nodes only, a part of the time, or both.
 
-        The nodes keep the order in which they are given. A window must lie within the log; ``None`` leaves an
-        end open. The new log begins with the states that the nodes have at the window's start.
+        The nodes keep their given order. A window must be within the log; ``None`` leaves an
+        end open. The new log begins with the states at the window's start.
         """
         chosen = chosen_places(nodes, len(self.node_names))
         begin, end = window or (None, None)
@@ -323,7 +321,7 @@ class EventLog(ShortRepr):
         if not self.start_s <= begin_s <= end_s <= self.end_s:
             reject(
                 "select.window",
-                f"from {begin_s!r} to {end_s!r} does not lie within the log",
+                f"from {begin_s!r} to {end_s!r} is not within the log",
                 f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
             )
         place = np.full(len(self.node_names), -1, dtype=np.int32)
@@ -348,5 +346,5 @@ class EventLog(ShortRepr):
             end_s=end_s,
             kind_names=self.kind_names,
             node_kinds=self.node_kinds[chosen] if self.kind_names else self.node_kinds,
-            provenance=self.provenance.and_then(step),
+            provenance=self.provenance.with_step(step),
         )

@@ -1,8 +1,8 @@
-"""Doubts about a log's idle node-time: how much of it may not have been idle, by cause, in any part of the log.
+"""Doubtful idle node-time of a log, by cause, for any part of the log.
 
-An import writes down for each cause how many idle nodes are doubtful at which time (`DoubtfulTime` in the log's
-provenance). A part of the log keeps these curves, so they are cut to its time and scaled to its nodes here. Every idle
-node-second is doubtful for one cause at most: the first in the order of `CAUSES`.
+An import records for each cause the number of doubtful idle nodes over time (`DoubtfulTime` in the log's
+provenance). A part of the log inherits these curves, cut to its time and scaled to its nodes here. Every idle
+node-second is doubtful for at most one cause: the first in the order of `CAUSES`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESERVED: Final = "reserved"
 POLL_GAP: Final = "poll_gap"
 OVER_CAPACITY: Final = "over_capacity"
 SIMULATED: Final = "simulated"
-CAUSES: Final[Mapping[str, str]] = {  # each after its idle node-hours
+CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
     DOWNTIME: "suspected downtime, as no node ran a job",
     ALWAYS_IDLE: "on nodes that ran no job in this time",
@@ -44,18 +44,18 @@ CAUSES: Final[Mapping[str, str]] = {  # each after its idle node-hours
     OVER_CAPACITY: "as more nodes were in use than the machine has",
     SIMULATED: "left by a simulated schedule",
 }
-COUNTS: Final = "counts"  # only how many nodes were busy is known
+COUNTS: Final = "counts"  # only the number of busy nodes is known
 RECORDS: Final = "records"
 LABELS: Final[Mapping[str, str]] = {
     SIMULATED: "The log is a simulated schedule: no record tells which nodes were idle",
     COUNTS: "The log is derived from counts of busy nodes: which nodes were idle is assumed",
 }
-_LEAST_SHARE: Final = 0.0005  # less would be shown as 0.0 %
+_LEAST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _HOUR_S: Final = 3600.0
 
 
 class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
-    """Idle node-hours of a log, those that are doubtful by cause, and whether it is out of records."""
+    """Idle node-hours of a log, doubtful ones by cause, and the source of the log."""
 
     source: str
     idle_node_h: float
@@ -64,24 +64,24 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def doubtful_node_h(self) -> float:
-        """All that is doubtful."""
+        """All doubtful node-hours."""
         return math.fsum(self.causes.values())
 
     @property
     def sure_node_h(self) -> float:
-        """All that is not doubtful."""
+        """All node-hours without doubt."""
         return max(0.0, self.idle_node_h - self.doubtful_node_h)
 
     @property
     def share(self) -> float | None:
-        """The doubtful part of the idle node-time."""
+        """The doubtful fraction of the idle node-time."""
         return self.doubtful_node_h / self.idle_node_h if self.idle_node_h else None
 
     @property
     def parts(self) -> str:
-        """Say how many of the idle node-hours are sure, and how many are doubtful for which cause; nothing if none is.
+        """The sure node-hours, and the doubtful ones by cause; empty if there are none.
 
-        It continues a sentence on the idle node-hours.
+        The text continues a sentence on the idle node-hours.
         """
         return in_words_of(self.unit, self._parts())
 
@@ -97,12 +97,12 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """Say both numbers and why; nothing if nothing is doubtful."""
+        """Both numbers with their causes as a sentence; empty if nothing is doubtful."""
         return f"{self._idle}, {self.parts}" if self.parts else ""
 
     @property
     def in_words(self) -> str:
-        """Say both numbers and why, also if nothing is doubtful."""
+        """Both numbers with their causes as a sentence, even if nothing is doubtful."""
         return self.sentence or f"{self._idle}, none known to be doubtful"
 
     @property
@@ -111,18 +111,18 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Say what the log is, if it is not out of records."""
+        """The source of the log, if not records."""
         return in_words_of(self.unit, LABELS.get(self.source, ""))
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of any figure of the log has to know, as sentences."""
-        # Of a simulated log all is doubtful, which the first sentence says
+        """Sentences that every reader of the log's figures needs to know."""
+        # In a simulated log everything is doubtful, as the first sentence explains
         doubtful = "" if self.label and set(self.causes) <= {SIMULATED} else self.sentence
         return tuple(text for text in (self.label, doubtful) if text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for ``summary.json``."""
+        """Return the figures for ``summary.json``."""
         return {
             "source": self.source,
             "idle_node_h": self.idle_node_h,
@@ -142,7 +142,7 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def source_of(provenance: LogProvenance) -> str:
-    """Return whether a log is out of ``records``, out of ``counts``, or ``simulated``."""
+    """Return the source of a log: ``records``, ``counts``, or ``simulated``."""
     names = {each.name for each in provenance.findings}
     if "derived" in names or provenance.made_by.startswith("derived"):
         return SIMULATED
@@ -150,7 +150,7 @@ def source_of(provenance: LogProvenance) -> str:
 
 
 def doubts_of(log: EventLog) -> IdleDoubts:
-    """Return the idle node-hours of a log and how much of them is doubtful.
+    """Return the idle node-hours of a log, with the doubtful ones by cause.
 
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> doubts_of(sample_log()).sentence
@@ -168,9 +168,9 @@ def doubts_of(log: EventLog) -> IdleDoubts:
 
 
 def doubtful_nodes(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many idle nodes are doubtful over time, as a step curve: times, and nodes from each on.
+    """Return the number of doubtful idle nodes as a step curve: times, and nodes from each on.
 
-    That a log is simulated holds for all of its time, and is left out.
+    Simulation as a cause is left out, because it covers the whole log.
     """
     times, counts = _by_cause(log)
     found = [nodes for cause, nodes in counts.items() if cause != SIMULATED]
@@ -178,7 +178,7 @@ def doubtful_nodes(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def _by_cause(log: EventLog) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Divide the idle nodes at all times among the causes."""
+    """Return the doubtful idle nodes over time, divided among the causes."""
     curves = {each.cause: each for each in log.provenance.doubtful if each.cause != OVER_CAPACITY}
     moved = [np.asarray(each.times) for each in curves.values()]
     times = np.unique(np.concatenate((log.times, *moved)))
@@ -192,20 +192,20 @@ def _by_cause(log: EventLog) -> tuple[NDArray[np.float64], dict[str, NDArray[np.
             found[cause] = left
         else:
             continue
-        left = left - found[cause]  # not in place: the curve of a simulated log is what was left
+        left = left - found[cause]  # not in place: the curve of a simulated log aliases the rest
     return times, found
 
 
 def _at(
     times: NDArray[np.float64], known: NDArray[np.float64], values: NDArray[np.generic] | Sequence[int]
 ) -> NDArray[np.float64]:
-    """Return a step curve's value at each time; before its first step that is 0."""
+    """Return a step curve's value at each time; 0 before its first step."""
     steps = np.concatenate(([0.0], np.asarray(values, dtype=np.float64)))
     return steps[np.searchsorted(known, times, side="right")]
 
 
 def _scaled(curve: DoubtfulTime, times: NDArray[np.float64], log: EventLog) -> NDArray[np.float64]:
-    """Return the doubtful nodes of a log that may have fewer nodes than the imported one: in proportion."""
+    """Return the doubtful nodes, scaled in proportion if the log has fewer nodes than the imported one."""
     share = len(log.node_names) / curve.of_nodes
     return _at(times, np.asarray(curve.times), curve.nodes) * min(share, 1.0)
 
@@ -218,10 +218,10 @@ def _integral(curve: DoubtfulTime, log: EventLog) -> float:
 def doubtful_times(
     log: EventLog, *, censored: bool, by_counts: bool, downtime: Sequence[tuple[float, float]]
 ) -> tuple[DoubtfulTime, ...]:
-    """Return the doubtful idle nodes of a log that was just imported.
+    """Return the doubtful idle nodes of a newly imported log.
 
-    ``censored`` says that its end may lack jobs, ``by_counts`` that nodes are only numbered, ``downtime`` when the
-    machine may have been down.
+    ``censored`` means that jobs may be missing at its end, ``by_counts`` that nodes are only numbered, ``downtime`` are
+    times of suspected downtime.
     """
     pool = log.pool_sizes().astype(np.int64)
     changes = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
@@ -229,7 +229,7 @@ def doubtful_times(
     always = int(((log.states_at(log.start_s) == IDLE) & np.isinf(last)).sum())
     tail = np.zeros(pool.size, dtype=np.int64)
     if censored:
-        # Count at each time the nodes that stay idle until the end after a job; numbered nodes: after the last start
+        # Count at each time the nodes idle from a job to the end; numbered nodes: from the last start
         if by_counts:
             starts = sums_by_time((log.states == BUSY).view(np.int8), log.offsets)
             since_s = float(log.times[starts > 0].max(initial=log.start_s))
@@ -248,13 +248,13 @@ def doubtful_times(
 
 
 class DoubtfulStays:
-    """Collects for each cause from when to when how many nodes may have been in use, in columns."""
+    """Collects for each cause the times and numbers of nodes that may have been in use, in columns."""
 
     def __init__(self) -> None:
         self._stays: dict[str, tuple[array[float], array[float], array[int]]] = {}
 
     def add(self, cause: str, begin_s: float, end_s: float, nodes: int) -> None:
-        """Say that so many nodes may have been in use; any number beyond those of the log stands for all of them."""
+        """Add nodes that may have been in use; a number above that of the log stands for all nodes."""
         if nodes > 0 and begin_s < end_s:
             begins, ends, sizes = self._stays.setdefault(cause, (array("d"), array("d"), array("q")))
             begins.append(begin_s)
@@ -262,7 +262,7 @@ class DoubtfulStays:
             sizes.append(nodes)
 
     def curves(self, log: EventLog) -> Iterator[DoubtfulTime]:
-        """Return for each cause how many nodes of the log that are at once, as far as the log knows the time."""
+        """Yield for each cause the number of such nodes over time, limited to the observed time."""
         for cause, (begin_s, end_s, nodes) in self._stays.items():
             edges = np.clip(np.concatenate((begin_s, end_s)), log.start_s, log.end_s)
             change = np.concatenate((nodes, np.negative(nodes)))
@@ -275,7 +275,7 @@ class DoubtfulStays:
 
 
 def curve_of(cause: str, times: NDArray[np.float64], nodes: NDArray[np.int64], of_nodes: int) -> DoubtfulTime:
-    """Return the curve with those times only at which it changes."""
+    """Return the curve reduced to the times at which it changes."""
     changed = np.flatnonzero(np.diff(nodes, prepend=0))
     return DoubtfulTime(
         cause=cause, of_nodes=of_nodes, times=tuple(times[changed].tolist()), nodes=tuple(nodes[changed].tolist())

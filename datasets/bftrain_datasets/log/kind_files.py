@@ -1,4 +1,4 @@
-"""Kinds of nodes out of a file: ``kind = "node set"`` in TOML, or the columns ``nodes`` and ``kind`` in CSV."""
+"""Files with node kinds: ``kind = "node set"`` in TOML, or the columns ``nodes`` and ``kind`` in CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bftrain_datasets.log.edits import NODES_REMEDY, SLICE, chosen_nodes
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_columns import is_node_name
 
-Named = tuple[str, str, str]  # kind, node set, and where that stands
+Named = tuple[str, str, str]  # kind, node set, and its place
 
 FILE: Final = "kinds file"
 REMEDY: Final = 'write v100 = "n[001-036]" in a .toml, or the columns nodes and kind in a .csv'
@@ -28,9 +28,9 @@ _NONE: Final = -1
 
 
 def with_kinds(log: EventLog, path: Path | str) -> EventLog:
-    """Give the log with the kinds of its nodes as the file tells them.
+    """Return the log with the node kinds from a file.
 
-    Nodes that the log does not have are passed by, since a file may tell of a whole machine; but every node of the log
+    Nodes outside the log are ignored, because a file may describe a whole machine; but every node of the log
     must have one kind.
     """
     path = Path(path)
@@ -44,25 +44,25 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
         if twice.size:
             node = log.node_names[int(twice[0])]
             what = f"node '{node}' is of kind '{kinds[found[twice[0]]]}' and of kind '{kind}'"
-            raise BadInput(what, where=where, fix="give every node one kind")
+            raise BadInput(what, where=where, fix="assign every node one kind")
         found[chosen] = number
     lacking = np.flatnonzero(found == _NONE)
     if lacking.size:
         others = f" and {lacking.size - 1:,} others of the log" if lacking.size > 1 else ""
-        what = f"tells no kind of node '{log.node_names[int(lacking[0])]}'{others}"
-        raise BadInput(what, where=str(path), fix="name them all, or choose some nodes of the log")
+        what = f"has no kind of node '{log.node_names[int(lacking[0])]}'{others}"
+        raise BadInput(what, where=str(path), fix="add them, or select some nodes of the log")
     counts = ", ".join(f"{kind} {int(np.count_nonzero(found == number)):,}" for number, kind in enumerate(kinds))
-    story = log.provenance.and_then(f"kinds of nodes from {path.name}: {counts}")
-    return replace(log, kind_names=tuple(kinds), node_kinds=found, provenance=story)
+    provenance = log.provenance.with_step(f"kinds of nodes from {path.name}: {counts}")
+    return replace(log, kind_names=tuple(kinds), node_kinds=found, provenance=provenance)
 
 
 def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[Named]:
-    """Read node sets, each with the word that a TOML file has before it, or a CSV file in this column."""
+    """Return node sets with the key before each in a TOML file, or the cell in this column of a CSV file."""
     named = list(
         by_suffix(path, {".toml": partial(_toml, remedy=remedy), ".csv": partial(_csv, column, remedy)}, FILE)(path)
     )
     if not named:
-        raise BadInput(f"names no {column}", where=str(path), fix=remedy)
+        raise BadInput(f"has no {column}", where=str(path), fix=remedy)
     return named
 
 
@@ -73,7 +73,7 @@ def _chosen(log: EventLog, places: dict[str, int], text: str, where: str) -> NDA
     try:
         names = expand(text) if log.unit == NODE else expand_slots(text)
     except ValueError as error:
-        raise BadInput(f"{text!r:.60} is no node set: {error}", where=where, fix=NODES_REMEDY) from error
+        raise BadInput(f"{text!r:.60} is not a node set: {error}", where=where, fix=NODES_REMEDY) from error
     if log.unit != NODE:
         wanted = set(names)
         return np.flatnonzero([name in wanted or node_of(name) in wanted for name in log.node_names])
@@ -85,7 +85,7 @@ def _toml(path: Path, remedy: str) -> Iterator[Named]:
         where = f"{path}: {kind}"
         for text in given if isinstance(given, list) else [given]:
             if not isinstance(text, str):
-                raise BadInput(f"{text!r:.60} is no node set", where=where, fix=remedy)
+                raise BadInput(f"{text!r:.60} is not a node set", where=where, fix=remedy)
             yield _kind(kind, where), text, where
 
 
@@ -96,7 +96,7 @@ def _csv(column: str, remedy: str, path: Path) -> Iterator[Named]:
         raise BadInput(f"the columns must be nodes and {column}", where=rows.where, fix=remedy)
     for cells in rows.rows():
         if len(cells) != len(header):
-            fix = "put quotes around a node set with commas, or give each of them a row"
+            fix = "quote node sets with commas, or use a row for each part"
             raise BadInput(f"the row has {len(cells)} cells instead of {len(header)}", where=rows.where, fix=fix)
         nodes, kind = tuple(cell.strip() for cell in cells)
         yield _kind(kind, rows.where), nodes, rows.where
@@ -104,5 +104,5 @@ def _csv(column: str, remedy: str, path: Path) -> Iterator[Named]:
 
 def _kind(name: str, where: str) -> str:
     if not is_node_name(name):
-        raise BadInput(f"{name!r:.40} is no name of a kind", where=where, fix=REMEDY)
+        raise BadInput(f"{name!r:.40} is not a name of a kind", where=where, fix=REMEDY)
     return name

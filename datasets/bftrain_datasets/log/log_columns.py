@@ -1,4 +1,4 @@
-"""Arithmetic on the columns of a log, and checks of what one is made from: these raise BadValue and name the field."""
+"""Arithmetic on the columns of a log, and checks of its input, which raise BadValue with the field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def epochs(moments: NDArray[Any]) -> NDArray[np.float64]:
-    """Seconds UTC of numpy's times. Whole seconds come first, because no float holds all of 2021 in nanoseconds."""
+    """Return numpy times in seconds UTC. Seconds come first: no float holds 2021 in nanoseconds."""
     unit = _UNITS_PER_S[np.datetime_data(moments.dtype)[0]]
     whole, rest = np.divmod(moments.astype(np.int64), unit)
     seconds: NDArray[np.float64] = whole + rest / unit
@@ -40,27 +40,27 @@ def pack_changes(
 def sorted_pairs(
     high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sort pairs of numbers from 0 to 2**31 - 1 by the first, then by the second.
+    """Sort pairs of numbers from 0 to 2**31 - 1 by the first, then by the second number.
 
-    Both are packed into one number: numpy sorts 64-bit numbers several times faster than it finds an order.
+    The idea: both are packed into one number, because numpy sorts 64-bit numbers several times faster than pairs.
     """
     pairs = high.astype("<i8")
     pairs <<= 32
     pairs |= low
     pairs.sort()
-    halves = pairs.view("<i4")  # without a copy
+    halves = pairs.view("<i4")  # a view, not a copy
     return halves[1::2], halves[::2]
 
 
 def begins_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark each value that differs from the one before it, and the first."""
+    """Return whether each value differs from the one before; true for the first."""
     begins = np.ones(values.size, dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=begins[1:])
     return begins
 
 
 def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray[np.int8]:
-    """For changes in order of time: the state each node had before. Every node is busy at first."""
+    """Return the state each node had before each change, for changes in order of time. Every node is busy at first."""
     before = np.empty_like(states)
     known = np.zeros(int(nodes.max(initial=0)) + 1, dtype=states.dtype)
     for part in parts_of(nodes.size):
@@ -69,17 +69,17 @@ def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray
         mine = np.roll(states[part][order], 1)
         mine[first] = known[grouped[first]]
         before[part][order] = mine
-        known[nodes[part]] = states[part]  # of several changes of a node the last one stays
+        known[nodes[part]] = states[part]  # the last of several changes of a node remains
     return before
 
 
 def parts_of(size: int) -> Iterator[slice]:
-    """Give slices that together hold all of a column: each is worked on alone where memory should stay small."""
+    """Return slices that cover a column: processed one by one to bound memory."""
     return (slice(low, min(low + _AT_ONCE, size)) for low in range(0, size, _AT_ONCE))
 
 
 def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Add up what belongs to each time; only the first may have nothing."""
+    """Return the sum of the values at each time; only the first time may have none."""
     sums = np.zeros(offsets.size - 1, dtype=np.int64)
     empty = int(offsets[1] == 0)
     cuts = np.unique(np.append(np.searchsorted(offsets[:-1], np.arange(0, values.size, _AT_ONCE)), sums.size))
@@ -90,7 +90,7 @@ def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArra
 
 
 def last_changes(nodes: NDArray[np.int32], first: int, node_count: int) -> NDArray[np.int64]:
-    """Return the place of each node's last change from the place ``first`` on, or -1 if there is none."""
+    """Return the index of each node's last change from index ``first`` on, or -1."""
     last = np.full(node_count, -1, dtype=np.int64)
     for part in parts_of(nodes.size):
         low = max(part.start, first)
@@ -100,7 +100,7 @@ def last_changes(nodes: NDArray[np.int32], first: int, node_count: int) -> NDArr
 
 
 def first_mentioned(codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """Renumber codes in the order in which they come first; give also which old ones these are."""
+    """Renumber codes in order of first occurrence; return also the old codes in the new order."""
     used, first, places = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(order.size, dtype=np.int32)
@@ -109,17 +109,17 @@ def first_mentioned(codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArra
 
 
 def reject(name: str, problem: str, fix: str | None = None) -> NoReturn:
-    """Raise ``BadValue`` for this field of an event log."""
+    """Raise ``BadValue`` for a field of an event log."""
     raise BadValue(problem, where=f"EventLog.{name}", fix=fix)
 
 
 def is_node_name(name: str) -> bool:
-    """Return whether a node may have this name: a printable text without space around it."""
+    """Return whether a node may have this name: printable text without surrounding space."""
     return bool(name) and name == name.strip() and name.isprintable()
 
 
 def checked_names(given: Sequence[str], field: str = "node_names") -> tuple[str, ...]:
-    """Return names that are texts, at least one of them, and each once."""
+    """Return the names after checking that there is at least one, and none twice."""
     names = () if isinstance(given, str) else tuple(given)
     if not names:
         reject(field, "must be a list of at least one name")
@@ -133,16 +133,16 @@ def checked_names(given: Sequence[str], field: str = "node_names") -> tuple[str,
 
 
 def checked_column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> NDArray[Any]:
-    """Return the column in its type, if nothing is lost by that, as a copy unless it cannot change."""
+    """Return a column converted to ``kind`` without loss, as a copy unless it is immutable."""
     column = np.asarray(given)
     if column.ndim != 1:
-        reject(name, f"must be one row of numbers, not {column.ndim} dimensions")
+        reject(name, f"must be a one-dimensional list, not {column.ndim} dimensions")
     allowed = "iuf" if kind is np.float64 else "iu"
     if column.size and column.dtype.kind not in allowed:
         reject(name, f"must hold {np.dtype(kind)} numbers, not {column.dtype}")
     base: object = column.base
     if isinstance(base, bytes) and column.dtype == kind and column.flags.aligned:
-        return column  # read from a file; nothing can change it
+        return column  # read from a file, immutable
     copy = column.astype(kind)
     if "f" not in allowed and column.size and copy.dtype != column.dtype and not np.array_equal(copy, column):
         reject(name, f"holds numbers too large for {np.dtype(kind)}")
@@ -150,7 +150,7 @@ def checked_column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> N
 
 
 def chosen_places(nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None, node_count: int) -> NDArray[np.int64]:
-    """Return the places of the nodes that were chosen, in the order in which they were given."""
+    """Return the indices of the selected nodes, in the given order."""
     if nodes is None:
         return np.arange(node_count)
     if isinstance(nodes, slice):
@@ -160,9 +160,9 @@ def chosen_places(nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None
         if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
             reject("select.nodes", "must be a slice or a list of whole numbers")
     if chosen.size == 0:
-        reject("select.nodes", "chooses no node")
+        reject("select.nodes", "selects no node")
     if int(chosen.min()) < 0 or int(chosen.max()) >= node_count:
         reject("select.nodes", f"must lie between 0 and {node_count - 1}")
     if np.unique(chosen).size != chosen.size:
-        reject("select.nodes", "chooses a node twice")
+        reject("select.nodes", "selects a node twice")
     return chosen.astype(np.int64)

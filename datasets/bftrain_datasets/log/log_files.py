@@ -1,4 +1,4 @@
-"""Log files: loading and saving an EventLog, in the format that the file's name asks for."""
+"""Log files: load and save an EventLog, in the format given by the suffix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain_datasets.log.eventlog import FORMAT, EventLog
 PARQUET: Final = ".parquet"
 LOADERS: Final = {".npz": npz_log.load, ".csv": table_log.load, PARQUET: parquet_log.load}
 SAVERS: Final = {".npz": npz_log.save, ".csv": table_log.save, PARQUET: parquet_log.save}
-# How log files begin: a zip archive, a Parquet file, and our comment in a CSV file
+# First bytes of log files: a zip archive, a Parquet file, and the comment in a CSV file
 _PARQUET_MARK: Final = b"PAR1"
 _CSV_MARK: Final = f"# {FORMAT}".encode()
 _MARKS: Final = (b"PK\x03\x04", _PARQUET_MARK, _CSV_MARK)
@@ -21,20 +21,20 @@ _MARK_BYTES: Final = max(map(len, _MARKS))
 
 
 def load_log(path: Path | str) -> EventLog:
-    """Load the log in this file; its name ends in ``.npz``, ``.csv`` or ``.parquet``.
+    """Load the log in a file; its name ends in ``.npz``, ``.csv`` or ``.parquet``.
 
     >>> from bftrain import load_log
     >>> load_log("log.npz").idle_node_s / 3600
     3.0
     """
     path = Path(path)
-    return by_suffix(path, LOADERS, "log file", advice="bftrain import makes one of what a scheduler wrote; ")(path)
+    return by_suffix(path, LOADERS, "log file", advice="bftrain import converts a scheduler's records; ")(path)
 
 
 def save_log(log: EventLog, path: Path | str) -> None:
-    """Save the log under this name, which ends in ``.npz``, ``.csv`` or ``.parquet``.
+    """Save a log in a file whose name ends in ``.npz``, ``.csv`` or ``.parquet``.
 
-    The file appears complete or not at all. The same log gives the same bytes.
+    The file appears complete or not at all. Equal logs lead to equal bytes.
 
     >>> from bftrain import load_log, save_log
     >>> save_log(load_log("log.npz"), "copy.csv")
@@ -46,17 +46,17 @@ def save_log(log: EventLog, path: Path | str) -> None:
 
 
 def check_log_name(path: Path) -> None:
-    """Refuse a name that no log can be saved under, in no folder that there is, or of a file that is not ours."""
+    """Raise an error for a file name that no log can be saved under, a missing folder, or a foreign file."""
     by_suffix(path, SAVERS, "log file")
     if not path.parent.is_dir():
-        raise BadInput("no such folder", where=str(path.parent), fix="make it first, for example with mkdir -p")
+        raise BadInput("no such folder", where=str(path.parent), fix="create it first, for example by mkdir -p")
     if path.suffix.lower() == PARQUET:
         parquet_log.require(str(path))
     check_replaceable(path, is_own_log)
 
 
 def is_own_log(path: Path) -> bool:
-    """Return whether bftrain wrote the log in this file, by how it begins or, in Parquet, ends."""
+    """Return whether bftrain wrote the log in this file, by its first bytes or, in Parquet, its last ones."""
     head = head_of(path)
     if head.startswith(_PARQUET_MARK):
         return parquet_log.is_own(path)
@@ -64,7 +64,7 @@ def is_own_log(path: Path) -> bool:
 
 
 def holds_log(path: Path) -> bool:
-    """Whether the file is a log of ours, by how it begins, and not what some scheduler wrote."""
+    """Return whether the file is a bftrain log, by its first bytes, and not a scheduler's records."""
     if not path.is_file():
         return False
     try:

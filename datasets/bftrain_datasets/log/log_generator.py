@@ -1,6 +1,6 @@
-"""Generated logs of a machine like Summit, whose idle nodes BFTrainer (arXiv:2106.12091) measured in 2021.
+"""Generator of logs for a machine like Summit, whose idle nodes BFTrainer (arXiv:2106.12091) measured in 2021.
 
-How a log comes about: at random moments a *batch* of nodes becomes idle, as when a large job ends. It consists of
+The model: at random moments a *batch* of nodes becomes idle, as when a large job ends. It consists of
 one or more *groups*; the nodes of a group stay idle equally long and leave together. A slow random wave makes
 groups larger and longer at some hours than at others, which gives the bursts; a second one makes batches more
 frequent. Lengths and sizes follow fixed distributions exactly, independent of the waves. Groups that would leave at
@@ -23,7 +23,7 @@ from bftrain_datasets.log.provenance import LogProvenance
 
 SUMMIT_NODES: Final = 4734
 SUMMIT_IDLE_SHARE: Final = 0.0827
-# Lengths of Summit's idle fragments: this part of them is not longer than so many seconds
+# Lengths of Summit's idle fragments: the fraction of them up to each length in seconds
 LENGTH_PARTS: Final = (0.0, 0.10, 0.15, 0.25, 0.50, 0.56, 0.75, 0.90, 0.91, 0.95, 0.99, 0.999, 1.0)
 LENGTH_SECONDS: Final = (60, 91, 120, 162, 475, 600, 1397, 3269, 3600, 4723, 9246, 13_000, 20_000)
 # Group sizes are log-normal. Median and spread fit Summit; how they scale with the machine is an assumption
@@ -37,12 +37,12 @@ WAVE_STEP_S: Final = 300.0
 BURST_TIME_S: Final = 3600.0
 RATE_TIME_S: Final = 5400.0
 RATE_SPREAD: Final = 0.6
-# What decides a group's length and size: parts of its variance, as correlations
+# Contributions to a group's length and size: fractions of the variance, as correlations
 LENGTH_WITH_BURST: Final = 0.76
 LENGTH_WITH_BATCH: Final = 0.3
 SIZE_WITH_BURST: Final = 0.42
 SIZE_WITH_BATCH: Final = 0.7
-# Groups smaller than this many nodes (on Summit) leave with a larger one if that shifts them by no more than this part
+# Groups below this many nodes (on Summit) leave with a larger one if that shifts them by at most this fraction
 LEAVE_WITH: Final = ((60, 0.5), (8, 0.3))
 
 FULLEST_PART: Final = 0.95
@@ -60,7 +60,7 @@ SAMPLE_DAYS: Final = 2.5
 SAMPLE_SEED: Final = 54
 
 
-# Nodes that join and leave together: when, until when (seconds from the begin of the warm-up), how many
+# Nodes that join and leave together: begin, end (seconds from the begin of the warm-up), number
 _Groups = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
 
 
@@ -69,8 +69,8 @@ def generate_log(
 ) -> EventLog:
     """Generate a log of ``nodes`` nodes over ``days`` days whose idle time is like Summit's.
 
-    The same arguments give the same log. The idle share comes within one per cent of ``idle_share`` where the log
-    is long enough to allow it. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
+    Equal arguments lead to equal logs. The idle share is within one per cent of ``idle_share`` if the log
+    is long enough. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
     """
     if nodes < 1:
         raise BadValue(f"must be at least 1, not {nodes}", where="generate_log.nodes")
@@ -107,18 +107,18 @@ def generate_log(
         logs.append(log)
         if abs(log.idle_share / idle_share - 1) <= SHARE_TOLERANCE:
             break
-        # Bursts overflow a machine and logs cut fragments at both ends: ask for what was missing
+        # Bursts overflow a machine and logs cut fragments at both ends: raise the target by the missing share
         asked *= min(4.0, idle_share / log.idle_share) if log.idle_share else 4.0
     return min(logs, key=lambda log: abs(log.idle_share - idle_share))
 
 
 def sample_log() -> EventLog:
-    """Give the built-in sample: a Summit-like machine of 256 nodes for two and a half days."""
+    """Return the built-in sample: a Summit-like machine of 256 nodes for two and a half days."""
     return generate_log(SAMPLE_NODES, SAMPLE_DAYS, SAMPLE_SEED)
 
 
 def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Generator) -> _Groups:
-    """Draw the groups, in order of joining; each quantity has its own stream, so that more groups change little."""
+    """Return random groups, in order of joining; separate random streams limit the effect of more groups."""
     streams = iter(rng.spawn(9))
     steps = int(span_s / WAVE_STEP_S) + 2
     burst = _wave(steps, BURST_TIME_S, next(streams))
@@ -149,7 +149,7 @@ def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Ge
 
 
 def _wave(steps: int, memory_s: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A random walk that is pulled back to 0, of variance 1, and forgets within about ``memory_s``."""
+    """Return a mean-reverting random walk of variance 1 with a memory of about ``memory_s``."""
     kept = float(np.exp(-WAVE_STEP_S / memory_s))
     kicks = (rng.standard_normal(steps) * np.sqrt(1 - kept**2)).tolist()
     value = float(rng.standard_normal())
@@ -165,7 +165,7 @@ def _even(count: int) -> NDArray[np.float64]:
 
 
 def _ranks(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Place of each value among all, between 0 and 1, where a value takes as much room as its weight."""
+    """Return the weighted rank of each value, between 0 and 1."""
     order = np.argsort(values)
     passed = np.cumsum(weights[order])
     ranks = np.empty(values.size)
@@ -196,7 +196,7 @@ def _avoid_full_machine(
     span_s: float,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Give groups that find no busy nodes another moment, so that the distributions stay what they are."""
+    """Move groups that find no busy nodes to another moment, so that the distributions stay unchanged."""
     steps = int((span_s + LENGTH_SECONDS[-1]) / WAVE_STEP_S) + 2
     for _ in range(OVERFLOW_ROUNDS):
         begin = (join_s / WAVE_STEP_S).astype(np.int64)
@@ -213,7 +213,7 @@ def _avoid_full_machine(
 def _leave_with_larger(
     join_s: NDArray[np.float64], leave_s: NDArray[np.float64], sizes: NDArray[np.float64], scale: float
 ) -> NDArray[np.float64]:
-    """Move departures of small groups to the nearest departure of a large one, where that is near enough."""
+    """Move departures of small groups to the nearest departure of a large one, if near enough."""
     settled = np.zeros(sizes.size, dtype=np.bool_)
     for nodes, part in LEAVE_WITH:
         large = sizes >= max(2.0, nodes * scale)
@@ -233,16 +233,16 @@ def _leave_with_larger(
 def _choose_nodes(
     groups: _Groups, nodes: int, spots: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give each group neighbouring busy nodes, from a random spot on; a full machine makes groups smaller.
+    """Assign each group neighbouring busy nodes, from a random position on; a full machine shrinks groups.
 
-    A node that leaves joins again one second later at the earliest. Gives a node and a group for each fragment.
+    A node that leaves joins again one second later at the earliest. Return the node and group of each fragment.
     """
     idle_until = np.full(nodes, -1.0)
     chosen = []
     for join_s, leave_s, size, spot in zip(*(column.tolist() for column in (*groups, spots)), strict=True):
         busy = np.flatnonzero(idle_until < join_s)
         first = int(spot * busy.size)
-        taken = busy[first : first + size].copy()  # a view would keep all busy nodes of every group in memory
+        taken = busy[first : first + size].copy()  # a copy, because a view would keep the whole array in memory
         missing = min(size, busy.size) - taken.size
         if missing > 0:
             taken = np.concatenate((taken, busy[:missing]))

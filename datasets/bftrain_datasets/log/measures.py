@@ -1,4 +1,4 @@
-"""What can be measured on a log: idle fragments, pool percentiles, and how nodes leave the pool."""
+"""Measures of a log: idle fragments, pool percentiles, and how nodes leave the pool."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LARGE_DEPARTURE_NODES: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleFragments:
-    """Every stay of a node in the pool: the node, the times (as places in the log's ``times``) and the length.
+    """Every stay of a node in the pool: the node, begin and end (as indices in the log's ``times``) and the length.
 
-    A node still idle at the end of the log has ``leave`` one past the last time; its true length is not known.
+    A node still idle at the end of the log has ``leave`` one past the last index; its true length is unknown.
     """
 
     node: NDArray[np.int32]
@@ -45,7 +45,7 @@ class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LengthShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Fragments not longer than ``up_to_s``: their part of all fragments and of all idle time, 0 to 1."""
+    """Fragments up to ``up_to_s``: their fraction of all fragments and of all idle time, 0 to 1."""
 
     up_to_s: int
     fragments: float
@@ -53,7 +53,7 @@ class LengthShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How long nodes stay idle, seconds; ``open`` fragments last beyond the end of the log."""
+    """Lengths of idle fragments in seconds; ``open`` fragments last beyond the end of the log."""
 
     count: int
     open: int
@@ -63,12 +63,12 @@ class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How nodes leave the pool, as parts from 0 to 1.
+    """Figures on how nodes leave the pool, as fractions from 0 to 1.
 
-    ``together``: of the nodes that joined with others, those that also left with the most of them.
-    ``in_large_departures``: leaving nodes that leave at once with 64 or more.
-    ``at_once``: percentiles over leaving nodes of how many leave at the same time, themselves counted.
-    ``chance_within_300_s``: by age in seconds, the chance that an idle node leaves within the next five minutes.
+    ``together``: of the nodes that joined with others, the largest subset that also left together.
+    ``in_large_departures``: leaving nodes in departures of 64 or more.
+    ``at_once``: percentiles over leaving nodes of the size of their departure.
+    ``chance_within_300_s``: by age in seconds, the probability that an idle node leaves within the next five minutes.
     """
 
     together: float
@@ -78,7 +78,7 @@ class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind: how many, how much of their time is idle, and how many are at most at once."""
+    """The nodes of one kind: their number, idle share, and the most that are idle at once."""
 
     nodes: int
     idle_share: float
@@ -87,7 +87,7 @@ class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures that ``bftrain inspect`` prints; shares are parts of all node-time, 0 to 1."""
+    """The figures that ``bftrain inspect`` prints; shares are fractions of all node-time, 0 to 1."""
 
     sha256: str
     nodes: int
@@ -105,12 +105,12 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     fragments: FragmentSummary
     leaving: LeavingSummary
     provenance: LogProvenance
-    kinds: dict[str, KindSummary] = {}  # where kinds of nodes are distinguished
+    kinds: dict[str, KindSummary] = {}  # if nodes have kinds
 
 
 def fragments(log: EventLog) -> IdleFragments:
-    """List all idle fragments, by node and then by time."""
-    # A node joins and leaves by turns: its k-th leave ends the fragment that its k-th join began
+    """Return all idle fragments, by node and then by time."""
+    # A node alternately joins and leaves: its k-th departure ends the fragment begun by its k-th arrival
     index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
     (node, join), (left, ended) = (sorted_pairs(log.nodes[which], index[which]) for which in (log.joins, log.leaves))
     joins, leaves = (np.bincount(each, minlength=len(log.node_names)) for each in (node, left))
@@ -125,7 +125,7 @@ def fragments(log: EventLog) -> IdleFragments:
 
 
 def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> dict[str, float]:
-    """Idle time of the nodes of each kind, node-seconds; nothing where kinds are not distinguished."""
+    """Return the idle node-seconds of each kind; empty without kinds."""
     if not log.kind_names:
         return {}
     pieces = pieces or fragments(log)
@@ -135,7 +135,7 @@ def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> d
 
 
 def pool_sizes_by_kind(log: EventLog) -> dict[str, NDArray[np.int64]]:
-    """Count the idle nodes of each kind after each time; without kinds all of them, under an empty name."""
+    """Return the number of idle nodes of each kind after each time; without kinds under an empty name."""
     if not log.kind_names:
         return {"": log.pool_sizes()}
     change = log.joins.astype(np.int64) - log.leaves
@@ -147,17 +147,17 @@ def pool_sizes_by_kind(log: EventLog) -> dict[str, NDArray[np.int64]]:
 
 
 def largest_by_kind(log: EventLog) -> dict[str, int]:
-    """Count the nodes of each kind that are idle at once at most."""
+    """Return the largest number of nodes of each kind that are idle at once."""
     return {kind: int(sizes.max()) for kind, sizes in pool_sizes_by_kind(log).items()}
 
 
 def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
-    """For each percentile the smallest pool size that is not exceeded for that part of the time."""
+    """Return for each percentile the smallest pool size that is not exceeded for that part of the time."""
     return _weighted(log.pool_sizes(), log.durations_s, percentiles)
 
 
 def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Sequence[int]) -> dict[int, int]:
-    """For each percentile the smallest value that is not exceeded by that part of all weight."""
+    """Return for each percentile the smallest value that is not exceeded by that part of the weight."""
     order = np.argsort(values, kind="stable")
     passed = np.cumsum(weights[order])
     wanted = np.array(percentiles) / 100 * passed[-1]
@@ -166,10 +166,10 @@ def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Seq
 
 
 def leaving_together(pieces: IdleFragments) -> float:
-    """Of the nodes that joined with others, the part that belongs to the largest set that also left together."""
+    """Return the fraction of nodes, joined with others, in the largest subset that also left together."""
     if pieces.join.size == 0:
         return 0.0
-    # Of the nodes that joined at one time, those that left at one time are a run of equal pairs
+    # Nodes that joined together and left together form a run of equal pairs
     join, leave = sorted_pairs(pieces.join, pieces.leave)
     first = begins_of_runs(join)
     runs = np.flatnonzero(first | begins_of_runs(leave))
@@ -181,20 +181,20 @@ def leaving_together(pieces: IdleFragments) -> float:
 
 
 def in_large_departures(log: EventLog, least: int = LARGE_DEPARTURE_NODES) -> float:
-    """Part of all leaving nodes that leave at once with at least ``least`` nodes, themselves counted."""
+    """Return the fraction of leaving nodes in departures of at least ``least`` nodes."""
     leaving = sums_by_time(log.leaves.view(np.int8), log.offsets)
     return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
 
 
 def leaving_at_once(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
-    """For each percentile the smallest number that this part of the leaving nodes do not exceed in leaving at once."""
+    """Return percentiles, over leaving nodes, of the size of their departure."""
     leaving = sums_by_time(log.leaves.view(np.int8), log.offsets)
     sizes = leaving[leaving > 0]
     return _weighted(sizes, sizes, percentiles) if sizes.size else {}
 
 
 def down_node_s(log: EventLog) -> float:
-    """Time that nodes are down, all together, node-seconds."""
+    """Return the down time of all nodes, in node-seconds."""
     change = np.equal(log.states, DOWN).view(np.int8) - np.equal(log.before, DOWN).view(np.int8)
     if not change.any():
         return 0.0
@@ -203,9 +203,9 @@ def down_node_s(log: EventLog) -> float:
 
 
 def leave_chance(pieces: IdleFragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
-    """Chance that a node that has been idle for ``age_s`` leaves within ``within_s`` more.
+    """Return the probability that a node idle for ``age_s`` leaves within ``within_s`` more.
 
-    Fragments that are open where the log ends do not tell, and do not count, unless they have outlasted both.
+    Fragments still open at the end of the log do not count, unless they have outlasted both.
     """
     alive = (pieces.length_s > age_s) & ~(pieces.open & (pieces.length_s <= age_s + within_s))
     gone = alive & (pieces.length_s <= age_s + within_s)
@@ -213,7 +213,7 @@ def leave_chance(pieces: IdleFragments, age_s: float, within_s: float = CHANCE_W
 
 
 def summarise(log: EventLog) -> LogSummary:
-    """Measure everything that ``bftrain inspect`` shows."""
+    """Return all figures of ``bftrain inspect``."""
     pieces = fragments(log)
     gaps = np.diff(log.times)
     sizes = log.pool_sizes()

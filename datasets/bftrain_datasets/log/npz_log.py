@@ -1,4 +1,4 @@
-"""The ``.npz`` log file: the columns of the log as they are, in a ZIP archive of NumPy arrays, without pickle."""
+"""The ``.npz`` log file: the columns of the log in a ZIP archive of NumPy arrays, without pickle."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bftrain_datasets.log.npy_columns import NpyHeader, read_column, read_header
 from bftrain_datasets.log.provenance import LogProvenance
 
 MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offsets", "nodes", "states")
-KINDS: Final = ("kind_names", "node_kinds")  # where kinds are distinguished; readers without kinds skip them
+KINDS: Final = ("kind_names", "node_kinds")  # if nodes have kinds; readers without kinds skip them
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/formats.md"
 _FOREIGN: Final = "not a bftrain log, or of a later version"
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time of day
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible files
 _LEVEL: Final = 6
-_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks a block as a whole
-_NAME_AT: Final = 30  # where the name of a ZIP archive's first member begins
-# All that zipfile, zlib and read_header are known to raise on damaged bytes; an OSError comes from a seek to nowhere
+_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # with others zipfile unpacks a whole block at once
+_NAME_AT: Final = 30  # offset of the name of a ZIP archive's first member
+# All known exceptions of zipfile, zlib and read_header on damaged data; OSError comes from invalid seeks
 _DAMAGE: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -68,12 +68,12 @@ def save(log: EventLog, file: IO[bytes]) -> None:
 
 
 def is_own(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes is an archive whose first member says the format."""
+    """Return whether a file that begins with these bytes is an archive whose first member has the format's name."""
     return head.startswith(b"PK\x03\x04") and head[_NAME_AT:].startswith(f"{MEMBERS[0]}.npy".encode())
 
 
 def load(path: Path) -> EventLog:
-    """Read the log; what is damaged, foreign or inconsistent is refused."""
+    """Load the log; raise an error if it is damaged, foreign or inconsistent."""
     columns = _read(path)
     if _text(columns, "format", path) != FORMAT:
         raise BadInput(_FOREIGN, where=f"{path} (format)", fix=REMEDY)
@@ -115,7 +115,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
                 for member, header in headers.items():
                     columns[member] = read_column(archive, f"{member}.npy", header)
         except KeyError as error:
-            raise BadInput(f"not a bftrain log: it has no part '{member}'", where=str(path), fix=REMEDY) from error
+            raise BadInput(f"not a bftrain log: no part '{member}'", where=str(path), fix=REMEDY) from error
         except _DAMAGE as error:
             place = f"{path} ({member})" if member else str(path)
             raise BadInput(f"not a readable log file: {error}", where=place, fix=REMEDY) from error
@@ -123,15 +123,15 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_sizes(members: list[zipfile.ZipInfo], path: Path) -> None:
-    """Refuse members that unpack to far more than a log does; ``zipfile`` reads no more of each than it says here."""
+    """Raise an error for members that unpack to far more than a log does; ``zipfile`` reads only the declared size."""
     if any(member.compress_type not in _PACKINGS for member in members):
-        raise BadInput("not a log file: it is not packed as logs are", where=str(path), fix=REMEDY)
+        raise BadInput("not a log file: unusual compression", where=str(path), fix=REMEDY)
     unpacked = sum(member.file_size for member in members)
     check_unpacked(unpacked, path.stat().st_size, where=str(path), fix="unzip it, and pack it with zip -0")
 
 
 def _check_counts(headers: Mapping[str, NpyHeader], path: Path) -> None:
-    """Refuse columns whose lengths do not agree with each other, before any of them is read."""
+    """Raise an error for columns of inconsistent lengths, before any of them is read."""
     size = {name: header.size for name, header in headers.items()}
     times, offsets, changes = size["times"], size["offsets"], size["nodes"]
     rules = {
@@ -152,7 +152,7 @@ def _bytes(text: bytes) -> NDArray[np.uint8]:
 
 
 def _names(columns: dict[str, NDArray[Any]], member: str, path: Path) -> tuple[str, ...]:
-    if np.count_nonzero(columns[member] == ord("\n")) >= MOST_NODES:  # before a string is made of each
+    if np.count_nonzero(columns[member] == ord("\n")) >= MOST_NODES:  # before names become strings
         raise BadInput(f"has more than {MOST_NODES:,} names", where=f"{path} ({member})", fix=REMEDY)
     return tuple(_text(columns, member, path).split("\n"))
 

@@ -1,6 +1,6 @@
-"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and all that read Parquet.
+"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and other readers of Parquet.
 
-Needs pyarrow, which is imported only when such a file is read or written.
+Requires pyarrow, which is imported only when such a file is read or written.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ END_KEY: Final = b"bftrain.end_s"
 CHECKSUM_KEY: Final = b"bftrain.sha256"
 PROVENANCE_KEY: Final = b"bftrain.provenance"
 INSTALL: Final = "pip install 'bftrain[parquet]'"
-_TAIL_BYTES: Final = 8  # how long the metadata are, and the mark at the end
+_TAIL_BYTES: Final = 8  # length of the metadata, and the end mark
 _ROWS_AT_ONCE: Final = 1 << 16
 _GROUP_ROWS: Final = 1 << 18
-_ROW_BYTES: Final = 13  # of a time, a node and a state in memory
+_ROW_BYTES: Final = 13  # bytes of a time, a node and a state in memory
 
 
 def require(where: str) -> None:
-    """Refuse if pyarrow is not there."""
+    """Raise an error if pyarrow is not installed."""
     try:
-        import pyarrow as pa  # noqa: F401, PLC0415 - an extra
+        import pyarrow as pa  # noqa: F401, PLC0415 - optional
     except ImportError as error:
         raise NotAvailable(
             "Parquet files and tables of Arrow need pyarrow, which is not installed", where=where, fix=INSTALL
@@ -44,8 +44,8 @@ def require(where: str) -> None:
 def save(log: EventLog, file: IO[bytes]) -> None:
     """Write the log."""
     require(str(getattr(file, "name", "")))
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415 - an extra
+    import pyarrow as pa  # noqa: PLC0415 - optional
+    from pyarrow import parquet  # noqa: PLC0415 - optional
 
     times, nodes, states = table_log.rows_of(log)
     columns = {
@@ -70,7 +70,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
 
 
 def is_own(path: Path) -> bool:
-    """Return whether the metadata at the end of a Parquet file have our format, whether pyarrow is there or not."""
+    """Return whether the metadata of a Parquet file contain the log format, without pyarrow."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - _TAIL_BYTES, 0))
@@ -80,10 +80,10 @@ def is_own(path: Path) -> bool:
 
 
 def load(path: Path) -> EventLog:
-    """Read the log. Rows may come in any order; without an ``end_s`` the log ends with its last row."""
+    """Load the log. Rows may be in any order; without ``end_s`` the log ends with its last row."""
     require(str(path))
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415 - an extra
+    import pyarrow as pa  # noqa: PLC0415 - optional
+    from pyarrow import parquet  # noqa: PLC0415 - optional
 
     builder = LogBuilder()
     with path.open("rb") as opened:
@@ -112,11 +112,13 @@ def load(path: Path) -> EventLog:
             ) from error
     end_s = table_log.seconds(story[END_KEY], str(path), END_KEY.decode()) if END_KEY in story else None
     log = table_log.built(builder, end_s, KIND, str(path))
-    return table_log.with_story(log, path, KIND, _note(story, PROVENANCE_KEY, path), _note(story, CHECKSUM_KEY, path))
+    return table_log.with_provenance(
+        log, path, KIND, _note(story, PROVENANCE_KEY, path), _note(story, CHECKSUM_KEY, path)
+    )
 
 
 def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa: ANN401 - pyarrow has no types
-    """Add the rows of one batch, the first of which is number ``row`` from 0."""
+    """Add the rows of one batch; ``row`` is the number of the first one, from 0."""
     for name in batch.schema.names:
         column = batch.column(name)
         if column.null_count:
@@ -132,32 +134,33 @@ def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa
         kinds, words = _codes(batch.column(table_log.KIND_COLUMN), table_log.KIND_COLUMN, path)
         pairs = np.unique(np.stack((nodes[0], kinds)), axis=1)
         for node, kind in pairs.T.tolist():
-            table_log.tell_kind(builder, nodes[1][node], words[kind], str(path))
+            table_log.set_kind(builder, nodes[1][node], words[kind], str(path))
 
 
 def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types
-    """Seconds UTC of numbers or timestamps."""
+    """Return numbers or timestamps in seconds UTC."""
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "M":
         return epochs(values)
     if values.dtype.kind not in "iuf":
-        raise BadInput(f"time: {column.type} are no times", where=str(path), fix=table_log.REMEDY)
+        raise BadInput(f"time: {column.type} is not a type of times", where=str(path), fix=table_log.REMEDY)
     times: NDArray[np.float64] = values.astype(np.float64)
     if not np.isfinite(times).all():
         place = row + int(np.flatnonzero(~np.isfinite(times))[0]) + 1
-        raise BadInput(f"row {place}: time: {times[place - row - 1]} is no time", where=str(path), fix=table_log.REMEDY)
+        what = f"row {place}: time: {times[place - row - 1]} is not a time"
+        raise BadInput(what, where=str(path), fix=table_log.REMEDY)
     return times
 
 
 def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int32], list[str]]:  # noqa: ANN401 - pyarrow has no types
-    """Give texts as numbers and the different texts, in order of first mention."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
+    """Return texts as codes, and the distinct texts in order of first occurrence."""
+    import pyarrow as pa  # noqa: PLC0415 - optional
 
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     words = column.dictionary.to_pylist()
     if not all(isinstance(word, str) for word in words):
-        raise BadInput(f"{name}: {column.dictionary.type} is no text", where=str(path), fix=table_log.REMEDY)
+        raise BadInput(f"{name}: {column.dictionary.type} is not text", where=str(path), fix=table_log.REMEDY)
     codes = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < len(words):
         raise BadInput(f"the {name}s are damaged", where=str(path), fix="fetch the file again")

@@ -1,4 +1,4 @@
-"""LogProvenance: where a log came from, which part made it with which options, and what was counted."""
+"""LogProvenance: the sources of a log, the part and options that created it, and counts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _node_set(text: object) -> str:
 
 
 def tellable(name: str) -> str:
-    """Give a file's name so that it can stand in a line of text."""
+    """Return a file's name, safe for a line of text."""
     return name if name.isprintable() and name == name.strip() else ascii(name)
 
 
 class ProvenanceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file that was read: its name (without folders), size and SHA-256."""
+    """An input file: its name (without folders), size and SHA-256."""
 
     name: str
     sha256: str
@@ -46,7 +46,7 @@ class ProvenanceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @classmethod
     def of(cls, path: Path) -> ProvenanceSource:
-        """Describe the file at ``path``; it is read in blocks, so its size does not matter."""
+        """Return the description of the file at ``path``, which is read in blocks."""
         digest = hashlib.sha256()
         size = 0
         with path.open("rb") as file:
@@ -57,9 +57,9 @@ class ProvenanceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class LogFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something doubtful that was counted: ``name`` is its kind, ``first`` the place where it was seen first.
+    """A kind of finding with its count: ``name`` is the kind, ``first`` the place of its first occurrence.
 
-    ``node_s`` is the node-time concerned, as far as it is known; ``done`` says what was done about it.
+    ``node_s`` is the affected node-time, as far as known; ``done`` is the treatment.
     """
 
     name: str
@@ -75,7 +75,7 @@ class LogFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many idle nodes are doubtful for one cause: from ``times[i]`` on ``nodes[i]`` of the log's ``of_nodes``."""
+    """Doubtful idle nodes for one cause: from ``times[i]`` on ``nodes[i]`` of the log's ``of_nodes``."""
 
     cause: str
     of_nodes: int
@@ -90,11 +90,11 @@ class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The story of a log: ``made_by`` which reader or generator, and the ``steps`` done to it later.
+    """The origin of a log: the reader or generator ``made_by``, and the later ``steps``.
 
-    ``options`` holds JSON values; ``counts`` says how many rows or transitions had which outcome; ``doubtful`` says how
-    much of the idle time may not have been idle. ``unit`` is what is idle or busy: a ``node``, a ``gpu`` or a ``core``.
-    ``partitions`` are node sets by the name of the partition whose jobs held these nodes longest.
+    ``options`` holds JSON values; ``counts`` are numbers of rows or transitions by outcome; ``doubtful`` the doubtful
+    part of the idle time. ``unit`` is the resource that is idle or busy: a ``node``, a ``gpu`` or a ``core``.
+    ``partitions`` are node sets by the partition whose jobs held these nodes longest.
     """
 
     made_by: str = "hand"
@@ -112,7 +112,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checks.text(self, "made_by")
         checks.text(self, "version")
         checks.frozen_mapping(self, "options")
-        # Give options as they come back from a file: tuples are lists, and what JSON cannot say is refused
+        # Store options as read back from a file: tuples become lists, and values without JSON form are rejected
         try:
             wire.leaves(dict(self.options))
             plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(self.options)))
@@ -126,10 +126,10 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checks.texts(self, "steps")
         checks.frozen_mapping(self, "partitions", _node_set, "a mapping from names to node sets")
         if self.unit not in UNITS:
-            raise BadValue(f"is {self.unit!r:.40}, and may be {', '.join(UNITS)}", where="LogProvenance.unit")
+            raise BadValue(f"is {self.unit!r:.40}, but must be {', '.join(UNITS)}", where="LogProvenance.unit")
 
     def in_json(self) -> bytes:
-        """Return the JSON for log files; without what says nothing in them, so that earlier versions read it."""
+        """Return the JSON for log files, without defaults, so that earlier versions can read it."""
         data = wire.plain(self)
         if not self.doubtful:
             del data["doubtful"]
@@ -139,10 +139,10 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             del data["partitions"]
         return wire.encode(data)
 
-    def and_then(self, step: str) -> LogProvenance:
-        """Give the same story with one more step."""
+    def with_step(self, step: str) -> LogProvenance:
+        """Return the provenance with one more step."""
         return msgspec.structs.replace(self, steps=(*self.steps, step))
 
     def with_counts(self, counts: Mapping[str, int]) -> LogProvenance:
-        """Give the same story with further counts."""
+        """Return the provenance with further counts."""
         return msgspec.structs.replace(self, counts={**self.counts, **counts})

@@ -1,7 +1,7 @@
-"""The log in rows: what the .csv and the .parquet file share, and the .csv file itself.
+"""The log as rows: the common part of .csv and .parquet files, and the .csv file itself.
 
-One line for each change of a node, for people and for other tools. The lines of the first time state every node once,
-so that nodes that are never idle have their place too.
+One line per change of a node, for people and other tools. The lines of the first time have every node once,
+so that nodes that are never idle are included.
 """
 
 from __future__ import annotations
@@ -27,49 +27,49 @@ from bftrain_datasets.log.log_columns import is_node_name
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 
 COLUMNS: Final = ("time", "node", "state")
-KIND_COLUMN: Final = "kind"  # a fourth one where kinds of nodes are distinguished
+KIND_COLUMN: Final = "kind"  # an optional fourth column
 REMEDY: Final = "the columns are time, node and state, and kind where nodes differ; docs/formats.md describes them"
 TIME_REMEDY: Final = "times are seconds since 1970-01-01 UTC, such as 1612915732.0"
 _STATES: Final = {word: NodeState(number) for number, word in enumerate(STATE_WORDS)}
 
-Note = tuple["str | bytes", str]  # a piece of the story, and where it stands
+Note = tuple["str | bytes", str]  # an entry of the metadata, and its place
 
 
 def seconds(text: str | bytes, where: str, field: str = "time") -> float:
-    """Read a time in seconds UTC."""
+    """Parse a time in seconds UTC."""
     try:
         time_s = float(text)
     except ValueError:
         time_s = math.nan
     if not math.isfinite(time_s):
-        raise BadInput(f"{field}: {text!r:.40} is no time", where=where, fix=TIME_REMEDY)
+        raise BadInput(f"{field}: {text!r:.40} is not a time", where=where, fix=TIME_REMEDY)
     return time_s
 
 
 def node_name(name: str, where: str) -> str:
-    """Read the name of a node."""
+    """Return a valid node name."""
     if not is_node_name(name):
-        raise BadInput(f"node: {name!r:.40} is no name", where=where, fix="give every row a printable node name")
+        raise BadInput(f"node: {name!r:.40} is not a name", where=where, fix="use a printable node name in every row")
     return name
 
 
 def kind_name(name: str, where: str) -> str:
-    """Read the name of a kind of nodes."""
+    """Return a valid name of a node kind."""
     if not is_node_name(name):
-        raise BadInput(f"kind: {name!r:.40} is no name", where=where, fix="give every row the kind of its node")
+        raise BadInput(f"kind: {name!r:.40} is not a name", where=where, fix="add the node's kind to every row")
     return name
 
 
-def tell_kind(builder: LogBuilder, node: str, kind: str, where: str) -> None:
-    """Say of which kind a node is; ``BadInput`` names the place if it is of another kind already."""
+def set_kind(builder: LogBuilder, node: str, kind: str, where: str) -> None:
+    """Set the kind of a node; ``BadInput`` names the place if it has another kind already."""
     try:
-        builder.tell_kind(node, kind_name(kind, where))
+        builder.set_kind(node, kind_name(kind, where))
     except BadInput as error:
         raise BadInput(error.what, where=where, fix=error.fix) from error
 
 
 def rows_of(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int8]]:
-    """Return time, node and state of each row: all nodes at the first time, then their changes."""
+    """Return time, node and state of each row: all nodes at the first time, then the changes."""
     first, later = log.states_at(log.start_s), slice(int(log.offsets[1]), None)
     times = np.concatenate((np.full(first.size, log.start_s), log.times[log.time_index[later]]))
     nodes = np.concatenate((np.arange(first.size, dtype=np.int32), log.nodes[later]))
@@ -77,32 +77,32 @@ def rows_of(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.int32], NDAr
 
 
 def state_of(word: str, where: str) -> NodeState:
-    """Read the state of a node."""
+    """Parse the state of a node."""
     if word not in _STATES:
-        raise BadInput(f"state: there is no state {word!r:.40}", where=where, fix=suggestion(word, _STATES))
+        raise BadInput(f"state: {word!r:.40} is not a state", where=where, fix=suggestion(word, _STATES))
     return _STATES[word]
 
 
 def built(builder: LogBuilder, end_s: float | None, kind: str, where: str) -> EventLog:
-    """Make the log of all rows; without an ``end_s`` it ends with the last of them."""
+    """Return the log of all rows; without ``end_s`` it ends with the last of them."""
     try:
         return builder.build(end_s=end_s, provenance=LogProvenance(made_by=f"reader {kind.lower()}"))
     except BadInput as error:
         raise BadInput(error.what, where=where, fix=error.fix or REMEDY) from error
 
 
-def with_story(log: EventLog, path: Path, kind: str, story: Note | None, checksum: Note | None) -> EventLog:
-    """Give the log the story in its file, if it has one and the rows are still those it belongs to."""
+def with_provenance(log: EventLog, path: Path, kind: str, story: Note | None, checksum: Note | None) -> EventLog:
+    """Return the log with the provenance in its file, if there is any and the checksum matches."""
     if story is None:
         return replace(log, provenance=replace_struct(log.provenance, sources=(ProvenanceSource.of(path),)))
     provenance = wire.decode(story[0], LogProvenance, where=story[1])
     if checksum is None:
-        return replace(log, provenance=provenance.and_then(f"read from a {kind} file without a checksum"))
+        return replace(log, provenance=provenance.with_step(f"read from a {kind} file without a checksum"))
     if checksum[0] not in (log.sha256, log.sha256.encode()):
         raise BadInput(
-            "the rows are not those that were saved: the file was cut off or edited",
+            "the rows differ from the saved ones: the file was truncated or edited",
             where=checksum[1],
-            fix="fetch the file again, or delete this checksum if the change is meant",
+            fix="fetch the file again, or delete this checksum if the change is intended",
         )
     return replace(log, provenance=provenance)
 
@@ -111,7 +111,7 @@ END: Final = "end_s: "
 PROVENANCE: Final = "provenance: "
 CHECKSUM: Final = "sha256: "
 KIND: Final = "CSV"
-_PIECE: Final = 100_000  # characters of the provenance on a line; readers take lines of a mebibyte
+_PIECE: Final = 100_000  # characters of the provenance on a line; readers accept lines of a mebibyte
 
 
 def save(log: EventLog, file: IO[bytes]) -> None:
@@ -130,7 +130,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
 
 
 def load(path: Path) -> EventLog:
-    """Read the log. Rows may come in any order; without an ``end_s`` the log ends with its last row."""
+    """Load the log. Rows may be in any order; without ``end_s`` the log ends with its last row."""
     rows = CsvFile(path)
     header = tuple(cell.strip() for cell in rows.header)
     if header not in {COLUMNS, (*COLUMNS, KIND_COLUMN)}:
@@ -142,18 +142,18 @@ def load(path: Path) -> EventLog:
     found = _comment(rows, END)
     end_s = seconds(found[0], found[1], END.rstrip(": ")) if found else None
     log = built(builder, end_s, KIND, rows.where)
-    return with_story(log, path, KIND, _provenance(rows), _comment(rows, CHECKSUM))
+    return with_provenance(log, path, KIND, _provenance(rows), _comment(rows, CHECKSUM))
 
 
 def _add(builder: LogBuilder, cells: list[str], wanted: int, rows: CsvFile) -> None:
     if len(cells) != wanted:
         what = f"the row has {len(cells)} cells instead of {wanted}"
-        raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means that the file is cut off")
+        raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means a truncated file")
     time, node, state, *kind = (cell.strip() for cell in cells)
     name = node_name(node, rows.where)
     builder.add(seconds(time, rows.where), name, state_of(state, rows.where))
     for each in kind:
-        tell_kind(builder, name, each, rows.where)
+        set_kind(builder, name, each, rows.where)
 
 
 def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
@@ -164,7 +164,7 @@ def _comment(rows: CsvFile, heading: str) -> tuple[str, str] | None:
 
 
 def _provenance(rows: CsvFile) -> tuple[str, str] | None:
-    """Return the provenance, which may fill several lines, and where it begins."""
+    """Return the provenance, which may span several lines, and its place."""
     first = _comment(rows, PROVENANCE)
     if first is None:
         return None
@@ -173,7 +173,7 @@ def _provenance(rows: CsvFile) -> tuple[str, str] | None:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text into pieces for lines that are not too long to be read; none ends in space, which readers cut off."""
+    """Split a text into pieces of bounded length for lines; none ends in space, which readers strip."""
     begin = 0
     while begin < len(text):
         end = min(begin + _PIECE, len(text))

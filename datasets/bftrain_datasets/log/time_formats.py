@@ -1,4 +1,4 @@
-"""Times as schedulers and people write them, turned into seconds UTC."""
+"""Conversion of times in notations of schedulers and people to seconds UTC."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bftrain.durations import parse_duration
 from bftrain.errors import BadInput, near
 
 LARGEST_S: Final = 1e11  # year 5138; epochs beyond it are milliseconds
-SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from the start of something
+SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from another origin
 WINDOW_REMEDY: Final = (
-    "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be left out; "
+    "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be omitted; "
     "or an end of a log, such as last-2w"
 )
-ENDS: Final = ("first", "last")  # of a log, as in last-2w
+ENDS: Final = ("first", "last")  # ends of a log, as in last-2w
 
 _MINUTES: Final = {f":{minute:02d}:": minute * 60.0 for minute in range(60)}
 _SECONDS: Final = {f"{second:02d}": float(second) for second in range(60)}
@@ -26,11 +26,11 @@ _SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)
 
 
 class RecordClock:
-    """Reads times; those without a zone are in ``zone``. Counts what it had to assume, for the caller.
+    """Parses times; those without a zone are in ``zone``. Counts its assumptions, for the caller.
 
-    ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times that the
-    change from summer time gives twice or not at all. ``first`` has for each of these counts the place, which
-    ``where`` tells, at which it began.
+    ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times, ambiguous
+    or nonexistent at a change of summer time. ``first`` has the place of the first occurrence for each of these counts,
+    as returned by ``where``.
     """
 
     def __init__(self, zone: tzinfo = UTC, where: Callable[[], str] = str) -> None:
@@ -40,36 +40,36 @@ class RecordClock:
         self.without_zone = 0
         self.in_ms = 0
         self.twice = 0
-        self._hours: dict[str, float] = {}  # start of an hour, as written -> seconds UTC
-        self._odd_hours: set[str] = set()  # in which the clock is changed
+        self._hours: dict[str, float] = {}  # hour as written -> seconds UTC of its start
+        self._odd_hours: set[str] = set()  # hours in which the clock changes
 
     def seconds(self, text: str) -> float:
-        """Seconds UTC of an epoch or an ISO time; raises ``ValueError`` for anything else, and before 1970."""
-        hour_s = self._hours.get(text[:13])  # most times fall into an hour that is known: a fast way for these
+        """Return seconds UTC of an epoch or an ISO time; raise ``ValueError`` for others, and before 1970."""
+        hour_s = self._hours.get(text[:13])  # fast path: most times fall into a cached hour
         minute_s, second = _MINUTES.get(text[13:17]), _SECONDS.get(text[17:])
         if hour_s is None or minute_s is None or second is None:
-            return self._slowly(text)
+            return self._parsed(text)
         self.without_zone += 1
         return hour_s + minute_s + second
 
-    def _slowly(self, text: str) -> float:
+    def _parsed(self, text: str) -> float:
         match = _LOCAL.match(text)
         if match is None:
             try:
                 number = float(text)
             except ValueError:
-                return self.local(datetime.fromisoformat(text.strip()))  # a zone, or a date alone
+                return self.local(datetime.fromisoformat(text.strip()))  # with a zone, or only a date
             return self.epoch(number)
         self._assume("without_zone")
         minute, second = int(match[3]), int(match[4])
-        if minute > 59 or second > 60:  # noqa: PLR2004 - of a clock; 60 is a leap second
-            raise ValueError(f"{text!r} is no time of day")
+        if minute > 59 or second > 60:  # noqa: PLR2004 - clock limits; 60 is a leap second
+            raise ValueError(f"{text!r} is not a time of day")
         fraction = float(f"0.{match[5]}") if match[5] else 0.0
         into_s = minute * 60 + second + fraction
         return self._hour(text[:13], match[1], match[2], minute) + into_s
 
     def readings(self, text: str) -> tuple[float, ...]:
-        """Seconds UTC of a time that was read before: twice where the clock shows it twice or never, earlier first."""
+        """Return the possible seconds UTC of a parsed time: two if ambiguous or nonexistent, earlier first."""
         before = self.without_zone, self.twice
         first_s = self.seconds(text)
         self.without_zone, self.twice = before
@@ -82,30 +82,30 @@ class RecordClock:
         return first_s, first_s + (apart[0] - apart[1]).total_seconds()
 
     def settle(self, twice: int) -> None:
-        """Take back the doubt about times since there were ``twice`` of those that the clock shows twice or never."""
+        """Reset the count of ambiguous or nonexistent times to ``twice``."""
         self.twice = twice
         if not twice:
             self.first.pop("twice", None)
 
     def local(self, moment: datetime) -> float:
-        """Seconds UTC of a time that some other notation gave; without a zone it is in ours."""
+        """Return seconds UTC of a time in another notation; without a zone it is in ``zone``."""
         if moment.tzinfo is None:
             self._assume("without_zone")
             moment = moment.replace(tzinfo=self.zone)
-            self._note_odd(moment)
+            self._note_clock_change(moment)
         return _since_1970(moment)
 
     def epoch(self, value: float) -> float:
-        """Seconds UTC of an epoch in seconds or milliseconds."""
-        if not 0 <= value < LARGEST_S * 1000:  # NaN too
-            raise ValueError(f"{value!r} is no time")
+        """Return seconds UTC of an epoch in seconds or milliseconds."""
+        if not 0 <= value < LARGEST_S * 1000:  # also false for NaN
+            raise ValueError(f"{value!r} is not a time")
         if value < LARGEST_S:
             return value
         self._assume("in_ms")
         return value / 1000
 
     def _hour(self, written: str, date: str, hour: str, minute: int) -> float:
-        """Seconds UTC at which this hour would have begun, by the zone's offset at this minute of it."""
+        """Return seconds UTC at which this hour would have begun, by the zone's offset at this minute of it."""
         known = self._hours.get(written)
         if known is not None:
             return known
@@ -117,10 +117,10 @@ class RecordClock:
                 return begin_s
             self._odd_hours.add(written)
         at = begin.replace(minute=minute)
-        self._note_odd(at)
+        self._note_clock_change(at)
         return _since_1970(at) - minute * 60
 
-    def _note_odd(self, moment: datetime) -> None:
+    def _note_clock_change(self, moment: datetime) -> None:
         if moment.utcoffset() != moment.replace(fold=1).utcoffset():
             self._assume("twice")
 
@@ -139,7 +139,7 @@ def _since_1970(moment: datetime) -> float:
 
 
 def zone(name: str) -> tzinfo:
-    """Find a time zone by its name, such as Europe/Berlin, or by its offset, such as +02:00."""
+    """Return a time zone by its name, such as Europe/Berlin, or by its offset, such as +02:00."""
     if name.upper() in {"UTC", "Z"}:
         return UTC
     if re.fullmatch(r"[+-]\d\d:\d\d", name):
@@ -148,32 +148,32 @@ def zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise BadInput(
-            f"no time zone is called '{name}'",
+            f"unknown time zone '{name}'",
             where="--timezone",
             fix=near(name, available_timezones()) or "write one such as Europe/Berlin, or an offset such as +02:00",
         ) from error
 
 
 def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[float | None, float | None]:
-    """Read ``A..B`` as seconds UTC; either end may be empty, ISO times without a zone are in ``zone``."""
+    """Parse ``A..B`` to seconds UTC; either end may be empty, ISO times without a zone are in ``zone``."""
     begin, dots, end = text.partition("..")
     if from_end(text) is not None:
         fix = "write A..B, or import all and cut the log: bftrain slice --window"
-        raise BadInput(f"{text!r} counts from an end that is not known before all is read", where=where, fix=fix)
+        raise BadInput(f"{text!r} is relative to an end that is unknown while reading", where=where, fix=fix)
     if not dots:
-        raise BadInput(f"{text!r} is no window", where=where, fix=WINDOW_REMEDY)
+        raise BadInput(f"{text!r} is not a window", where=where, fix=WINDOW_REMEDY)
     clock = RecordClock(zone)
     try:
         begin_s, end_s = (clock.seconds(part.strip()) if part.strip() else None for part in (begin, end))
     except ValueError as error:
-        raise BadInput(f"{text!r} is no window: {error}", where=where, fix=WINDOW_REMEDY) from error
+        raise BadInput(f"{text!r} is not a window: {error}", where=where, fix=WINDOW_REMEDY) from error
     if begin_s is not None and end_s is not None and begin_s >= end_s:
         raise BadInput(f"{text!r} ends before it begins", where=where, fix=WINDOW_REMEDY)
     return begin_s, end_s
 
 
 def from_end(text: str) -> tuple[str, float] | None:
-    """Read ``last-2w`` or ``first-12h`` as the end of a log and seconds from it; ``None`` for what is no such form.
+    """Parse ``last-2w`` or ``first-12h`` to an end of a log and seconds from it; ``None`` for any other text.
 
     >>> from_end("last-2w"), from_end("0..600")
     (('last', 1209600.0), None)
@@ -189,16 +189,16 @@ def from_end(text: str) -> tuple[str, float] | None:
 
 
 def time_text(time_s: float) -> str:
-    """Return a time as people write it; one that counts from zero stays a number."""
+    """Return a time as text; a time that counts from zero stays a number."""
     if not SMALLEST_EPOCH_S <= time_s < LARGEST_S:
         return f"{time_s:.0f} s"
     return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def span_s(text: str) -> float:
-    """Seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raises ``ValueError`` for anything else."""
+    """Return the seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raise ``ValueError`` for others."""
     match = _SPAN.match(text)
     if match is None:
-        raise ValueError(f"{text!r} is no span of time")
+        raise ValueError(f"{text!r} is not a time span")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + seconds

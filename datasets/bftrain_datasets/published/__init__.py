@@ -1,1 +1,1 @@
-"""The published replayer: its log and its task sets, out of pickled tables that are read as data."""
+"""The published replayer: its log and its task sets, from pickled tables that are read as data."""

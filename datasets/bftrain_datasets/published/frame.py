@@ -1,7 +1,7 @@
-"""Tables that pandas saved with ``to_pickle``, read without running anything in them, and without pandas.
+"""Tables that pandas saved with ``to_pickle``, read without executing anything in them, and without pandas.
 
-Known are the layouts of pandas 0.25 to 3 with numpy 1 and 2, and pickle protocols 2 to 5. What a pickle asks for is
-compared with ``ADMITTED``; then shapes, types and lengths are checked before any array is made.
+Supported are the layouts of pandas 0.25 to 3 with numpy 1 and 2, and pickle protocols 2 to 5. Names in a pickle are
+compared with ``ADMITTED``; then shapes, types and lengths are checked before any array is created.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _RECONSTRUCT: Final = frozenset((f"{home}.multiarray", "_reconstruct") for home 
 _FROM_BUFFER: Final = frozenset((f"{home}.numeric", "_frombuffer") for home in _NUMPY)
 _SCALAR: Final = frozenset((f"{home}.multiarray", "scalar") for home in _NUMPY)
 _DTYPE: Final = ("numpy", "dtype")
-_ENCODE: Final = ("_codecs", "encode")  # how protocol 2 writes bytes
-_BYTE_ARRAY: Final = ("builtins", "bytearray")  # how protocols before 5 write one
-_BYTES: Final = ("builtins", "bytes")  # how protocol 2 writes none at all
+_ENCODE: Final = ("_codecs", "encode")  # bytes in protocol 2
+_BYTE_ARRAY: Final = ("builtins", "bytearray")  # a bytearray in protocols before 5
+_BYTES: Final = ("builtins", "bytes")  # empty bytes in protocol 2
 _SLICE: Final = ("builtins", "slice")
 _FRAME: Final = frozenset({("pandas.core.frame", "DataFrame"), ("pandas", "DataFrame")})
 _MANAGER: Final = ("pandas.core.internals.managers", "BlockManager")
@@ -49,7 +49,7 @@ ADMITTED: Final = frozenset(
         *_RECONSTRUCT, *_FROM_BUFFER, *_SCALAR, *_FRAME, *_TIME_ARRAY, *_NEW_INDEX, *_RANGE_INDEX,
         _DTYPE, _ENCODE, _BYTES, _BYTE_ARRAY, _SLICE, _MANAGER, _BLOCK, _BACKED,
         _ARROW_TEXTS, _ARROW_ARRAY, _ARROW_BUFFER, _ARROW_TYPE,
-        # Only their names are looked at, or nothing of them at all
+        # Only their names are used, or nothing at all
         ("numpy", "ndarray"),
         ("pandas.core.indexes.base", "Index"), ("pandas", "Index"),
         ("pandas.core.indexes.numeric", "Int64Index"), ("pandas.core.indexes.numeric", "UInt64Index"),
@@ -57,7 +57,7 @@ ADMITTED: Final = frozenset(
         ("pandas.core.indexes.datetimes", "DatetimeIndex"), ("pandas", "DatetimeIndex"),
         ("pandas.core.arrays.string_", "StringArray"), ("pandas.arrays", "StringArray"),
         ("pandas.core.arrays.string_", "StringDtype"), ("pandas", "StringDtype"),
-        # Zones and frequencies of times: the times themselves are always UTC
+        # Time zones and frequencies: the times themselves are always UTC
         ("pandas.core.dtypes.dtypes", "DatetimeTZDtype"), ("pandas", "DatetimeTZDtype"),
         ("datetime", "timezone"), ("datetime", "timedelta"), ("pytz", "_UTC"),
         ("pandas._libs.tslibs.offsets", "Second"), ("pandas._libs.tslibs.offsets", "Minute"),
@@ -68,12 +68,12 @@ _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
 TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
-_MOST_LABELS: Final = 1 << 48  # so that a range of them still has a length
+_MOST_LABELS: Final = 1 << 48  # so that a range still has a length
 
 
 @dataclass(frozen=True, slots=True)
 class FrameBlock:
-    """Columns of one type: their ``places`` in the table, and their values, one row for each column."""
+    """Columns of one type: their ``places`` (indices) in the table, and their values, one row per column."""
 
     places: NDArray[np.int64]
     values: NDArray[Any]
@@ -81,7 +81,7 @@ class FrameBlock:
 
 @dataclass(frozen=True, slots=True)
 class SavedFrame:
-    """A table: names of its columns, labels of its rows, and the blocks that hold the values."""
+    """A table: column names, row labels, and the blocks of values."""
 
     columns: tuple[str, ...]
     index: Labels
@@ -89,7 +89,7 @@ class SavedFrame:
     where: str
 
     def column(self, name: str) -> NDArray[Any]:
-        """Give the values of one column."""
+        """Return the values of one column."""
         place = self.columns.index(name)
         for block in self.blocks:
             found = np.flatnonzero(block.places == place)
@@ -100,12 +100,12 @@ class SavedFrame:
 
 
 def load_frame(file: IO[bytes], where: str) -> SavedFrame:
-    """Read a table from a stream, once and with no second copy of its values; ``BadInput`` for anything else."""
+    """Return the table in a stream, without a second copy of its values; raise ``BadInput`` for anything else."""
     return _Reading(where).frame(read_pickle(file, where, ADMITTED))
 
 
 def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
-    """Give times as seconds UTC; ``BadInput`` names the first row that has none."""
+    """Return times in seconds UTC; ``BadInput`` names the first row without one."""
     labels = np.asarray(index)
     if labels.dtype.kind == "M":
         if np.isnat(labels).any():
@@ -123,7 +123,7 @@ def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
 
 
 class _Reading:
-    """Looks into what was pickled. Every method checks the form of what it is given."""
+    """Interprets a parsed pickle. Every method checks the form of its argument."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -140,7 +140,7 @@ class _Reading:
         axes, pairs = self._parts(manager)
         names, index = self.labels(axes[0]), self.labels(axes[1])
         blocks = tuple(self._block(values, places, len(names), len(index)) for values, places in pairs)
-        if sum(block.places.size for block in blocks) != len(names):  # before a range of names is made into names
+        if sum(block.places.size for block in blocks) != len(names):  # before a range becomes a list of names
             raise self._wrong("the DataFrame does not have each column once")
         columns = tuple(self._text(label) for label in np.asarray(names).tolist())
         if len(set(columns)) != len(columns):
@@ -151,7 +151,7 @@ class _Reading:
         return SavedFrame(columns, index, blocks, self._where)
 
     def _parts(self, manager: PickledCall) -> tuple[Sequence[Any], list[tuple[Any, Any]]]:
-        """Give the two axes, and the values and places of each block, of both layouts that there were."""
+        """Return the two axes, and the values and indices of each block, for both known layouts."""
         match manager:
             case PickledCall(args=(tuple() as blocks, [columns, index])):
                 made = [block for block in blocks if _is(block, _BLOCK) and len(block.args) > 1]
@@ -161,7 +161,7 @@ class _Reading:
                 known = [block for block in blocks if isinstance(block, dict) and {"values", "mgr_locs"} <= set(block)]
                 if len(known) == len(blocks):
                     return (columns, index), [(block["values"], block["mgr_locs"]) for block in known]
-        raise self._wrong("the DataFrame is laid out in a way that is not known")
+        raise self._wrong("the DataFrame has an unknown layout")
 
     def _block(self, given: object, places: object, columns: int, rows: int) -> FrameBlock:
         values = self.array(given)
@@ -175,7 +175,7 @@ class _Reading:
             if found.dtype.kind not in "iu" or found.ndim != 1:
                 raise self._wrong("the place of a column is no number")
             at = found.astype(np.int64)
-        if values.ndim == 1 and at.size == 1:  # how pandas keeps a column of a type of its own
+        if values.ndim == 1 and at.size == 1:  # pandas' form of a column with an extension type
             values = values.reshape(1, -1)
         if values.shape != (at.size, rows):
             raise self._wrong(f"a block of {values.shape} values does not fit {at.size} columns of {rows} rows")
@@ -193,7 +193,7 @@ class _Reading:
                 found = self.array(data)
                 if found.ndim == 1:
                     return found
-        raise self._wrong("the DataFrame has labels of a kind that is not known")
+        raise self._wrong("the DataFrame has labels of an unknown kind")
 
     def array(self, given: object) -> NDArray[Any]:
         match given:
@@ -213,7 +213,7 @@ class _Reading:
             ):
                 if _is(data, _ARROW_ARRAY):
                     return self._texts(parts)
-        raise self._wrong("the DataFrame holds values of a kind that is not known")
+        raise self._wrong("the DataFrame holds values of an unknown kind")
 
     def _texts(self, parts: tuple[Any, ...]) -> NDArray[Any]:
         match parts:
@@ -230,18 +230,18 @@ class _Reading:
                         flat = np.empty(count, dtype=object)
                         flat[:] = [text[begin:end].decode(errors="replace") for begin, end in pairs]
                         return flat
-        raise self._wrong("the DataFrame holds texts in a way that is not known")
+        raise self._wrong("the DataFrame holds texts in an unknown form")
 
     def _values(self, data: object, kind: np.dtype[Any] | None, shape: tuple[Any, ...], order: str) -> NDArray[Any]:
         if len(shape) > _MOST_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
-            raise self._wrong("an array in the pickle has a shape that no table has")
+            raise self._wrong("an array in the pickle has an impossible shape")
         count = math.prod(shape)
         if kind is None:
             if type(data) is not list or len(data) != count:
                 raise self._wrong(f"an array of the shape {shape} does not have {count} values")
             flat = np.empty(count, dtype=object)
             for place, value in enumerate(data):
-                # Give a cell as it is; numbers of numpy, alone or in a list, become plain ones
+                # Keep cells, but convert numpy numbers, alone or in a list, to plain ones
                 if type(value) is list:
                     flat[place] = [self._number(item) if _is(item, *_SCALAR) else item for item in value]
                 else:
@@ -267,7 +267,7 @@ class _Reading:
                 if _PLAIN_TYPE.fullmatch(name) and name != "f1":
                     kind: np.dtype[Any] = np.dtype(order + name)
                     return kind
-        raise self._wrong("an array holds values of a type that is not known")
+        raise self._wrong("an array holds values of an unknown type")
 
     def _octets(self, given: object) -> bytes | bytearray:
         match given:

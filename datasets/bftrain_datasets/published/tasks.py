@@ -1,7 +1,7 @@
-"""The task sets of the published replayer: a pair of pickled tables becomes tasks.
+"""The task sets of the published replayer: conversion of a pair of pickled tables to tasks.
 
-``*-Jbnd-*.pkl`` says how each task may be run (Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub), ``*-JNPs-*.pkl`` how fast it is
-(Ns, Ps, Os, Tsub). Rows belong together by their label, the name of the task.
+``*-Jbnd-*.pkl`` has the limits of each task (Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub), ``*-JNPs-*.pkl`` its speeds
+(Ns, Ps, Os, Tsub). Rows of both are matched by their label, the name of the task.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from bftrain_datasets.published.frame import SavedFrame, load_frame, seconds_of
 BOUND_COLUMNS: Final = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
 SPEED_COLUMNS: Final = ("Ns", "Ps", "Os", "Tsub")
 ROUNDING: Final = 0.5  # samples/s; the bundled profiles are published in whole samples/s
-_SAME: Final = 1e-9  # relative difference of numbers that were computed in two ways
+_SAME: Final = 1e-9  # relative tolerance between two computations of a number
 _SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTasks:
-    """Tasks, and what became of the parts of the tables that a task file has no place for.
+    """Tasks, and the parts of the tables that task files cannot represent.
 
-    ``objective`` is the one whose values stand in ``Os``: throughput, speedup, or None if it is one of its own.
-    ``begin_s`` is the time (seconds UTC) that ``submit_s`` counts from. ``profiles`` counts the tasks that were
-    given a bundled profile; ``rounded`` is the largest relative change of a speed by that. ``unused`` names columns
+    ``objective`` is the one whose values are in ``Os``: throughput, speedup, or None for any other.
+    ``begin_s`` is the origin of ``submit_s`` (seconds UTC). ``profiles`` counts the tasks that
+    got a bundled profile; ``rounded`` is the largest relative change of a speed by that. ``unused`` lists columns
     that are not used.
     """
 
@@ -61,11 +61,11 @@ def import_tasks(
 ) -> PublishedTasks:
     """Read a pair of files. ``submit_s`` counts from ``begin_s``, by default from the first task's Tsub.
 
-    A curve that is a bundled profile's to the whole sample/s becomes that profile's, unless ``exact`` is asked for.
+    A curve that rounds to a bundled profile is replaced by the profile's, unless ``exact`` is set.
     """
     bounds, bounds_source = _table(bounds_path, BOUND_COLUMNS, SPEED_COLUMNS)
     speeds, speeds_source = _table(speeds_path, SPEED_COLUMNS, BOUND_COLUMNS)
-    # Put the rows of both tables together; none may be alone
+    # Match the rows of both tables; all must have a partner
     first, second = _rows(bounds, BOUND_COLUMNS), _rows(speeds, SPEED_COLUMNS)
     for here, there, frame in ((first, second, speeds), (second, first, bounds)):
         alone = [name for name in here if name not in there]
@@ -76,8 +76,8 @@ def import_tasks(
             raise BadInput(f"no row for {shown}{more}", where=frame.where, fix=fix)
     for name, bound in first.items():
         if bound["Tsub"] != second[name]["Tsub"]:
-            what = f"task '{name}': Tsub is not the same in both files"
-            raise BadInput(what, where=speeds.where, fix="give two files of one pair")
+            what = f"task '{name}': Tsub differs between the files"
+            raise BadInput(what, where=speeds.where, fix="use two files of one pair")
     rows = [_Row(name, bound, second[name], f"{bounds.where}: task '{name}'") for name, bound in first.items()]
     curves = [_curve(row) for row in rows]
     begin_s = min(row.bounds["Tsub"] for row in rows) if begin_s is None else begin_s
@@ -104,14 +104,14 @@ def import_tasks(
 
 
 def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[SavedFrame, ProvenanceSource]:
-    """Read one of the files, which must have these columns and not those of the other one."""
+    """Read one of the files, which must have the columns ``wanted`` and not those of the other file."""
     with RawFile(path, FindingsTally()) as file:
         frame = load_frame(file.binary(), str(path))
         source = file.source()
     missing = [column for column in wanted if column not in frame.columns]
     if missing:
         swapped = set(other) <= set(frame.columns)
-        fix = "give the file with Tcup, Tcdw, Jmin, Jmax and Pmax first, then the one with Ns, Ps and Os"
+        fix = "pass the file with Tcup, Tcdw, Jmin, Jmax and Pmax first, then the one with Ns, Ps and Os"
         what = "this is the other file of the pair" if swapped else f"the table has no column '{missing[0]}'"
         raise BadInput(what, where=str(path), fix=fix)
     if not len(frame.index):
@@ -123,14 +123,14 @@ def _rows(frame: SavedFrame, columns: Sequence[str]) -> dict[str, dict[str, Any]
     names = [str(label) for label in np.asarray(frame.index).tolist()]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadInput(f"two tasks are called '{twice}'", where=frame.where, fix="give every task its own label")
+        raise BadInput(f"two tasks have the label '{twice}'", where=frame.where, fix="use a label once")
     table = {column: frame.column(column).tolist() for column in columns if column != "Tsub"}
     table["Tsub"] = seconds_of(frame.column("Tsub"), f"{frame.where}: Tsub").tolist()
     return {name: {column: table[column][place] for column in columns} for place, name in enumerate(names)}
 
 
 def _curve(row: _Row) -> SpeedCurve:
-    """Read Ns and Ps; the point at size 0 belongs to every curve and is left out."""
+    """Return the curve from Ns and Ps, without the point at size 0, which belongs to every curve."""
     sizes, rates = row.speeds["Ns"], row.speeds["Ps"]
     if not isinstance(sizes, list) or not isinstance(rates, list) or len(sizes) != len(rates):
         raise BadInput("Ns and Ps must be lists of the same length", where=row.where)
@@ -151,7 +151,7 @@ def _task(row: _Row, curve: SpeedCurve, begin_s: float) -> TaskSpec:
     sizes = {}
     for column in ("Jmin", "Jmax"):
         if not (isinstance(bounds[column], (int, float)) and float(bounds[column]).is_integer()):
-            raise BadInput(f"{column}: {bounds[column]!r:.40} is no whole number", where=row.where)
+            raise BadInput(f"{column}: {bounds[column]!r:.40} is not a whole number", where=row.where)
         sizes[column] = int(bounds[column])
     try:
         return TaskSpec(
@@ -194,7 +194,7 @@ def _largest_change(measured: SpeedCurve, rounded: SpeedCurve) -> float:
 
 
 def _objective(rows: Sequence[_Row], curves: Sequence[SpeedCurve]) -> str | None:
-    """Find the objective whose values stand in Os: the speeds themselves, or over the speed on one node."""
+    """Return the objective whose values are in Os: the speeds themselves, or over the speed on one node."""
     pairs = list(zip(rows, curves, strict=True))
     if all(_is_times_speed(row, 1.0) for row, _ in pairs):
         return "throughput"

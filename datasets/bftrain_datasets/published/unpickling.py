@@ -1,8 +1,8 @@
-"""Pickled data read as data: what a pickle would call or build is written down, and nothing of it is ever run.
+"""Pickled data read as data: calls and objects in a pickle are recorded, and never executed.
 
-Python's own unpickler imports and calls anything that a file asks for. This one is a small machine for the few
+Python's own unpickler imports and calls anything that a file names. This one is a small machine for the few
 operations that data needs. A call in the pickle becomes an inert ``PickledCall`` (the callable's name and its
-arguments), for a reader that knows the form. Only names in an allowlist may be asked for at all; no object of that name
+arguments), for a reader that knows the form. Only names in an allowlist are accepted; no object of that name
 is touched.
 """
 
@@ -28,10 +28,10 @@ _PROTOCOLS: Final = range(2, 6)
 _PACKED_WRONG: Final = (zlib.error, lzma.LZMAError, tarfile.TarError, EOFError, gzip.BadGzipFile)
 REMEDY: Final = "only tables that pandas saved with to_pickle are read"
 
-# Python writes these into pickles of protocol 2 for names that are called otherwise today
+# Python writes these into pickles of protocol 2 for names that have changed since
 _OLD_MODULES: Final = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
-# Operations that data has no use for, by their byte: what the complaint calls them
+# Operations that data does not need, by their byte, with names for messages
 _REFUSED: Final = {
     b"P": "PERSID", b"Q": "BINPERSID", b"\x82": "EXT1", b"\x83": "EXT2", b"\x84": "EXT4", b"i": "INST",
     b"o": "OBJ", b"\x92": "NEWOBJ_EX", b"\x97": "NEXT_BUFFER", b"\x98": "READONLY_BUFFER", b"0": "POP",
@@ -43,7 +43,7 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NamedObject:
-    """Something that the pickle asks for by name."""
+    """A name used in the pickle."""
 
     module: str
     name: str
@@ -54,7 +54,7 @@ class NamedObject:
 
 @dataclass(slots=True, eq=False)
 class PickledCall:
-    """What the pickle would have made: by calling ``what`` with ``args``, and then giving it a ``state``."""
+    """An object of the pickle: the result of calling ``what`` with ``args``, with a ``state`` set afterwards."""
 
     what: NamedObject
     args: tuple[Any, ...]
@@ -62,23 +62,23 @@ class PickledCall:
 
 
 class _Mark:
-    """Where the items of a list, tuple or dictionary begin on the stack."""
+    """The begin of the items of a list, tuple or dictionary on the stack."""
 
 
 _MARK: Final = _Mark()
 
 
 def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> Any:  # noqa: ANN401 - data is what it is
-    """Read what a pickle holds: plain values, and a ``PickledCall`` for each object. Raises ``BadInput`` for all else.
+    """Return the content of a pickle: plain values, and a ``PickledCall`` per object; raise ``BadInput`` for others.
 
-    ``admitted`` are the pairs of module and name that may be asked for. The stream is read once, as far as the end
-    of the pickle. Byte strings above one MiB come as ``bytearray``.
+    ``admitted`` are the accepted pairs of module and name. The stream is read once, up to the end
+    of the pickle. Byte strings above one MiB become ``bytearray``.
     """
     return _Machine(file, where, admitted).run()
 
 
 class _Machine:
-    """Reads operations and keeps the stack and the memo that they work on."""
+    """Executes operations on a stack and a memo."""
 
     def __init__(self, file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> None:
         self._file = file
@@ -102,12 +102,12 @@ class _Machine:
                 step(self)
         except (IndexError, OverflowError) as error:
             raise BadInput("a damaged pickle", where=self._where, fix="fetch the file again") from error
-        except _PACKED_WRONG as error:  # the stream may come out of an archive
+        except _PACKED_WRONG as error:  # the stream may come from an archive
             raise BadInput(f"cannot be unpacked: {error}", where=self._where, fix="fetch the file again") from error
         except UnicodeDecodeError as error:
             raise BadInput("a text in the pickle is not UTF-8", where=self._where, fix=REMEDY) from error
         except MemoryError as error:
-            raise BadInput("the pickle needs more memory than there is", where=self._where) from error
+            raise BadInput("the pickle needs more memory than available", where=self._where) from error
         raise self._wrong(f"the pickle has more than {MOST_STEPS:,} operations")
 
     def _end(self) -> Any:  # noqa: ANN401 - data is what it is
@@ -121,7 +121,7 @@ class _Machine:
     def _no_operation(self, code: bytes) -> BadInput:
         if code in _REFUSED:
             return self._wrong(f"the pickle uses the operation {_REFUSED[code]}, which tables do not need")
-        return self._wrong(f"a damaged pickle: there is no operation {code!r}")
+        return self._wrong(f"a damaged pickle: unknown operation {code!r}")
 
     # Bytes
 
@@ -130,7 +130,7 @@ class _Machine:
         while len(found) < count:
             more = self._file.read(count - len(found))
             if not more:
-                raise BadInput("the pickle is cut off", where=self._where, fix="fetch the file again")
+                raise BadInput("the pickle is truncated", where=self._where, fix="fetch the file again")
             found += more
         return found
 
@@ -139,11 +139,11 @@ class _Machine:
         return int(number)
 
     def octets(self, form: str) -> bytes | bytearray:
-        """Read bytes after their number. Memory grows with what is there, not with what the pickle claims."""
+        """Read bytes after their count. Memory grows with the data, not with the claimed count."""
         count = self.number(form)
         self._room -= count
         if self._room < 0:
-            raise self._wrong(f"the pickle asks for more than {MOST_BYTES:,} bytes of memory")
+            raise self._wrong(f"the pickle requests more than {MOST_BYTES:,} bytes of memory")
         if count <= _BLOCK_BYTES:
             return self.take(count)
         whole = bytearray()
@@ -154,7 +154,7 @@ class _Machine:
     def _line(self) -> str:
         line = self._file.readline(_LONGEST_NAME_BYTES)
         if not line.endswith(b"\n"):
-            raise self._wrong("the pickle is cut off, or asks for a name that is too long")
+            raise self._wrong("the pickle is truncated, or has a name that is too long")
         return line[:-1].decode()
 
     # The stack
@@ -170,7 +170,7 @@ class _Machine:
 
     def pop_items(self) -> list[Any]:
         place = len(self._stack) - 1
-        while self._stack[place] is not _MARK:  # IndexError if there is none
+        while self._stack[place] is not _MARK:  # IndexError without a mark
             place -= 1
             if place < 0:
                 raise IndexError
@@ -195,8 +195,8 @@ class _Machine:
         target = self._top(dict)
         for place in range(0, len(values), 2):
             key, value = values[place], values[place + 1]
-            if not isinstance(key, str):  # the hash of anything deeper could take for ever, or overflow the C stack
-                raise self._wrong("a dictionary in the pickle has a key that is no text")
+            if not isinstance(key, str):  # hashing other types could take for ever, or overflow the C stack
+                raise self._wrong("a dictionary in the pickle has a key that is not text")
             target[key] = value
 
     def _top(self, kind: type[Any]) -> Any:  # noqa: ANN401 - data is what it is
@@ -211,7 +211,7 @@ class _Machine:
 
     def recall(self, place: int) -> None:
         if place not in self._memo:
-            raise self._wrong("a damaged pickle: it recalls what was not there")
+            raise self._wrong("a damaged pickle: it recalls an unknown entry")
         self.push(self._memo[place])
 
     # Names and objects
@@ -223,7 +223,7 @@ class _Machine:
     def named_on_stack(self) -> None:
         name, module = self.pop(), self.pop()
         if type(name) is not str or type(module) is not str:
-            raise self._wrong("a damaged pickle: it asks for a name that is no text")
+            raise self._wrong("a damaged pickle: it uses a name that is not text")
         self._ask(module, name)
 
     def _ask(self, module: str, name: str) -> None:
@@ -231,13 +231,13 @@ class _Machine:
         if (module, name) not in self._admitted:
             asked = f"{module}.{name}"[:_LONGEST_NAME_BYTES]
             shown = asked if asked.isprintable() else ascii(asked)
-            raise self._wrong(f"the pickle asks for {shown}, which is not among the parts of a table")
+            raise self._wrong(f"the pickle uses {shown}, which tables do not need")
         self.push(NamedObject(module, name))
 
     def make(self) -> None:
         args, what = self.pop(), self.pop()
         if type(what) is not NamedObject or type(args) is not tuple:
-            raise self._wrong("the pickle calls something that is no name")
+            raise self._wrong("the pickle calls something without a name")
         self.push(PickledCall(what, args))
 
     def build(self) -> None:
@@ -249,7 +249,7 @@ class _Machine:
 
 
 _STEPS: Final[Mapping[bytes, Callable[[_Machine], object]]] = {
-    b"\x95": lambda machine: machine.number("<Q"),  # the size of a frame; only the operations say where it ends
+    b"\x95": lambda machine: machine.number("<Q"),  # the size of a frame, which is not needed
     b"(": lambda machine: machine.push(_MARK),
     b"N": lambda machine: machine.push(None),
     b"\x88": lambda machine: machine.push(True),  # noqa: FBT003 - the value that is read

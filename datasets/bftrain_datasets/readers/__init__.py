@@ -1,1 +1,1 @@
-"""One file a format: each is a module with ``name``, ``about``, ``recognises`` and ``read``."""
+"""Readers, one file per format: each is a module with ``name``, ``about``, ``recognises`` and ``read``."""

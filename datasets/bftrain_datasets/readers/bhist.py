@@ -1,4 +1,4 @@
-"""LSF's history of jobs as ``bhist -l`` prints it: a paragraph a job, in it what happened to the job and when."""
+"""Reader of LSF's job history as printed by ``bhist -l``: a paragraph per job, with its events and their times."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ tells_units: Final = (CORE,)
 
 JOB: Final = re.compile(r"Job <(\d+(?:\[\d+\])?)>, ")
 QUEUE: Final = re.compile(r"to Queue <([^<>]*)>")
-INDENT: Final = 21  # blanks with which a line goes on that was cut, be it in the middle of a word
+INDENT: Final = 21  # blanks at the begin of continued lines, which may be split within a word
 SUMMARY: Final = "Summary of time in seconds"
 ENDS: Final = ("Done successfully", "Exited", "Completed", "Requeued", "Execution host unavailable; job is killed")
-MOST_YEARS: Final = 12  # after which a date has again been each day of the week
+MOST_YEARS: Final = 12  # within this time a date falls on every day of the week
 _DAY: Final = r"(Sun|Mon|Tue|Wed|Thu|Fri|Sat) ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d:\d\d:\d\d)(?: (\d{4}))?"
 EVENT: Final = re.compile(rf"{_DAY}: (?:\[(\d+)\] )?(.*)")
 UNTIL: Final = re.compile(rf"{SUMMARY} spent in various states by +{_DAY}")
 DISPATCHED: Final = ("Dispatched ", "dispatched ")
-ALLOCATED: Final = ", Allocated "  # before the hosts that the job holds, if others were asked for
-LONGEST: Final = 1 << 18  # letters of an event
-MOST_LINES: Final = 10_000  # of a job
+ALLOCATED: Final = ", Allocated "  # precedes the held hosts if other hosts were requested
+LONGEST: Final = 1 << 18  # largest length of an event
+MOST_LINES: Final = 10_000  # per job
 _HOSTS: Final = re.compile(r"<(?:(\d+)\*)?([\w.-]+)>")
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines begins a job, and another tells of an event with its day of the week."""
+    """Return whether one of the first lines begins a job, and another is an event with its day of the week."""
     lines = first_lines(head)
     return any(map(JOB.match, lines)) and any(map(EVENT.match, lines))
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every job. Its dates have a year where the summary has one, or where ``LSB_DISPLAY_YEAR`` is set."""
+    """Read every job. Dates need a year: from the summary, or with ``LSB_DISPLAY_YEAR`` set."""
     until_s = intake.options.window[1]
     latest = 0 if until_s is None else datetime.fromtimestamp(until_s, intake.clock.zone).year
     if not latest and not any(found and found[5] for found in _dates(first_lines(file.head))):
-        fix = "set LSB_DISPLAY_YEAR=Y for bhist, or say until when with --window A..B"
+        fix = "set LSB_DISPLAY_YEAR=Y for bhist, or set the end by --window A..B"
         raise BadInput("dates without a year", where=file.where, fix=fix)
     first, lines = 0, list[str]()
     for number, line in file.lines():
         if JOB.match(line):
-            _take(first, lines, latest, intake)
+            _add_job(first, lines, latest, intake)
             first, lines = number, [line]
         elif first and line.startswith(" " * INDENT):
             lines[-1] += line[INDENT:] if len(lines[-1]) < LONGEST else ""
         elif first and len(lines) < MOST_LINES:
             lines.append(line)
-    _take(first, lines, latest, intake)
+    _add_job(first, lines, latest, intake)
 
 
 def _dates(lines: list[str]) -> Iterator[re.Match[str] | None]:
     yield from (EVENT.match(line) or UNTIL.match(line) for line in lines)
 
 
-def _take(first: int, lines: list[str], latest: int, intake: RecordIntake) -> None:
-    """Take each time that a job held hosts: a row each."""
+def _add_job(first: int, lines: list[str], latest: int, intake: RecordIntake) -> None:
+    """Pass on each time that a job held hosts, as one row each."""
     if not lines:
         return
     job, queue = JOB.match(lines[0]), QUEUE.search(" ".join(lines[:3]))
     years = [int(found[5]) for found in _dates(lines) if found and found[5]]
     latest = max(years, default=latest)
-    held: dict[str, tuple[float | None, Counter[str]]] = {}  # by index in an array, since when and which hosts
+    held: dict[str, tuple[float | None, Counter[str]]] = {}  # array index -> start and hosts
     rows = 0
     for line in lines:
         event = EVENT.match(line)
@@ -86,16 +86,16 @@ def _take(first: int, lines: list[str], latest: int, intake: RecordIntake) -> No
             held[index] = time_s, slots
         elif index in held:
             rows += 1
-            _settle(first, job, index, held.pop(index), time_s, queue, intake)
+            _add_stay(first, job, index, held.pop(index), time_s, queue, intake)
     for index, stay in held.items():
         rows += 1
-        _settle(first, job, index, stay, RUNNING, queue, intake)
+        _add_stay(first, job, index, stay, RUNNING, queue, intake)
     if not rows:
         intake.row(first)
         intake.set_aside("never_started")
 
 
-def _settle(
+def _add_stay(
     first: int,
     job: re.Match[str] | None,
     index: str,
@@ -116,7 +116,7 @@ def _settle(
 
 
 def _time(event: re.Match[str], latest: int, intake: RecordIntake) -> float | None:
-    """Seconds UTC of an event; one without a year is of the last year up to ``latest`` in which the day fits."""
+    """Return seconds UTC of an event; one without a year is of the last year up to ``latest`` with that weekday."""
     day, month, date, clock, year, *_ = event.groups()
     for each in [int(year)] if year else range(latest, latest - MOST_YEARS, -1):
         try:

@@ -1,4 +1,4 @@
-"""A series of counts: how many nodes are busy at each time, in columns with a header."""
+"""Reader of count series: the number of busy nodes at each time, in columns with a header."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ REMEDY: Final = "the first line names the columns: time, active (or idle) and, i
 _WHOLE: Final = 1e-9
 
 
-_Layout = tuple[str, int, dict[str, int]]  # the separator, the number of columns, and where each of ours stands
+_Layout = tuple[str, int, dict[str, int]]  # the separator, the number of columns, and the index of each known column
 
 
 def _header(line: str) -> _Layout | None:
-    """Read a line as a header, if it is one: it names a time, and how many nodes are busy or idle."""
+    """Return the layout of a header line with a time and a number of busy or idle nodes, or None."""
     separator = next((each for each in SEPARATORS if each in line), None)
     if separator is None:
         return None
@@ -47,7 +47,7 @@ def _header(line: str) -> _Layout | None:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is a header of ours."""
+    """Return whether one of the first lines is such a header."""
     plain = [line for line in first_lines(head) if line.strip() and not line.startswith(COMMENT)]
     return any(_header(line) for line in plain[:HEADER_WITHIN])
 
@@ -62,12 +62,12 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             header = _header(line)
             if header is not None:
                 layout = header
-                # Refuse counts of idle nodes where it is not known of how many
+                # Reject counts of idle nodes without a known total
                 if not {ACTIVE, TOTAL} & set(layout[2]) and _machine(intake) is None:
                     raise BadInput(
-                        "only idle nodes are counted, and of how many is not said",
+                        "only idle nodes are counted, without their total",
                         where=file.name,
-                        fix="give --counts --nodes N",
+                        fix="add --counts --nodes N",
                     )
                 continue
         intake.row(number)
@@ -75,7 +75,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if layout is None or len(cells) != layout[1]:
             intake.set_aside("malformed")
             continue
-        _take(cells, layout[2], intake)
+        _add_count(cells, layout[2], intake)
     if layout is None:
         raise BadInput("no header", where=file.name, fix=REMEDY)
 
@@ -85,7 +85,7 @@ def _machine(intake: RecordIntake) -> int | None:
     return len(options.nodes) if options.nodes is not None else options.node_count
 
 
-def _take(cells: Sequence[str], places: Mapping[str, int], intake: RecordIntake) -> None:
+def _add_count(cells: Sequence[str], places: Mapping[str, int], intake: RecordIntake) -> None:
     try:
         time_s = intake.seconds(cells[places[TIME]])
     except (ValueError, OverflowError):
@@ -110,8 +110,8 @@ def _take(cells: Sequence[str], places: Mapping[str, int], intake: RecordIntake)
 
 
 def _count(text: str) -> int:
-    """Read a number of nodes; a mean such as 3.2 is rounded up. ``ValueError`` if no machine can have so many."""
+    """Return a number of nodes, means such as 3.2 rounded up; raise ``ValueError`` if too large for any machine."""
     number = float(text)
-    if not 0 <= number <= MOST_NODES:  # NaN too
-        raise ValueError(f"{text!r} is no number of nodes")
+    if not 0 <= number <= MOST_NODES:  # also false for NaN
+        raise ValueError(f"{text!r} is not a number of nodes")
     return math.ceil(number - _WHOLE)

@@ -1,4 +1,4 @@
-"""Flux's jobs: as ``flux jobs --json`` lists them, or each as its log of events (RFC 21) and its resources (RFC 20)."""
+"""Reader of Flux's jobs: as listed by ``flux jobs --json``, or as event logs (RFC 21) with resources (RFC 20)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ name: Final = "flux"
 tells_units: Final = True
 about: Final = "Flux: jobs as flux jobs --json lists them, or their eventlogs and R"
 
-START: Final = "t_run"  # when the state RUN begins, with the event alloc
+START: Final = "t_run"  # begin of the state RUN, with the event alloc
 ENDS: Final = ("t_inactive", "t_cleanup")  # the nodes are free again when the job becomes inactive
 INACTIVE: Final = "INACTIVE"
 FIRST, ALLOCATED, FREED = "submit", "alloc", ("free", "clean")  # events
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether this is JSON with the keys of Flux's jobs, events or resources."""
+    """Return whether this is JSON with the keys of Flux's jobs, events or resources."""
     return head.lstrip().startswith(b"{") and format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every job; the resources of one stand before its events or after them."""
+    """Read every job; its resources may precede or follow its events."""
     job = _EventLog()
     waiting: Mapping[str, Any] | None = None
     for number, record in records(file, intake):
@@ -50,15 +50,15 @@ def read(file: RawFile, intake: RecordIntake) -> None:
                 waiting = record
         else:
             if intake.options.unit == GPU:
-                fix = "give the eventlog and R of each job: flux job info ID R"
-                raise BadInput("flux jobs --json does not tell GPUs", where=file.where, fix=fix)
+                fix = "import the eventlog and R of each job: flux job info ID R"
+                raise BadInput("flux jobs --json has no GPUs", where=file.where, fix=fix)
             intake.row(number)
-            _take(record, intake)
+            _add_job(record, intake)
     job.settle(intake)
 
 
 class _EventLog:
-    """The events of one job, by name the time of the first, and the resources that it was given."""
+    """The events of one job, by name the time of the first, and its resources."""
 
     def __init__(self) -> None:
         self.line = 0
@@ -66,7 +66,7 @@ class _EventLog:
         self.resources: Mapping[str, Any] | None = None
 
     def settle(self, intake: RecordIntake) -> None:
-        """Take what the job held from its allocation on. No event names it, so the time of its first one does."""
+        """Record the nodes of the job from its allocation on, with its first event's time as the id."""
         if not self.events:
             return
         intake.row(self.line)
@@ -83,7 +83,7 @@ class _EventLog:
 
 
 def _units(resources: Mapping[str, Any], unit: str) -> str:
-    """Say which GPUs or cores of which host these are; hosts stand in the order of the ranks in the entries."""
+    """Return the GPUs or cores of each host; hosts are in the order of the ranks in the entries."""
     execution, hosts = resources.get("execution"), _hosts(resources)
     entries = execution.get("R_lite") if isinstance(execution, dict) else None
     if unit == NODE or not hosts or not isinstance(entries, list):
@@ -101,7 +101,7 @@ def _units(resources: Mapping[str, Any], unit: str) -> str:
 
 
 def _hosts(resources: Mapping[str, Any]) -> str:
-    """Give the node set of resources: the list of hosts, or else those of the entries, or else numbers of brokers."""
+    """Return the node set of resources: the host list, else the hosts of entries, else broker numbers."""
     execution = resources.get("execution")
     if not isinstance(execution, dict):
         return ""
@@ -114,7 +114,7 @@ def _hosts(resources: Mapping[str, Any]) -> str:
     return ",".join(dict.fromkeys(named))
 
 
-def _take(record: Mapping[str, Any], intake: RecordIntake) -> None:
+def _add_job(record: Mapping[str, Any], intake: RecordIntake) -> None:
     if "id" not in record:
         intake.set_aside("malformed")
         return

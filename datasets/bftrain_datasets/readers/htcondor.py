@@ -1,4 +1,4 @@
-"""HTCondor's jobs as ``condor_history`` or ``condor_q`` prints their ads: ``-long`` (``Name = value``) or ``-json``."""
+"""Reader of HTCondor's job ads from ``condor_history`` or ``condor_q``: ``-long`` (``Name = value``) or ``-json``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ tells_units: Final = True
 about: Final = "HTCondor: ads of jobs that condor_history -long or -json prints"
 
 ID: Final = ("ClusterId", "ProcId")
-# Of several attributes the first that an ad has
+# Alternatives: the first attribute in an ad is used
 START: Final = ("JobCurrentStartDate", "JobLastStartDate", "JobStartDate")
 HOSTS: Final = ("AllRemoteHosts", "RemoteHost", "LastRemoteHost")
 STATUS, COMPLETED_AT, WRITTEN_AT = "JobStatus", "CompletionDate", "EpochWriteDate"
 LAST_RUN, ALL_RUNS, VACATED_AT, STATUS_AT, UNIVERSE = (
     "LastRemoteWallClockTime", "RemoteWallClockTime", "LastVacateTime", "EnteredCurrentStatus", "JobUniverse",
 )  # fmt: skip
-UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # of each slot
+UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # per slot
 ATTRIBUTES: Final = frozenset(
     (
         *ID,
@@ -41,14 +41,14 @@ ATTRIBUTES: Final = frozenset(
         UNIVERSE,
     )
 )
-RUNS: Final = frozenset({"2", "6", "7"})  # running, giving back its results, suspended
+RUNS: Final = frozenset({"2", "6", "7"})  # running, transferring output, suspended
 COMPLETED, REMOVED = "4", "3"
-WITHOUT_NODES: Final = frozenset({"7", "9", "12"})  # universes: on the submit node, or somewhere in a grid
-SLACK_S: Final = 1.0  # by which sums of seconds may differ
+WITHOUT_NODES: Final = frozenset({"7", "9", "12"})  # universes on the submit node or in a grid
+SLACK_S: Final = 1.0  # tolerance of sums of seconds
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first ads, or of the first objects of JSON, has the number of a job and what it does."""
+    """Return whether one of the first ads, or JSON objects, has a job number and a status."""
     if head.lstrip().startswith((b"{", b"[")):
         return format_of(head) == name
     names = {line.partition(" = ")[0] for line in first_lines(head) if " = " in line}
@@ -60,15 +60,15 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     json = file.head.lstrip().startswith((b"{", b"["))
     for number, ad in records(file, intake) if json else _ads(file):
         intake.row(number)
-        _take(ad, intake)
+        _add_job(ad, intake)
 
 
 def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Give the ads between empty lines, or lines with stars as in the file itself."""
+    """Yield the ads between empty lines, or lines of stars as in the history file."""
     first, before, ad = 0, 0, dict[str, str]()
     for number, line in file.lines():
         banner = line.startswith("***")
-        if first and (number > before + 1 or banner or not line.strip()):  # empty lines are left out
+        if first and (number > before + 1 or banner or not line.strip()):  # empty lines were skipped
             yield first, ad
             first, ad = 0, {}
         before = number
@@ -81,7 +81,7 @@ def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
         yield first, ad
 
 
-def _take(ad: Mapping[str, Any], intake: RecordIntake) -> None:
+def _add_job(ad: Mapping[str, Any], intake: RecordIntake) -> None:
     if not all(key in ad for key in ID):
         intake.set_aside("malformed")
         return
@@ -108,11 +108,11 @@ def _take(ad: Mapping[str, Any], intake: RecordIntake) -> None:
 
 
 def _end(ad: Mapping[str, Any], start_s: float, intake: RecordIntake) -> float | None:
-    """Find when the last run ended: the status tells, or how long the run was."""
+    """Return the end of the last run, from the status or from the run time."""
     status = str(ad.get(STATUS))
     written_s, completed_s = (_number(ad, key, intake) for key in (WRITTEN_AT, COMPLETED_AT))
     if written_s:
-        return written_s  # the ad of one run, as condor_history -epochs prints it
+        return written_s  # the ad of a single run, from condor_history -epochs
     if status in RUNS:
         return RUNNING
     if completed_s and status in {COMPLETED, str(None)}:
@@ -126,6 +126,6 @@ def _end(ad: Mapping[str, Any], start_s: float, intake: RecordIntake) -> float |
 
 
 def _number(ad: Mapping[str, Any], key: str, intake: RecordIntake) -> float:
-    """Read a time or a number of seconds, 0 where there is none."""
+    """Return a time or a number of seconds, 0 if missing."""
     text = str(ad.get(key) or "")
     return intake.clock.epoch(float(text)) if text else 0.0

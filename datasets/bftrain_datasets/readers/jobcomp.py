@@ -1,4 +1,4 @@
-"""Slurm's ``jobcomp/filetxt``: one job a line when it ends, as ``Key=value`` between blanks."""
+"""Reader of Slurm's ``jobcomp/filetxt``: one line per ended job, with ``Key=value`` separated by blanks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from bftrain_datasets.importing.text_cells import count_of, first_lines, moment_
 name: Final = "jobcomp"
 about: Final = "Slurm: the file of the jobcomp/filetxt plug-in, one line a job that ended"
 
-# These follow each other in every version. What stands before and after them may hold blanks, and even '=', such as
-# Name= and WorkDir=; so the row is read from here, not from its beginning.
+# These keys are adjacent in every version. Keys before and after them may contain blanks, and even '=', such as
+# Name= and WorkDir=; so parsing starts here, not at the beginning of the row.
 KEYS: Final = ("JobState=", "Partition=", "TimeLimit=", "StartTime=", "EndTime=", "NodeList=", "NodeCnt=")
 HEAD: Final = "JobId="
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is a job."""
+    """Return whether one of the first lines is a job."""
     return any(_values_of(line) for line in first_lines(head))
 
 
 def _values_of(line: str) -> list[str] | None:
-    """Values of the keys of a row, or None if it is none."""
+    """Return the values of the keys of a row, or None for other lines."""
     if not line.startswith(HEAD):
         return None
     begin = line.find(" JobState=")

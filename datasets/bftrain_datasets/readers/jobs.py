@@ -1,4 +1,4 @@
-"""Any table of jobs: text with any delimiter, JSON or Parquet, by what its columns mean."""
+"""Reader of any table of jobs: text with any delimiter, JSON or Parquet, with columns mapped to meanings."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bftrain_datasets.job_tables.table_rows import find_header
 from bftrain_datasets.log import time_formats
 
 name: Final = "jobs"
-about: Final = "any table of jobs: CSV, JSON or Parquet; --map says which column means what"
+about: Final = "any table of jobs: CSV, JSON or Parquet; --map sets the meaning of columns"
 
 tells_units: Final = True
 why_not: Final = near_miss
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether this is Parquet, JSON with the fields of a job, or text whose header has the columns of one."""
+    """Return whether this is Parquet, JSON with job fields, or text whose header has the columns of jobs."""
     if head.startswith(MARK):
         return True
     if head.lstrip().startswith(JSON_BEGINS):
@@ -38,7 +38,7 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     table = read_table(file, intake, intake.options, intake.clock)
-    adopt(table, intake)
+    apply_table_properties(table, intake)
     expand = cell_values.EXPAND.get(table.map.unit("nodes"), cell_values.nodes_in)
     for _, batch in table.batches():
         take_jobs(intake, batch, expand)
@@ -49,8 +49,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         intake.note("procs_as_nodes", where=f"{file.name}, {whole[1]} {whole[0]} a node")
 
 
-def adopt(table: JobTableReader, intake: RecordIntake) -> None:
-    """Take over what the table says of the whole import: that it has counts only, its zone, the machine's size."""
+def apply_table_properties(table: JobTableReader, intake: RecordIntake) -> None:
+    """Apply what the table defines for the whole import: counts only, time zone, machine size."""
     known, options = table.map.public_set, intake.options
     if table.map.by_count and not options.counts:
         options = msgspec.structs.replace(options, counts=True)

@@ -1,4 +1,4 @@
-"""Kubernetes: pods as ``kubectl get pods -o json`` lists them, and events of pods and nodes likewise."""
+"""Reader of Kubernetes pods, as listed by ``kubectl get pods -o json``, and of events of pods and nodes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ tells_units: Final = True
 about: Final = "Kubernetes: pods and events as kubectl get prints them with -o json"
 
 OVER: Final = frozenset({"Succeeded", "Failed"})  # phases
-ON_EVERY_NODE: Final = frozenset({"DaemonSet", "Node"})  # owners of pods that belong to a node, not to a job
+ON_EVERY_NODE: Final = frozenset({"DaemonSet", "Node"})  # owners of pods that belong to a node instead of a job
 CONTAINERS: Final = ("status.containerStatuses", "status.initContainerStatuses")
 # An event is of the API core/v1, or of events.k8s.io/v1 with other names
 OBJECT: Final = ("involvedObject", "regarding")
 MESSAGE: Final = ("message", "note")
 TIMES: Final = ("lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp", "metadata.creationTimestamp")
 SCHEDULED, KILLED = "Scheduled", "Killing"
-STOPS: Final = "Stopping container"  # else it is killed to be started again
+STOPS: Final = "Stopping container"  # otherwise it is killed for a restart
 OUTAGES: Final = {"NodeNotReady": True, "NodeNotSchedulable": True, "NodeReady": False, "NodeSchedulable": False}
 RESOURCES: Final = "spec.containers.resources.requests", "spec.containers.resources.limits"
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
@@ -34,7 +34,7 @@ _ASSIGNED: Final = re.compile(r"Successfully assigned \S+ to (\S+)\Z")
 
 
 class _Event(NamedTuple):
-    """What happened to a pod: it was bound to a node, or stopped, without a node."""
+    """An event of a pod: bound to a node, or stopped (without a node)."""
 
     time_s: float
     line: int
@@ -44,26 +44,26 @@ class _Event(NamedTuple):
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether this is JSON with the keys of pods or of events."""
+    """Return whether this is JSON with the keys of pods or of events."""
     return head.lstrip().startswith((b"{", b"[")) and format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read all pods, and all events in the order of their times, in which they are not listed."""
+    """Read all pods, and all events sorted by time, because they are listed in another order."""
     events: list[_Event] = []
     for number, found in records(file, intake):
         inner = found.get("object") if "type" in found else None  # with --output-watch-events
         record: Mapping[str, Any] = inner if isinstance(inner, dict) else found
         kind = record.get("kind")
         if kind == "Event" or any(key in record for key in OBJECT):
-            _take_event(number, record, events, intake)
+            _add_event(number, record, events, intake)
         elif kind == "Pod" or "spec" in record:
             intake.row(number)
-            _take_pod(record, intake)
+            _add_pod(record, intake)
         else:
             intake.row(number)
             intake.set_aside("other_record")
-    unseen: set[str] = set()  # pods that were stopped and whose start is not there
+    unseen: set[str] = set()  # stopped pods without a recorded start
     for event in sorted(events):
         intake.row(event.line)
         if event.node:
@@ -72,7 +72,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             _end(event, unseen, intake)
 
 
-def _take_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
+def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     owners = dig(pod, "metadata.ownerReferences.kind")
     if ON_EVERY_NODE.intersection(map(str, owners if isinstance(owners, list) else ())):
         intake.set_aside("other_record")
@@ -92,7 +92,7 @@ def _take_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     units = "" if intake.options.unit == NODE else _units(pod, intake.options.unit)
     if start_s is None or not node or end_s is None:
         intake.job(job, start_s if node else None, end_s, node, count=1, queue=queue, units=units)
-    elif end_s == RUNNING:  # it may be listed again and again until it ends
+    elif end_s == RUNNING:  # the pod may be listed repeatedly until it ends
         begun = OpenJob(job=job, start_s=start_s, nodes=node, queue=queue, place=intake.place(), units=units)
         if intake.open_jobs.begin(begun):
             intake.use()
@@ -100,13 +100,13 @@ def _take_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
             intake.set_aside("told_before")
     else:
         known = intake.open_jobs.end(job, end_s)
-        intake.open_jobs.end_unseen(job, end_s, intake.place(), start_s=start_s, counts=False)
+        intake.open_jobs.end_before_start(job, end_s, intake.place(), start_s=start_s, counts=False)
         start_s = min(start_s, known.start_s) if known else start_s
         intake.job(job, start_s, end_s, node, count=1, queue=queue, units=units)
 
 
 def _units(pod: Mapping[str, Any], unit: str) -> str:
-    """Add up the GPUs or processors of all containers; parts of a processor are rounded up once."""
+    """Return the total GPUs or processors of all containers; fractions of a processor are rounded up once."""
     asked = dig(pod, RESOURCES[0]) if unit == CORE else dig(pod, RESOURCES[1])
     amounts = [
         str(each.get(key))
@@ -123,7 +123,7 @@ def _units(pod: Mapping[str, Any], unit: str) -> str:
 
 
 def _scheduled(pod: Mapping[str, Any]) -> object:
-    """Give when the pod was bound to its node, if its conditions tell."""
+    """Return the time at which the pod was bound to its node, from its conditions."""
     conditions = dig(pod, "status.conditions")
     for each in conditions if isinstance(conditions, list) else ():
         if dig(each, "type") == "PodScheduled" and dig(each, "status") == "True":
@@ -132,7 +132,7 @@ def _scheduled(pod: Mapping[str, Any]) -> object:
 
 
 def _ended(pod: Mapping[str, Any], intake: RecordIntake) -> float | None:
-    """Find when the last container finished; a pod that was evicted may have none, and has been deleted then."""
+    """Return the time at which the last container finished; an evicted pod may have none, and was deleted then."""
     found = [dig(pod, f"{each}.state.terminated.finishedAt") for each in CONTAINERS]
     times = [each for some in found if isinstance(some, list) for each in some if each]
     return max((intake.seconds(str(each)) for each in times), default=None) or _earliest(
@@ -140,11 +140,11 @@ def _ended(pod: Mapping[str, Any], intake: RecordIntake) -> float | None:
     )
 
 
-def _take_event(number: int, record: Mapping[str, Any], events: list[_Event], intake: RecordIntake) -> None:
+def _add_event(number: int, record: Mapping[str, Any], events: list[_Event], intake: RecordIntake) -> None:
     about_what: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
     reason, message = record.get("reason"), next((str(record[key]) for key in MESSAGE if record.get(key)), "")
     kind, node = about_what.get("kind"), _ASSIGNED.match(message)
-    whole = kind == "Pod" and intake.options.unit == NODE  # events do not tell what of a node a pod holds
+    whole = kind == "Pod" and intake.options.unit == NODE  # events do not contain the units that a pod holds
     starts = whole and reason == SCHEDULED and node is not None
     stops = whole and reason == KILLED and message.startswith(STOPS)
     out = OUTAGES.get(str(reason)) if kind == "Node" else None
@@ -175,20 +175,20 @@ def _begin(event: _Event, intake: RecordIntake) -> None:
 
 
 def _end(event: _Event, unseen: set[str], intake: RecordIntake) -> None:
-    """Take the first container of a pod that is stopped as its end."""
+    """Record the first stopped container of a pod as the pod's end."""
     known = intake.open_jobs.end(event.pod, event.time_s)
     if known is not None:
         intake.job(event.pod, known.start_s, event.time_s, known.nodes, count=1, queue=known.queue)
-    elif event.pod in unseen or intake.open_jobs.ended_lately(event.pod):
+    elif event.pod in unseen or intake.open_jobs.recently_ended(event.pod):
         intake.set_aside("other_record")
     else:
         unseen.add(event.pod)
-        intake.open_jobs.end_unseen(event.pod, event.time_s, intake.place())
+        intake.open_jobs.end_before_start(event.pod, event.time_s, intake.place())
         intake.use()
 
 
 def _name(metadata: object) -> str:
-    """Name a pod: by its identifier, as names come again, or else with its namespace."""
+    """Return a pod's identifier, because names recur, or else its name with the namespace."""
     if not isinstance(metadata, dict) or not metadata.get("name"):
         return ""
     return str(metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}")

@@ -1,6 +1,6 @@
-"""LSF's accounting, ``lsb.acct``, and its log of events, ``lsb.events``: quoted texts and numbers with blanks between.
+"""Reader of LSF's accounting, ``lsb.acct``, and its event log, ``lsb.events``: quoted texts and numbers with blanks.
 
-A record of ``lsb.acct`` tells all of a job. In ``lsb.events`` ``JOB_NEW`` tells its queue, ``JOB_START`` its hosts, and
+A record of ``lsb.acct`` describes a job. In ``lsb.events`` ``JOB_NEW`` has its queue, ``JOB_START`` its hosts, and
 ``JOB_STATUS`` its end.
 """
 
@@ -23,14 +23,14 @@ name: Final = "lsf"
 tells_units: Final = (CORE,)
 about: Final = "LSF: ended jobs in lsb.acct, and starts and ends in lsb.events"
 
-# Places of the fields, as LSF 9 and 10 write them; hosts and the fields after them have none that is fixed
+# Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
 EVENT_TIME, JOB, START, QUEUE, ASKED_HOSTS = 2, 3, 10, 12, 22
-INDEX_AFTER_HOSTS: Final = 29  # of a job in its array; the texts and the resource usage lie between
-# Places in records of lsb.events, whose event time and job stand where they do in lsb.acct
-QUEUE_AMONG_TEXTS: Final = 4  # of JOB_NEW, whose limits are of no fixed number; the type is the first text
-EXECUTION_HOSTS: Final = 8  # of JOB_START; two commands and flags stand between the hosts and the index
+INDEX_AFTER_HOSTS: Final = 29  # of a job in its array, after texts and the resource usage
+# Positions in records of lsb.events; event time and job have the same positions as in lsb.acct
+QUEUE_AMONG_TEXTS: Final = 4  # of JOB_NEW, which has a variable number of limits; the type is the first text
+EXECUTION_HOSTS: Final = 8  # of JOB_START; two commands and flags are between the hosts and the index
 STATUS, HAS_USAGE, USAGE_FIELDS, REQUEUED_INDEX = 4, 9, 19, 4
-PENDING, ENDED = frozenset({1, 2}), 32 | 64  # of the status: waits, perhaps again; exited or done
+PENDING, ENDED = frozenset({1, 2}), 32 | 64  # status bits: waiting, perhaps again; exited or done
 
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
 _BEGIN: Final = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d')
@@ -38,13 +38,13 @@ _HOST: Final = re.compile(r"(?:\d+\*)?([\w.-]+)\Z")
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines begins with a record of a job."""
+    """Return whether one of the first lines begins with a record of a job."""
     return any(match is not None and match[1] in (*_KINDS, JOB_NEW) for match in map(_BEGIN.match, first_lines(head)))
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every record. A text in one may go over several lines: those after the first say nothing that we need."""
-    inside = False  # a text that goes on
+    """Read every record. Texts may span several lines; all required fields are in the first line."""
+    inside = False  # within a text of several lines
     for number, line in file.lines():
         begin = _BEGIN.match(line)
         if begin is None and inside:
@@ -76,7 +76,7 @@ def _started(line: str, intake: RecordIntake) -> None:
     if count is None or len(fields) < after:
         intake.set_aside("malformed")
         return
-    index = next(filter(str.isdecimal, fields[after + 3 : after + 5]), "0")  # LSF has a group before it, openlava not
+    index = next(filter(str.isdecimal, fields[after + 3 : after + 5]), "0")  # after a group in LSF, not in openlava
     try:
         start_s = intake.seconds(fields[EVENT_TIME])
     except ValueError:
@@ -120,7 +120,7 @@ def _requeued(line: str, intake: RecordIntake) -> None:
 
 
 def _end(fields: Sequence[str], index: str, intake: RecordIntake) -> None:
-    """Take the end of what a job held. If one job of an array runs, it is that one, wherever its index stands."""
+    """Record the end of a stay. If only one job of an array runs, it is that one, for any index position."""
     try:
         end_s = intake.seconds(fields[EVENT_TIME])
     except ValueError:
@@ -133,12 +133,12 @@ def _end(fields: Sequence[str], index: str, intake: RecordIntake) -> None:
         count = len({host.rpartition("*")[2] for host in known.nodes.split("\n")})
         start_s, queue, units = known.start_s, known.queue, known.units
         intake.job(known.job, start_s, end_s, known.nodes, count=count, queue=queue, expand=_names, units=units)
-    elif jobs.ended_lately(job) or whole_number(fields[STATUS]) in PENDING:
+    elif jobs.recently_ended(job) or whole_number(fields[STATUS]) in PENDING:
         intake.set_aside("other_record")
     elif jobs.queue_of(fields[JOB]) is not None:
         intake.set_aside("never_started")
     else:
-        jobs.end_unseen(job, end_s, intake.place())
+        jobs.end_before_start(job, end_s, intake.place())
         intake.use()
 
 
@@ -164,10 +164,10 @@ def _finished(line: str, intake: RecordIntake) -> None:
 
 
 def _fields(line: str) -> list[str]:
-    """Split a record as far as it is needed: from the end of the hosts on its length is fixed."""
+    """Split a record up to its last required field: after the hosts its length is fixed."""
     found = (match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line))
     fields = list(islice(found, ASKED_HOSTS + 1))
-    for _ in range(2):  # hosts asked for and hosts used; before each stands how many
+    for _ in range(2):  # requested hosts and used hosts, each preceded by their number
         count = whole_number(fields[-1]) if fields else None
         if count is None:
             return fields
@@ -177,7 +177,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
-    """Hosts that the job ran on, as written, and the place after them; None if the record is cut off before."""
+    """Return the hosts that the job used, as written, and the next position; None if the record is truncated."""
     place = ASKED_HOSTS
     asked = whole_number(fields[place]) if len(fields) > place else None
     if asked is None:
@@ -191,7 +191,7 @@ def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
 
 @lru_cache(maxsize=1 << 12)
 def _slots(text: str) -> str:
-    """Say how many slots of each host a job has, which are cores: ``16*name``, or the name once for each."""
+    """Return the slots per host, which are cores: ``16*name``, or the name once per slot."""
     found = Counter[str]()
     for part in text.split("\n"):
         number, _, host = part.rpartition("*")
@@ -201,12 +201,12 @@ def _slots(text: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _names(text: str) -> list[str]:
-    """Names of hosts; ``16*name`` is one host with 16 slots."""
+    """Return host names; ``16*name`` is one host with 16 slots."""
     names = []
     for part in text.split("\n"):
         match = _HOST.match(part)
         if match is None:
-            raise ValueError(f"{part!r} is no host")
+            raise ValueError(f"{part!r} is not a host")
         names.append(match[1])
     return names
 

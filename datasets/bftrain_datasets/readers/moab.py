@@ -1,4 +1,4 @@
-"""Moab's events of jobs, ``HH:MM:SS epoch job ID JOBEND ...``, and Maui's traces: lines with fields in their places."""
+"""Reader of Moab's job events, ``HH:MM:SS epoch job ID JOBEND ...``, and Maui's traces, both with fixed fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ name: Final = "moab"
 about: Final = "Moab and Maui: events and traces of jobs in their folders stats"
 tells_units: Final = (CORE,)
 
-# Places of the fields in a trace of Maui; an event of Moab has four more before its number of nodes, and no name
+# Field positions in a trace of Maui; an event of Moab has four more before its number of nodes, and no name
 JOB, STATE, CLASS, SUBMITTED, START, END, TASKS, PROCS, HOSTS = 0, 6, 7, 8, 10, 11, 21, 31, 37
 BEFORE: Final = 4
 EVENT_TIME, OBJECT, OBJECT_ID, EVENT = 1, 2, 3, 4
@@ -26,7 +26,7 @@ ENDS: Final = frozenset({"JOBEND", "JOBCANCEL", "JOBFAILURE", "JOBPREEMPT"})
 OUTAGES: Final = {"NODEDOWN": True, "NODEFAILURE": True, "NODEUP": False}
 VERSION: Final = "VERSION"  # before the traces of Maui
 STATES: Final = frozenset({"Completed", "Removed", "NotRun", "Vacated"})
-# Of an event whose fields are NAME=value: the place of each, and what stands for none
+# For events with NAME=value fields: the position of each field, and its placeholder if missing
 NAMED: Final = {
     "STATE": STATE, "RCLASS": CLASS, "STARTTIME": START, "COMPLETIONTIME": END, "TASKS": TASKS, "DPROCS": PROCS,
     "TASKLIST": HOSTS,
@@ -38,7 +38,7 @@ _BETWEEN: Final = re.compile(r"[,:]")
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is an event of Moab, or a trace of Maui."""
+    """Return whether one of the first lines is an event of Moab, or a trace of Maui."""
     return any(_is_event(line) or _is_trace(line.split()) for line in first_lines(head))
 
 
@@ -66,14 +66,14 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             continue
         try:
             if event:
-                _take_event(fields, line, intake)
+                _add_event(fields, line, intake)
             else:
-                _take(fields, _seconds(fields[END], intake), intake)
+                _add_job(fields, _seconds(fields[END], intake), intake)
         except ValueError:
             intake.set_aside("bad_time")
 
 
-def _take_event(fields: list[str], line: str, intake: RecordIntake) -> None:
+def _add_event(fields: list[str], line: str, intake: RecordIntake) -> None:
     kind, time_s = fields[EVENT], intake.seconds(fields[EVENT_TIME].partition(":")[0])
     if kind in OUTAGES and fields[OBJECT] == "node":
         intake.outages.tell(fields[OBJECT_ID], time_s, out=OUTAGES[kind])
@@ -81,7 +81,7 @@ def _take_event(fields: list[str], line: str, intake: RecordIntake) -> None:
         return
     trace = fields[BEFORE:]
     if len(trace) > 1 and _PAIR.match(trace[1]):
-        trace = _of_pairs(line)
+        trace = _trace_of_pairs(line)
     if kind != STARTS and kind not in ENDS:
         intake.set_aside("other_record")
     elif len(trace) <= HOSTS:
@@ -91,11 +91,11 @@ def _take_event(fields: list[str], line: str, intake: RecordIntake) -> None:
         if kind == STARTS:
             _begin(trace, time_s, intake)
         else:
-            _take(trace, _seconds(trace[END], intake) or time_s, intake)
+            _add_job(trace, _seconds(trace[END], intake) or time_s, intake)
 
 
-def _of_pairs(line: str) -> list[str]:
-    """Return the trace in an event with pairs ``NAME=value``, with blanks or semicolons between them."""
+def _trace_of_pairs(line: str) -> list[str]:
+    """Return the trace in an event with pairs ``NAME=value``, separated by blanks or semicolons."""
     trace = ["0"] * HOSTS + ["-"]
     for name_, quoted, plain in _PAIR.findall(line):
         if name_ in NAMED:
@@ -119,14 +119,14 @@ def _begin(trace: Sequence[str], time_s: float, intake: RecordIntake) -> None:
         intake.set_aside("duplicate")
 
 
-def _take(trace: Sequence[str], end_s: float | None, intake: RecordIntake) -> None:
-    """Take a job that ended; the record tells all of it, or else that of its start does."""
+def _add_job(trace: Sequence[str], end_s: float | None, intake: RecordIntake) -> None:
+    """Record an ended job, from this record alone or with the record of its start."""
     start_s = _seconds(trace[START], intake)
     known = None if end_s is None else intake.open_jobs.end(trace[JOB], end_s)
     if known is not None:
         start_s = start_s or known.start_s
     elif end_s is not None:
-        intake.open_jobs.end_unseen(trace[JOB], end_s, intake.place(), start_s=start_s or end_s, counts=False)
+        intake.open_jobs.end_before_start(trace[JOB], end_s, intake.place(), start_s=start_s or end_s, counts=False)
     hosts, units = _hosts(trace), _cores(trace)
     if not hosts and known:
         hosts, units = known.nodes, known.units
@@ -143,7 +143,7 @@ def _hosts(trace: Sequence[str]) -> str:
 
 
 def _cores(trace: Sequence[str]) -> str:
-    """Say how many cores the job has: of each host, where hosts are listed once a task, or else in all."""
+    """Return the cores per host, if hosts are listed once per task, or else in total."""
     tasks = Counter(each for each in _BETWEEN.split(_hosts(trace)) if each)
     procs = max(1, count_of(trace[PROCS]))
     if tasks.total() > len(tasks):
@@ -152,12 +152,12 @@ def _cores(trace: Sequence[str]) -> str:
 
 
 def _queue(trace: Sequence[str]) -> str:
-    """Give the class of ``[batch:1]``."""
+    """Return the class of ``[batch:1]``."""
     return trace[CLASS].strip("[]").partition(":")[0]
 
 
 def _names(text: str) -> list[str]:
     names = [each for each in _BETWEEN.split(text) if each]
     if not names or not all(each.isprintable() for each in names):
-        raise ValueError(f"{text[:60]!r} names no node")
+        raise ValueError(f"{text[:60]!r} has no node")
     return names

@@ -1,4 +1,4 @@
-"""The log of the published replayer, ``ndstat-*.pkl``: a table that pandas pickled; nothing in it is ever run."""
+"""Reader of the published replayer's log, ``ndstat-*.pkl``: a table pickled by pandas, read without running code."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from bftrain_datasets.published.frame import FrameBlock, SavedFrame, load_frame,
 name: Final = "ndstat"
 about: Final = "the published replayer: ndstat-*.pkl, a pickled table of nodes and events"
 
-_PROTOCOL: Final = 0x80  # the operation that begins a pickle; its protocol is the next byte
+_PROTOCOL: Final = 0x80  # the first operation of a pickle; the next byte is its protocol
 _PROTOCOLS: Final = range(2, 6)
 _MARKS: Final = (b"pandas", b"DataFrame")
 _TASK_MARK: Final = b"Tsub"  # a column of the pickled tables of tasks
 _BEGINNING: Final = 1 << 10
-COLUMNS_AT_ONCE: Final = 64  # nodes whose values are compared at once, so that little memory is needed beside the table
+COLUMNS_AT_ONCE: Final = 64  # nodes compared at once, to need little memory besides the table
 REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTransitions:
-    """What a table says, as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` go to ``states``.
+    """A table as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` change to ``states``.
 
-    The first row states every node; after it stand changes only, node by node. Times are seconds UTC. ``rows`` are
-    the table's; ``unsorted`` of them stood before an earlier one, ``repeated_times`` have the time of another row: of
-    these the last one holds.
+    The first row sets every node; then follow changes only, node by node. Times are seconds UTC. ``rows`` are
+    the table's; ``unsorted`` of them preceded an earlier one, ``repeated_times`` have the time of another row, of
+    which the last one holds.
     """
 
     node_names: tuple[str, ...]
@@ -48,7 +48,7 @@ class NodeTransitions:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether this is a pickle of a table, and not one of tasks."""
+    """Return whether this is a pickled table, and not one of tasks."""
     if len(head) < 2 or head[0] != _PROTOCOL or head[1] not in _PROTOCOLS:  # noqa: PLR2004 - the two bytes looked at
         return False
     return all(mark in head[:_BEGINNING] for mark in _MARKS) and _TASK_MARK not in head
@@ -66,16 +66,16 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def transitions_of(frame: SavedFrame) -> NodeTransitions:
-    """Turn a table into transitions; ``BadInput`` names the first value that is neither 0 nor 1.
+    """Return the transitions in a table; ``BadInput`` names the first value that is neither 0 nor 1.
 
-    The table is looked at in pieces, so that hardly any memory is needed beside it.
+    The table is processed in pieces, to need little additional memory.
     """
     where = frame.where
     if not len(frame.index) or not frame.columns:
         raise BadInput("the table is empty", where=where, fix=REMEDY)
     for name in frame.columns:
         if not is_node_name(name):
-            raise BadInput(f"a column is called {name!r}, which is no name of a node", where=where, fix=REMEDY)
+            raise BadInput(f"a column is called {name!r}, which is not a node name", where=where, fix=REMEDY)
     moments = seconds_of(frame.index, where)
     steps = np.diff(moments)
     order = np.argsort(moments, kind="stable") if (steps < 0).any() else None
@@ -103,7 +103,7 @@ def _pieces(block: FrameBlock) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
 def _piece(
     piece: tuple[NDArray[np.int64], NDArray[Any]], order: NDArray[np.intp] | None, frame: SavedFrame
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int8]]:
-    """Rows, nodes and states of the changes of some nodes; the first row is a change of all."""
+    """Return rows, nodes and states of the changes of some nodes; the first row changes all."""
     places, values = piece
     values = _bits(values, places, frame)
     if order is not None:
@@ -116,9 +116,9 @@ def _piece(
 
 
 def _bits(values: NDArray[Any], places: NDArray[np.int64], frame: SavedFrame) -> NDArray[np.bool_]:
-    """Give values as truths, if they are 0 and 1."""
+    """Return values as booleans; raise an error unless they are 0 and 1."""
     if values.dtype.kind == "b":
-        values = values.view(np.uint8)  # another byte than 0 and 1 may stand for a truth in a file
+        values = values.view(np.uint8)  # other bytes than 0 and 1 may occur as booleans in a file
     elif values.dtype.kind not in "iuf":
         _reject(values, np.ones(values.shape, dtype=np.bool_), places, frame)
     bits: NDArray[np.bool_] = values == 1

@@ -1,4 +1,4 @@
-"""OAR's jobs as JSON: details of jobs (``oarstat --json``), or the data of its Gantt chart, or both."""
+"""Reader of OAR's jobs as JSON: details of jobs (``oarstat --json``), or the data of its Gantt chart, or both."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bftrain_datasets.job_tables.json_records import format_of
 name: Final = "oar"
 about: Final = "OAR: details of jobs and the data of the Gantt chart, as JSON"
 
-LARGEST_BYTES: Final = 1 << 27  # JSON is read as a whole, and takes several times its size in memory
-BEST_EFFORT: Final = "besteffort"  # a type of job that may be preempted; it counts as a queue of that name
+LARGEST_BYTES: Final = 1 << 27  # JSON is parsed as a whole, and needs several times its size in memory
+BEST_EFFORT: Final = "besteffort"  # a preemptible job type, treated as a queue of that name
 STILL_RUNNING: Final = frozenset({"running", "finishing", "suspended", "resuming"})
 NOT_STARTED: Final = frozenset({"waiting", "hold", "tolaunch", "launching", "toackreservation"})
 # The same field in the details of a job and in the Gantt chart
@@ -28,7 +28,7 @@ HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether this is JSON with one of the fields that only OAR has."""
+    """Return whether this is JSON with one of the fields that only OAR has."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and format_of(head) == name
 
 
@@ -37,18 +37,18 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     content = file.binary().read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
         raise BadInput(
-            f"more than {LARGEST_BYTES:,} bytes of JSON, which have to be read at once",
+            f"more than {LARGEST_BYTES:,} bytes of JSON, which must be read at once",
             where=file.name,
-            fix="ask OAR for less time at once, and give several files",
+            fix="export shorter periods from OAR to several files",
         )
     text = content.decode("utf-8-sig", errors="replace")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"not whole JSON: {error}", where=file.name, fix="fetch the file again") from error
+        raise BadInput(f"incomplete JSON: {error}", where=file.name, fix="fetch the file again") from error
     if not isinstance(document, dict):
-        raise BadInput("not what OAR writes: no object with jobs", where=file.name, fix="see docs/readers.md")
-    # Tell of the machine's nodes, if the Gantt chart names them; give the node of each resource
+        raise BadInput("not written by OAR: no object with jobs", where=file.name, fix="see docs/readers.md")
+    # Record the machine's nodes, if the Gantt chart lists them, and the node of each resource
     hosts_of: dict[str, str] = {}
     resources = document.get(RESOURCES)
     for resource in resources if isinstance(resources, list) else ():
@@ -62,7 +62,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if not isinstance(fields, dict):
             intake.set_aside("malformed")
             continue
-        _take(job, fields, hosts_of, recorded, intake)
+        _add_job(job, fields, hosts_of, recorded, intake)
 
 
 def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, Any]]:
@@ -79,7 +79,7 @@ def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, An
         yield line, job, fields
 
 
-def _take(
+def _add_job(
     job: str,
     fields: Mapping[str, Any],
     hosts_of: Mapping[str, str],
@@ -118,14 +118,14 @@ def _take(
 
 
 def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: RecordIntake) -> float | None:
-    """Read a time; 0 and nothing mean that there is none."""
+    """Return a time, None for 0 or a missing value."""
     value = next((fields[key] for key in keys if key in fields), None)
     if value is None:
         return None
     try:
         time_s = intake.clock.epoch(float(value))
-    except (TypeError, OverflowError) as error:  # a list; a number too large for any time
-        raise ValueError(f"{str(value)[:30]!r} is no time") from error
+    except (TypeError, OverflowError) as error:  # a list, or a number too large for a time
+        raise ValueError(f"{str(value)[:30]!r} is not a time") from error
     return time_s or None
 
 

@@ -1,4 +1,4 @@
-"""The log's own CSV form, ``time,node,state``, made by hand or by other tools; ``table_log.py`` knows its cells."""
+"""Reader of the log's CSV form, ``time,node,state``, as written by hand or other tools; parsed by ``table_log.py``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def _is_header(line: str) -> bool:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether the first line that is no comment is our header."""
+    """Return whether the first line that is no comment is this header."""
     first = next((line for line in first_lines(head) if line.strip() and not line.startswith(COMMENT)), "")
     return _is_header(first)
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every row; the log ends where its ``end_s`` says, or with the last row."""
+    """Read every row; the log ends at its ``end_s``, or with the last row."""
     headed = False
     for number, line in file.lines():
         if not line.strip():
@@ -41,12 +41,12 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             headed = True
         else:
             intake.row(number)
-            _take(line, file.name, intake)
+            _add_row(line, file.name, intake)
     if not headed:
-        raise BadInput("not a log: it has no header", where=file.name, fix=table_log.REMEDY)
+        raise BadInput("not a log: no header", where=file.name, fix=table_log.REMEDY)
 
 
-def _take(line: str, where: str, intake: RecordIntake) -> None:
+def _add_row(line: str, where: str, intake: RecordIntake) -> None:
     cells = line.split(",") if '"' not in line else unquoted(line)
     if len(cells) != len(table_log.COLUMNS):
         intake.set_aside("malformed")

@@ -1,4 +1,4 @@
-"""Accounting of PBS Professional, OpenPBS, Torque and Cobalt: ``MM/DD/YYYY HH:MM:SS;E;id;key=value ...`` a line."""
+"""Reader of PBS Professional, OpenPBS, Torque and Cobalt files: lines ``MM/DD/YYYY HH:MM:SS;E;id;key=value ...``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ name: Final = "pbs"
 about: Final = "PBS Professional, OpenPBS, Torque and Cobalt: the accounting files of the server"
 
 tells_units: Final = True
-NOTHING: Final = "None"  # as Cobalt writes it
-# Before a record may stand the name of a program or of a file, as in a system log or what grep prints
+NOTHING: Final = "None"  # written by Cobalt
+# A record may be preceded by the name of a program or file, as in a system log or in output of grep
 _RECORD: Final = re.compile(
     r"(?:[^;]{0,200}[: ])?(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d)(?:\.\d+)?;([A-Za-z]);([^;]*);(.*)", re.DOTALL
 )
@@ -34,7 +34,7 @@ _PREFIX: Final = re.compile(r"\A[a-z]+:(?=[A-Za-z])")  # torque:n1/0
 _PORT: Final = re.compile(r":\d+\Z")
 _DIGITS: Final = string.digits + string.ascii_uppercase
 _NUMBERS: Final = re.compile(r"\d[\d,-]*\Z")
-# A block of Blue Gene/Q: two corners of a box in five dimensions, and how many nodes are in it
+# A block of Blue Gene/Q: two corners of a box in five dimensions, and its number of nodes
 _BLOCK: Final = re.compile(r"(\w+)-([0-9A-Z]{5})-([0-9A-Z]{5})-(\d{1,6})\Z")
 
 
@@ -46,11 +46,11 @@ class _Record:
     def __init__(self, match: re.Match[str]) -> None:
         month, day, year, clock, self.kind, self.job, text = match.groups()
         self.when = f"{year}-{month}-{day}T{clock}"
-        plain = _QUOTED.sub(_one_word, text) if '"' in text else text  # a quoted text may look like a key
+        plain = _QUOTED.sub(_masked_quotes, text) if '"' in text else text  # a quoted text may look like a key
         self._text = f" {plain} "
 
     def value(self, key: str) -> str:
-        """Give the value of a key, or nothing."""
+        """Return the value of a key, or an empty text."""
         begin = self._text.find(f" {key}=")
         if begin < 0:
             return ""
@@ -59,13 +59,13 @@ class _Record:
         return "" if value == NOTHING else value
 
     def nodes(self) -> str:
-        """Give where the job runs, as written: hosts and, after a blank, vnodes; nothing if there are neither."""
+        """Return the nodes of the job as written: hosts and, after a blank, vnodes; empty if there are neither."""
         hosts = self.value("exec_host") or self.value("resources_used.location")
         nodes = f"{hosts} {self.value('exec_vnode')}"
         return "" if nodes.isspace() else nodes
 
     def units(self, unit: str) -> str:
-        """Say how many GPUs or cores the job held of each node, or which, where these are counted."""
+        """Return the GPUs or cores that the job held of each node, as numbers or slots, if counted."""
         if unit == NODE or not self.nodes():
             return ""
         chunks = self.value("exec_vnode").replace("(", "").replace(")", "").split("+")
@@ -75,7 +75,7 @@ class _Record:
         try:
             names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
         except ValueError:
-            return "?"  # of nodes that cannot be read either
+            return "?"  # a placeholder for unreadable nodes
         key, found = _OF_VNODE[unit], Counter[str]()
         for chunk in chunks:
             vnode, *resources = chunk.split(":")
@@ -92,7 +92,7 @@ _OF_VNODE: Final = {GPU: "ngpus=", CORE: "ncpus="}
 
 
 def _cores_of(hosts: str) -> str:
-    """Read the cores in ``n1/0*4+n2/0*4``, where the number tells how many, or in Torque's ``n1/0-3+n2/0``, which."""
+    """Return the cores in ``n1/0*4+n2/0*4``, as numbers, or in Torque's ``n1/0-3+n2/0``, as slots."""
     slots = (_PREFIX.sub("", slot).partition("/") for slot in hosts.split("+") if "/" in slot)
     found = ((_PORT.sub("", host), number) for host, _, number in slots)
     if "*" in hosts:
@@ -100,20 +100,20 @@ def _cores_of(hosts: str) -> str:
     return "\n".join(f"{number}:{host}" for host, number in found)
 
 
-def _one_word(quoted: re.Match[str]) -> str:
+def _masked_quotes(quoted: re.Match[str]) -> str:
     return "" if " " in quoted[1] or "=" in quoted[1] else quoted[1]
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is a record."""
+    """Return whether one of the first lines is a record."""
     return any(_RECORD.match(line) for line in first_lines(head))
 
 
 def places_of(text: str) -> list[str]:
-    """Names of the nodes in hosts and vnodes as written, such as ``n1/0*4+n2/0 (n1:ncpus=4)+(n2:ncpus=1)``.
+    """Return the node names in hosts and vnodes as written, such as ``n1/0*4+n2/0 (n1:ncpus=4)+(n2:ncpus=1)``.
 
-    A host may be made of several vnodes, such as ``n1[0]``. It is idle only when all of them are, so hosts are the
-    nodes. Where vnodes are no part of their hosts, as on a machine whose jobs start from a service node, they are.
+    A host may consist of several vnodes, such as ``n1[0]``. It is idle only when all of them are, so hosts are the
+    nodes. If vnodes are not part of their hosts, as on a machine whose jobs start from a service node, the vnodes are.
     """
     host_text, _, vnode_text = text.partition(" ")
     if not vnode_text and not set(host_text) & set("/+"):
@@ -125,24 +125,24 @@ def places_of(text: str) -> list[str]:
     chosen = hosts if hosts and all(vnode.partition(".")[0] in known for vnode in vnodes) else vnodes or hosts
     names = list(dict.fromkeys(chosen))
     if not names or not all(_NAME.match(each) for each in names):
-        raise ValueError(f"{text[:60]!r} names no node")
+        raise ValueError(f"{text[:60]!r} has no node")
     return names
 
 
 def _cobalt_places(text: str) -> list[str]:
-    """Names of nodes as Cobalt writes them: numbers such as ``0-4,7``, ``n1:n2``, or a block of Blue Gene/Q."""
+    """Return the node names in Cobalt's notation: numbers such as ``0-4,7``, ``n1:n2``, or a block of Blue Gene/Q."""
     block = _BLOCK.match(text)
     if _NUMBERS.match(text):
         names = expand(f"[{text}]")
     elif block is not None:
         sides = [range(int(low, 36), int(high, 36) + 1) for low, high in zip(block[2], block[3], strict=True)]
-        if prod(map(len, sides)) != int(block[4]):  # it reaches round the edge of the torus, or is something else
-            raise ValueError(f"{text[:60]!r} is no block")
+        if prod(map(len, sides)) != int(block[4]):  # the block wraps around the torus, or is something else
+            raise ValueError(f"{text[:60]!r} is not a block")
         names = [f"{block[1]}-{''.join(map(_DIGITS.__getitem__, place))}" for place in product(*sides)]
     else:
         names = _PORT.sub("", text).split(":")
     if not all(_NAME.match(each) for each in names):
-        raise ValueError(f"{text[:60]!r} names no node")
+        raise ValueError(f"{text[:60]!r} has no node")
     return names
 
 
@@ -161,7 +161,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if take is None or "[]" in record.job:  # the parent of an array holds nothing itself
             intake.set_aside("other_record")
             continue
-        server = record.job.partition(".")[2].partition(".")[0]  # with its domain or without
+        server = record.job.partition(".")[2].partition(".")[0]  # with or without its domain
         if server and intake.is_other_cluster(server):
             intake.set_aside("other_cluster")
             continue
@@ -189,7 +189,7 @@ def _started(record: _Record, intake: RecordIntake) -> None:
 
 
 def _ended(record: _Record, intake: RecordIntake) -> None:
-    """Take the end of a run: the record tells all of it, or else that of its start does."""
+    """Record the end of a run, from this record alone or with the record of its start."""
     try:
         start_s, end_s = _time(record.value("start"), intake), _time(record.value("end"), intake)
     except ValueError:
@@ -200,8 +200,8 @@ def _ended(record: _Record, intake: RecordIntake) -> None:
         end_s = intake.seconds(record.when)
     known = intake.open_jobs.end(record.job, end_s)
     if known is None:
-        intake.open_jobs.end_unseen(record.job, end_s, intake.place(), start_s=start_s or end_s, counts=False)
-    elif start_s is None or known.start_s > start_s:  # the job gave nodes back, and holds fewer since then
+        intake.open_jobs.end_before_start(record.job, end_s, intake.place(), start_s=start_s or end_s, counts=False)
+    elif start_s is None or known.start_s > start_s:  # the job released nodes, and holds fewer since then
         start_s = known.start_s
     nodes = record.nodes() or (known.nodes if known else "")
     queue = record.value("queue") or (known.queue if known else "")
@@ -210,7 +210,7 @@ def _ended(record: _Record, intake: RecordIntake) -> None:
 
 
 def _shrinks(record: _Record, intake: RecordIntake) -> None:
-    """Take an update: what the job held up to now. The record that goes with it says what it keeps."""
+    """Record the nodes held until an update; the accompanying record has the nodes that the job keeps."""
     known = intake.open_jobs.get(record.job)
     until_s = intake.seconds(record.when)
     if known is None or until_s <= known.start_s:
@@ -221,7 +221,7 @@ def _shrinks(record: _Record, intake: RecordIntake) -> None:
     intake.job(record.job, start_s, until_s, nodes, queue=known.queue, expand=places_of, units=units)
 
 
-def _goes_on(record: _Record, intake: RecordIntake) -> None:
+def _continued(record: _Record, intake: RecordIntake) -> None:
     known, nodes = intake.open_jobs.get(record.job), record.nodes()
     if known is None or not nodes:
         intake.set_aside("other_record")
@@ -231,7 +231,7 @@ def _goes_on(record: _Record, intake: RecordIntake) -> None:
 
 
 def _may_end(record: _Record, intake: RecordIntake) -> None:
-    """Take a job's deletion, for the case that no record of its end follows."""
+    """Record a job's deletion, in case no record of its end follows."""
     known = intake.open_jobs.get(record.job)
     if known is None:
         intake.set_aside("other_record")
@@ -247,8 +247,8 @@ _KINDS: Final[dict[str, Callable[[_Record, RecordIntake], None]]] = {
     "R": _ended,  # to be run again
     "C": _ended,  # Torque: stopped at a checkpoint
     "u": _shrinks,
-    "c": _goes_on,
-    "s": _goes_on,
+    "c": _continued,
+    "s": _continued,
     "A": _may_end,
     "D": _may_end,
 }
@@ -259,5 +259,5 @@ def _time(text: str, intake: RecordIntake) -> float | None:
         return None
     time_s = intake.clock.epoch(float(text))
     if time_s < SMALLEST_EPOCH_S:
-        raise ValueError(f"{text!r} is no epoch")
+        raise ValueError(f"{text!r} is not an epoch")
     return time_s

@@ -1,4 +1,4 @@
-"""When nodes of PBS were down or offline, read beside its accounting: logs of the server, and ``pbsnodes -av``."""
+"""Reader of downtime of PBS nodes, used beside its accounting: server logs, and ``pbsnodes -av``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ beside_others: Final = True
 LARGEST_BYTES: Final = 1 << 28
 CHANGED: Final = "last_state_change_time"
 DOWN, OFFLINE, OFFLINE_BY_MOM = "down", "offline", "offline_by_mom"
-# States in which a node takes no jobs, and their bits in the server, by which its log shows them
+# States in which a node accepts no jobs, and their bits in the server's log
 UNUSABLE: Final[Mapping[str, int]] = {
     OFFLINE: 0x1,
     DOWN: 0x2,
@@ -45,7 +45,7 @@ _SHOWN: Final = re.compile(rf"\s+{CHANGED} = \w{{3}} \w{{3}} ")
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is of a log of the server, or these are nodes that pbsnodes shows."""
+    """Return whether one of the first lines is from a server log, or these are nodes from pbsnodes."""
     lines = first_lines(head)
     return any(map(_LOGGED.match, lines)) or any(map(_SHOWN.match, lines)) or format_of(head) == name
 
@@ -58,24 +58,24 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     elif any(map(_SHOWN.match, first_lines(file.head))):
         for number, text in paragraphs(file.lines(), _NAME, intake):
             intake.row(number)
-            fields = dict(reversed(_FIELD.findall(text)))  # the first of each: a comment may follow
+            fields = dict(reversed(_FIELD.findall(text)))  # the first of each, because a comment may follow
             moment = date_line(fields.get(CHANGED, ""), intake.clock)
-            changes.shown(text.partition(" ")[0], fields.get("state", ""), moment)
+            changes.process_node(text.partition(" ")[0], fields.get("state", ""), moment)
     else:
         for number, line in file.lines():
             intake.row(number)
-            changes.logged(_LOGGED.match(line))
+            changes.process_log_line(_LOGGED.match(line))
 
 
 def _read_json(file: RawFile, changes: _StateChanges) -> None:
-    """Read what ``pbsnodes -av -F json`` prints, also several times one after the other."""
+    """Read the output of ``pbsnodes -av -F json``, possibly repeated."""
     text = file.binary().read(LARGEST_BYTES).decode("utf-8-sig", errors="replace").strip()
     place, row = 0, 0
     while place < len(text):
         try:
             found, end = json.JSONDecoder().raw_decode(text, place)
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"not whole JSON: {error}", where=file.where, fix="fetch the file again") from error
+            raise BadInput(f"incomplete JSON: {error}", where=file.where, fix="fetch the file again") from error
         place = end + len(text[end:]) - len(text[end:].lstrip())
         nodes = found.get("nodes") if isinstance(found, dict) else None
         for node, fields in nodes.items() if isinstance(nodes, dict) else ():
@@ -84,18 +84,18 @@ def _read_json(file: RawFile, changes: _StateChanges) -> None:
             known = fields if isinstance(fields, dict) else {}
             since = known.get(CHANGED, found.get("timestamp"))
             usable = isinstance(since, int | float) and not isinstance(since, bool) and since > 0
-            changes.shown(node, str(known.get("state", "")), float(since) if usable else None)
+            changes.process_node(node, str(known.get("state", "")), float(since) if usable else None)
 
 
 class _StateChanges:
-    """Passes on when a node goes out for which reason, and comes back."""
+    """Passes on the times and reasons at which nodes go out and return."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self.intake = intake
         self._known: dict[tuple[str, str], bool] = {}
 
-    def logged(self, match: re.Match[str] | None) -> None:
-        """Settle the row of a line of the server's log."""
+    def process_log_line(self, match: re.Match[str] | None) -> None:
+        """Process a line of the server's log."""
         if match is None:
             self.intake.set_aside("malformed")
             return
@@ -109,18 +109,18 @@ class _StateChanges:
         except ValueError:
             self.intake.set_aside("bad_time")
             return
-        self._settle(node, time_s, reasons)
+        self._report_changes(node, time_s, reasons)
 
-    def shown(self, node: str, state: str, since_s: float | None) -> None:
-        """Settle the row of a node that is in this state since then."""
+    def process_node(self, node: str, state: str, since_s: float | None) -> None:
+        """Process a node in a state since a time."""
         if not state or since_s is None:
             self.intake.set_aside("bad_time" if state else "bad_state")
             return
         words = {word.strip().lower() for word in state.split(",")}
-        self._settle(node, since_s, {word: word in words for word in UNUSABLE})
+        self._report_changes(node, since_s, {word: word in words for word in UNUSABLE})
 
-    def _settle(self, vnode: str, time_s: float, reasons: Mapping[str, bool]) -> None:
-        """Pass on what changes; a host is out while any of its vnodes is."""
+    def _report_changes(self, vnode: str, time_s: float, reasons: Mapping[str, bool]) -> None:
+        """Pass on changes; a host is out while any of its vnodes is."""
         match = _VNODE.match(vnode)
         if match is None:
             self.intake.set_aside("bad_nodes")
@@ -133,7 +133,7 @@ class _StateChanges:
 
 
 def _reasons(text: str) -> dict[str, bool]:
-    """Say of each reason that a line tells of whether the node is out for it from now on."""
+    """Return for each reason in a line whether the node is out for that reason from now on."""
     if text.startswith(("node down", "node up")):
         return {DOWN: text.startswith("node down")}
     bits, change = _BITS.match(text), _SET.match(text)

@@ -1,4 +1,4 @@
-"""Slurm's accounting as ``sacct --parsable`` prints it: one job a line, ``|`` between the columns."""
+"""Reader of Slurm's accounting as printed by ``sacct --parsable``: one line per job, columns separated by ``|``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bftrain_datasets.log.time_formats import span_s
 name: Final = "sacct"
 about: Final = "Slurm: sacct --parsable2, with a header or in the order of Open XDMoD"
 
-# The columns that Open XDMoD asks sacct for: the most common dump without a header
+# The columns of Open XDMoD: the most common dump without a header
 # fmt: off
 XDMOD_COLUMNS: Final = (
     "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user",
@@ -53,7 +53,7 @@ ALIASES: Final = {
     "ncpus": "alloccpus",
     "cpus_alloc": "alloccpus",
 }
-ASKED: Final = frozenset({"reqnodes", "nodes_req"})  # a number that was asked for need not be that of NodeList
+ASKED: Final = frozenset({"reqnodes", "nodes_req"})  # a requested number may differ from that of NodeList
 JOB_COLUMNS: Final = (
     "jobid", "start", "end", "nodelist", "state", "partition", "nnodes", "elapsedraw", "elapsed", "cluster",
     "alloctres", "alloccpus",
@@ -61,19 +61,19 @@ JOB_COLUMNS: Final = (
 tells_units: Final = True
 HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
-WANTED: Final = "JobID, Start, End, NodeList and, if you have them, State, Partition and NNodes"
+WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 SEPARATORS: Final = "|\t;,"
-# A job that is configuring waits for nodes that it has already
+# A configuring job waits for nodes that it already holds
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
-COMPLETING: Final = "COMPLETING"  # the job has ended where it has an end: only its epilog still runs
+COMPLETING: Final = "COMPLETING"  # with an end, the job is over: only its epilog still runs
 PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-RESIZING: Final = "RESIZING"  # a record of each size: all but the last one have an end
+RESIZING: Final = "RESIZING"  # one record per size: all except the last have an end
 
 
 class _Layout:
-    """Where each column stands. Free text may hold the separator; it is found from both sides.
+    """The index of each column. Free text may contain the separator; it is located from both sides.
 
-    ``closed`` says that a separator ends each line, as ``--parsable`` writes it.
+    ``closed`` means that each line ends with a separator, as with ``--parsable``.
     """
 
     def __init__(self, columns: Sequence[str], separator: str, *, closed: bool = False) -> None:
@@ -94,7 +94,7 @@ class _Layout:
         return "jobid" in self.places and all(column in self.places for column in NEEDED)
 
     def cells(self, line: str) -> list[str] | None:
-        """Split a line into its cells, or give None if they do not fit the columns."""
+        """Return the cells of a line, or None if they do not fit the columns."""
         quoted = self.separator == "," and '"' in line
         cells = unquoted(line) if quoted else line.split(self.separator)
         if len(cells) == self.width + 1 and not cells[-1] and (self.closed or not self.free):
@@ -102,7 +102,7 @@ class _Layout:
         return cells if len(cells) == self.width else None
 
     def torn(self, line: str) -> list[str] | None:
-        """Split a line whose one column of free text holds separators."""
+        """Return the cells of a line whose only column of free text contains separators."""
         cells = line.split(self.separator)
         if self.closed and not cells[-1]:
             cells.pop()
@@ -124,7 +124,7 @@ def _header_of(line: str) -> _Layout | None:
 
 
 def _headless(line: str) -> _Layout | None:
-    """Recognise the most common dump that comes without a header."""
+    """Return the layout of the most common dump without a header, or None."""
     layout = _Layout(XDMOD_COLUMNS, "|", closed=_is_closed(line, "|", len(XDMOD_COLUMNS)))
     cells = layout.cells(line) or layout.torn(line)
     if cells is None:
@@ -142,7 +142,7 @@ def _is_time(text: str) -> bool:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is a header of ours, or the first one a row without."""
+    """Return whether one of the first lines is a sacct header, or the first one a row without header."""
     lines = first_lines(head)[:HEADER_WITHIN]
     headers = [header for header in map(_header_of, lines) if header and names_slurm_jobs(header.written)]
     if headers or any(_headless(line) for line in lines[:1]):
@@ -169,38 +169,36 @@ def read(file: RawFile, intake: RecordIntake) -> None:
                 intake.note("delimiter_in_text")
         if layout is None or cells is None:
             if layout is None and _is_rule(line):
-                raise BadInput("columns that are cut to a width", where=file.name, fix="use sacct with --parsable2")
+                raise BadInput("columns cut to a width", where=file.name, fix="use sacct with --parsable2")
             intake.set_aside("malformed")
             continue
         if not layout.units.get(unit, True):
             needed = "AllocTRES" if unit == GPU else "AllocTRES or AllocCPUS"
-            what = f"no column tells how many {in_words_of(unit, 'nodes')} a job held"
-            raise BadInput(what, where=file.name, fix=f"ask sacct for {needed} too")
-        _take_job(layout.pick([*cells, ""]), intake, tells_nodes=layout.tells_nodes)
+            what = f"no column has the {in_words_of(unit, 'nodes')} of a job"
+            raise BadInput(what, where=file.name, fix=f"add {needed} to the columns of sacct")
+        _add_job(layout.pick([*cells, ""]), intake, tells_nodes=layout.tells_nodes)
     if layout is None:
-        raise BadInput(
-            "no header, and not the columns that we know", where=file.name, fix=f"name {WANTED} with --columns"
-        )
+        raise BadInput("no header, and unknown columns", where=file.name, fix=f"list {WANTED} by --columns")
 
 
 def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:
-    """Make a layout of the columns that the options name; the first line tells what stands between them."""
+    """Return the layout for the columns in the options; the first line determines the separator."""
     if not columns:
         return None
     first = head.decode(errors="replace").lstrip().partition("\n")[0]
     separator = next((mark for mark in SEPARATORS if mark in first), SEPARATORS[0])
     layout = _Layout(columns, separator, closed=_is_closed(first.rstrip("\r"), separator, len(columns)))
     if not layout.complete():
-        raise BadInput(f"not enough columns: {', '.join(columns)}", where="--columns", fix=f"name {WANTED}")
+        raise BadInput(f"not enough columns: {', '.join(columns)}", where="--columns", fix=f"list {WANTED}")
     return layout
 
 
 def _is_rule(line: str) -> bool:
-    """Whether it is the line of dashes that sacct puts under its header unless it is asked for --parsable."""
+    """Return whether this is the line of dashes that sacct prints below its header without --parsable."""
     return line.startswith("---") and not line.strip("- ")
 
 
-def _take_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -> None:
+def _add_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -> None:
     job, start, end, nodes, state, queue, count, elapsed_raw, elapsed, cluster, tres, cpus = cells
     if cluster and intake.is_other_cluster(cluster):
         intake.set_aside("other_cluster")
@@ -237,7 +235,7 @@ def _take_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) 
 def _by_state(
     state: str, start_s: float | None, end_s: float | None, nodes: str, intake: RecordIntake
 ) -> tuple[float | None, float | None]:
-    """Give start and end as the job's state leaves them: none if it never started, ``RUNNING`` if it still runs."""
+    """Return start and end by the job's state: none if it never started, ``RUNNING`` if it still runs."""
     held = end_s is not None and start_s is not None and end_s > start_s
     if state.startswith(PENDING):
         return (start_s, end_s) if held and nodes and not state.startswith("PENDING") else (None, None)
@@ -245,13 +243,13 @@ def _by_state(
         if held and state.startswith(COMPLETING):
             return start_s, end_s
         if held and end_s is not None:
-            intake.observed(end_s)  # where sacct cut the job off
+            intake.observed(end_s)  # where sacct truncated the job
         return start_s, RUNNING
     return start_s, RUNNING if end_s is None and state.startswith(RESIZING) else end_s
 
 
 def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
-    """Read how long the job ran; a time in which it was suspended is not in it."""
+    """Return the run time, without suspended time."""
     try:
         return float(elapsed_raw) if elapsed_raw.isdecimal() else span_s(elapsed)
     except ValueError:
@@ -259,10 +257,10 @@ def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
 
 
 def _by_length(start: str, end: str, length_s: float, twice: int, intake: RecordIntake) -> tuple[float, float]:
-    """Read times that a clock shows twice or never so that the job's length is the nearest to what the row says.
+    """Resolve ambiguous or nonexistent local times so that the job's length is closest to the recorded one.
 
-    Where two readings do so, as for a job that began and ended within the hour that comes twice, the earlier is taken
-    and stays a doubt; else ``twice`` is how many such times there were before.
+    If two readings are equally close, as for a job within the repeated hour, use the earlier one
+    and count a doubt; else ``twice`` is the number of such times before.
     """
     pairs = [(first, last) for first in intake.clock.readings(start) for last in intake.clock.readings(end)]
     off = [abs(last - first - length_s) for first, last in pairs]

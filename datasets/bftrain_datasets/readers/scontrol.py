@@ -1,4 +1,4 @@
-"""Slurm's jobs as ``scontrol show job`` prints them: ``Key=value`` in a paragraph a job, or with ``-o`` in a line."""
+"""Reader of Slurm's jobs as printed by ``scontrol show job``: ``Key=value`` in paragraphs, or with ``-o`` in lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CPUS: Final = re.compile(r" NumCPUs=(\d+)")
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines begins a job, and its state follows."""
+    """Return whether one of the first lines begins a job, and its state follows."""
     lines = first_lines(head)
     first = next((place for place, line in enumerate(lines) if HEAD.match(line)), len(lines))
     return bool(_STATE.search(" ".join(" ".join(lines[first : first + LONGEST_RECORD]).split())))
@@ -47,23 +47,23 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     for number, text in paragraphs(file.lines(), HEAD, intake):
         intake.row(number)
-        _take(text, intake)
+        _add_job(text, intake)
 
 
-def _take(text: str, intake: RecordIntake) -> None:
+def _add_job(text: str, intake: RecordIntake) -> None:
     begin = _STATE.search(text)
     if begin is None:
         intake.set_aside("malformed")
         return
     state = text[begin.start() :].partition("=")[2].partition(" ")[0]
-    values = dict(reversed(_VALUES.findall(text, begin.start())))  # the first of each, as texts of users stand last
+    values = dict(reversed(_VALUES.findall(text, begin.start())))  # the first of each, because users' texts come last
     read_moment = partial(moment_of, seconds=intake.seconds)
     start_s, end_s = moments(read_moment, values.get("StartTime", ""), values.get("EndTime", ""))
     nodes = nodes_of(values.get("NodeList", ""))
     if state in UNFINISHED:
-        end_s = RUNNING  # what stands there is when its time limit ends
+        end_s = RUNNING  # the recorded end is that of its time limit
     elif state == "PENDING" or not nodes:
-        start_s = None  # when it may start
+        start_s = None  # the recorded start is an estimate
     intake.job(
         text[len("JobId=") :].partition(" ")[0],
         start_s,
@@ -77,8 +77,8 @@ def _take(text: str, intake: RecordIntake) -> None:
 
 
 def _units(text: str, unit: str) -> str:
-    """Say how many GPUs or cores a job holds: which of each node, as ``-d`` prints them, or else how many in all."""
-    text = text.partition(" Command=")[0]  # texts of users stand behind
+    """Return the GPUs or cores of a job: slots of each node, as ``-d`` prints them, or else the total."""
+    text = text.partition(" Command=")[0]  # users' texts follow
     lines = []
     for nodes, cpus, gres in _ON_NODES.findall(text):
         if unit == GPU:

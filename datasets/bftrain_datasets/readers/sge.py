@@ -1,6 +1,6 @@
-"""Accounting of Grid Engine (Sun, Univa, Altair, Open Cluster Scheduler): its file, or what ``qacct -j`` prints.
+"""Reader of Grid Engine accounting (Sun, Univa, Altair, Open Cluster Scheduler): its file, or output of ``qacct -j``.
 
-The file has a line a job or task: fields with ``:`` between them, or since version 9 an object of JSON.
+The file has a line per job or task: fields separated by ``:``, or since version 9 a JSON object.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON, and qacct -j"
 tells_units: Final = (CORE,)
 
-PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41)  # of the fields of a record in a line
+PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41)  # positions of the fields in a line
 LISTED: Final = (
     "qname", "hostname", "jobnumber", "start_time", "end_time", "granted_pe", "slots", "taskid", "pe_taskid",
 )  # fmt: skip
 JSON_KEYS: Final = (
     "qname", "hostname", "job_number", "start_time", "end_time", "granted_pe", "slots", "task_number", "pe_taskid",
 )  # fmt: skip
-NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # places of fields that are numbers
-LEAST_FIELDS: Final = 36  # up to the number of the task; version 6 has 45 fields, others have more
+NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
+LEAST_FIELDS: Final = 36  # up to the task number; version 6 has 45 fields, others have more
 NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
 NO_TIME: Final = frozenset({"0", "-/-"})
 COMMENT: Final = "#"
-RULE: Final = "=" * 20  # with which qacct begins a record
+RULE: Final = "=" * 20  # begin of a record of qacct
 ACCOUNTING: Final = "acct"  # the type of such a record among others, in the file reporting
-# Parallel environments that by custom put all slots on one host; others may use several
+# Parallel environments that usually have all slots on one host; others may use several
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
-MOST_WAITING: Final = 1 << 16  # parallel jobs of which a record of another host may still come
+MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record of another host
 LONGEST_MS: Final = 14  # letters of an epoch in milliseconds; version 9 writes microseconds
-_US_DATE: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) ")  # as Univa's qacct writes it
+_US_DATE: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) ")  # written by Univa's qacct
 
 
 _picked = itemgetter(*PLACES)
@@ -62,7 +62,7 @@ class _Record(NamedTuple):
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether this is JSON with the keys of a job, one of the first lines has its fields, or qacct's list does."""
+    """Return whether this is JSON with the keys of a job, or has its fields in a line or in qacct's list."""
     if head.lstrip().startswith(b"{"):
         return format_of(head) == name
     lines = first_lines(head)
@@ -79,16 +79,16 @@ def _is_job(fields: Sequence[str]) -> bool:
 
 
 class _ParallelJobs:
-    """Finds parallel jobs of which only one host is named.
+    """Finds parallel jobs with only one listed host.
 
-    With ``accounting_summary`` off each host of a job has a line of its own, before that of the job or after it. A job
+    With ``accounting_summary`` off each host of a job has its own line, before that of the job or after it. A job
     that may have more hosts waits for such a line until many others wait too, or the file ends.
     """
 
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
-        self._named: dict[str, None] = {}  # jobs whose other hosts were named before the job itself
-        self._waiting: dict[str, tuple[float, float, int]] = {}  # from when to when, on how many slots
+        self._named: dict[str, None] = {}  # jobs whose other hosts were listed before the job itself
+        self._waiting: dict[str, tuple[float, float, int]] = {}  # start, end, slots
 
     def other_host(self, job: str) -> None:
         if self._waiting.pop(job, None) is None:
@@ -100,7 +100,7 @@ class _ParallelJobs:
         if self._named.pop(job, self) is self or self._intake.options.unit == CORE:
             self._waiting[job] = start_s, end_s, slots
             if self._intake.options.unit == CORE:
-                self._note(job)  # no record tells how many of the slots are on which host
+                self._note(job)  # the distribution of the slots over hosts is unknown
             elif len(self._waiting) > MOST_WAITING:
                 self._note(next(iter(self._waiting)))
 
@@ -128,7 +128,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if record is None:
             intake.set_aside("malformed")
         else:
-            _take(record, parallel, intake)
+            _add_job(record, parallel, intake)
     parallel.finish()
 
 
@@ -175,7 +175,7 @@ def _of_keys(values: Mapping[str, Any], keys: Sequence[str]) -> _Record | None:
 
 
 def _time(text: str, intake: RecordIntake) -> float | None:
-    """Read an epoch in seconds, milliseconds or microseconds, or a date; None where there is none."""
+    """Return an epoch in seconds, milliseconds or microseconds, or a date; None if missing."""
     if text in NO_TIME:
         return None
     if len(text) > LONGEST_MS and text.isdecimal():
@@ -189,7 +189,7 @@ def _time(text: str, intake: RecordIntake) -> float | None:
         return time_s
 
 
-def _take(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> None:
+def _add_job(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> None:
     start_s, end_s = moments(partial(_time, intake=intake), record.start, record.end)
     job = record.job if record.task in NOTHING else f"{record.job}[{record.task}]"
     before = intake.used
@@ -205,8 +205,8 @@ def _take(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> Non
         units=f"{1 if spread or record.slave not in NOTHING else max(slots, 1)}*{host}",
     )
     if intake.used == before:
-        return  # it held no node that counts
+        return  # the job held no node that counts
     if record.slave not in NOTHING:
         parallel.other_host(job)
     elif spread:
-        parallel.master(job, start_s or 0.0, end_s, slots)  # it may have more hosts
+        parallel.master(job, start_s or 0.0, end_s, slots)  # the job may have more hosts

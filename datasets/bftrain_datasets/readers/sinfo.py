@@ -1,4 +1,4 @@
-"""Slurm's ``sinfo``, asked again and again: what each node was at each poll, with a line that says when before it."""
+"""Reader of Slurm's ``sinfo``, polled repeatedly: the state of each node at each poll, preceded by a date line."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from bftrain_datasets.log.idle_doubts import POLL_GAP
 from bftrain_datasets.log.time_formats import RecordClock
 
 name: Final = "sinfo"
-about: Final = "Slurm: sinfo polled again and again, with a line that says when before each poll"
+about: Final = "Slurm: sinfo polled again and again, with a date line before each poll"
 
 NEEDED: Final = ("state", "nodelist")
 ALIASES: Final = {"statecompact": "state", "statelong": "state", "statecomplete": "state", "hostnames": "nodelist"}
-# What sinfo prints without a header, by the number of columns: %T %N or %N %T, sinfo -N, sinfo
+# Columns of sinfo without a header, by their number: %T %N or %N %T, sinfo -N, sinfo
 DEFAULT_COLUMNS: Final = ("partition", "avail", "timelimit", "nodes", "state", "nodelist")
 BY_NODE_COLUMNS: Final = ("nodelist", "nodes", "partition", "state")
 AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
-RULES: Final = "#=-* \t"  # that a line between two polls is made of
+RULES: Final = "#=-* \t"  # characters of a line between two polls
 MOST_KNOWN_PARTS: Final = 1 << 16
-WIDE_GAP: Final = 3  # intervals between polls after which some are missing
+WIDE_GAP: Final = 3  # intervals between polls from which on polls are missing
 MOST_IN_RANGES: Final = 1 << 24
-MISSING: Final = -1  # in place of a state: the poll does not list the node; in place of a place: not known yet
-STRANGER: Final = -2  # in place of a place: the options do not name the node
+MISSING: Final = -1  # as a state: the poll does not list the node; as an index: not known yet
+STRANGER: Final = -2  # as an index: the options do not list the node
 _NOTHING: Final = np.empty(0, dtype=np.int32)
-# Of several partitions that list a node, the state that leaves it least to us holds
+# If several partitions list a node, the least idle state holds
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
 
 
 class _Layout:
-    """Which column stands where."""
+    """The index of each column."""
 
     def __init__(self, columns: Sequence[str], separator: str | None = None) -> None:
         plain = [column.strip().lower() for column in columns]
@@ -48,13 +48,13 @@ class _Layout:
         self.separator = separator
         self.width = len(names)
         self.places = {column: place for place, column in reversed(list(enumerate(names)))}
-        self.free_end = names[-1] == "reason"  # may hold blanks
+        self.free_end = names[-1] == "reason"  # may contain blanks
 
     def complete(self) -> bool:
         return all(column in self.places for column in NEEDED)
 
     def cells(self, line: str) -> list[str] | None:
-        """Split a line into its cells; a nodelist at the end may be empty. None if they do not fit."""
+        """Return the cells of a line; a nodelist at the end may be empty. None if they do not fit."""
         cells = line.split(self.separator, self.width - 1 if self.free_end else -1)
         if len(cells) == self.width - 1 and self.places["nodelist"] == self.width - 1:
             cells.append("")
@@ -70,7 +70,7 @@ def _header_of(line: str) -> _Layout | None:
 
 
 def _headless(line: str) -> _Layout | None:
-    """Recognise the columns of a row that comes without a header."""
+    """Return the layout of a row without a header, or None."""
     cells = line.split()
     if len(cells) == 2:  # noqa: PLR2004 - a state and nodes
         if state_of(cells[0]) is not None:
@@ -84,7 +84,7 @@ def _headless(line: str) -> _Layout | None:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether a line that says when is followed by a header of ours, or by a node set and its state."""
+    """Return whether a date line is followed by a sinfo header, or by a node set and its state."""
     clock, after_time = RecordClock(), False
     for line in first_lines(head):
         if not line.strip(RULES):
@@ -96,7 +96,7 @@ def recognises(head: bytes) -> bool:
 
 
 class _Polls:
-    """The polls of one file. Changes from one to the next are passed on when the next begins."""
+    """The polls of one file. Changes of a poll are passed on when the next one begins."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self.intake = intake
@@ -109,25 +109,25 @@ class _Polls:
         self._places: dict[str, int] = {}
         self._parts: dict[tuple[str, str], dict[str, NDArray[np.int32]]] = {}
         self._range_size = 0
-        self._ranges: dict[tuple[str, int, str], NDArray[np.int32]] = {}  # number -> place, of nodes named alike
-        self._reported = np.empty(0, dtype=np.int8)  # the state of each node that was passed on last
+        self._ranges: dict[tuple[str, int, str], NDArray[np.int32]] = {}  # number -> index, by prefix and suffix
+        self._reported = np.empty(0, dtype=np.int8)  # the last reported state of each node
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
         self._fixed = frozenset(intake.options.nodes or ())
-        self._set_of(intake.node_names)  # of the options or an earlier file: this one should list them too
+        self._set_of(intake.node_names)  # nodes of the options or an earlier file, expected here too
 
     def begin(self, time_s: float, line: int) -> None:
         self.finish()
         self.time_s, self._line = time_s, line
 
     def forget(self) -> None:
-        """End the poll; until a line says when, rows belong to none."""
+        """End the poll; rows before the next date line belong to none."""
         self.finish()
         self.time_s = None
 
     def add(self, state: NodeState, nodes: str) -> bool:
-        """Say that the poll shows these nodes in this state, or give back False if they cannot be read."""
+        """Add the state of nodes to the poll; return False if the node set is unreadable."""
         try:
-            # Places of the nodes in a node set; those of a range are found at once, as most are known
+            # Look up the nodes of a set; ranges at once, because most are known
             match = ONE_BRACKET.match(nodes)
             if match is None:
                 places = self._set_of(expand(nodes))
@@ -146,7 +146,7 @@ class _Polls:
         return True
 
     def finish(self) -> None:
-        """Tell what the poll changed. A poll without rows is none: the one before goes on."""
+        """Report the changes of a poll. A poll without rows is ignored: the one before continues."""
         time_s = self.time_s
         if time_s is None or not self._rows:
             return
@@ -156,13 +156,13 @@ class _Polls:
                 if state == rank:
                     seen[places] = state
         self._rows.clear()
-        # Nodes that were or will be listed, and are not now, are down
+        # Nodes listed in other polls but not in this one are down
         missing = seen == MISSING
         if missing.any():
             self._note("missing_nodes", self._line, count=int(missing.sum()))
             seen[missing] = NodeState.DOWN
         unseen = np.flatnonzero(self._reported == MISSING)
-        if self.times and unseen.size:  # the first poll should have listed them too
+        if self.times and unseen.size:  # missing in the first poll
             names = [self._names[place] for place in unseen.tolist()]
             self._note("missing_nodes", self._line, count=len(names))
             self.intake.state(self.times[0], names, NodeState.DOWN)
@@ -170,7 +170,7 @@ class _Polls:
         if time_s < self._latest_s:
             self._note("clock_step", self._line)
         fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # among polls of the same time
-        self._tell(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._reported), seen)
+        self._report(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._reported), seen)
         self._reported = seen
         self._latest_s = max(self._latest_s, time_s)
         self.intake.observed(time_s)
@@ -178,7 +178,7 @@ class _Polls:
         self.lines.append(self._line)
 
     def close(self) -> None:
-        """Tell the last poll, and where polls are missing."""
+        """Report the last poll, and missing polls."""
         self.finish()
         if len(self.times) <= WIDE_GAP:
             return
@@ -196,13 +196,13 @@ class _Polls:
         low = int(first)
         high = int(last) if dash else low
         if not low <= high < MOST_NODES:
-            raise ValueError(f"{part!r} is no range")
+            raise ValueError(f"{part!r} is not a range")
         key = before, len(first), after
         table = self._ranges.get(key, _NOTHING)
         if table.size <= high:
             more = np.full(max(high + 1, 2 * table.size) - table.size, MISSING, dtype=np.int32)
             self._range_size += more.size
-            if self._range_size > MOST_IN_RANGES:  # names without end, as no machine has them
+            if self._range_size > MOST_IN_RANGES:  # too many names for any machine
                 self._ranges.clear()
                 self._range_size = table.size + more.size
             table = self._ranges[key] = np.concatenate((table, more))
@@ -226,14 +226,14 @@ class _Polls:
             self._reported = np.concatenate((self._reported, more))
         return np.array([self._places[each] for each in names], dtype=np.int32)
 
-    def _tell(self, time_s: float, places: NDArray[np.intp], seen: NDArray[np.int8]) -> None:
+    def _report(self, time_s: float, places: NDArray[np.intp], seen: NDArray[np.int8]) -> None:
         for state in NodeState:
             names = [self._names[place] for place in places[seen[places] == state].tolist()]
             if names:
                 self.intake.state(time_s, names, state)
 
     def _note(self, hazard: str, line: int, *, count: int = 1, node_s: float = 0.0) -> None:
-        """Count something at the line that said when: the rows of its poll have been read by then."""
+        """Count a finding at the date line: the rows of its poll have been read by then."""
         where = f"{self.intake.file}:{line}"
         self.intake.note(hazard, count=count, node_s=node_s, where=where)
 
@@ -243,7 +243,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     columns = intake.options.columns
     layout = _Layout(columns) if columns else None
     if layout is not None and not layout.complete():
-        raise BadInput("not enough columns", where="--columns", fix=f"name {' and '.join(NEEDED)}")
+        raise BadInput("not enough columns", where="--columns", fix=f"list {' and '.join(NEEDED)}")
     polls = _Polls(intake)
     for number, line in file.lines():
         if not line.strip(RULES):
@@ -260,7 +260,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         layout = layout or _headless(line)
         cells = layout.cells(line) if layout is not None else None
         if layout is None or cells is None:
-            # Set a line aside that is neither a row nor says when; if it may have meant to, rows after it have no
+            # Set a line aside that is neither a row nor a date; if it looks like a date, the rows after it have no
             # time
             if looks_like_time(line):
                 polls.forget()
@@ -268,11 +268,11 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             else:
                 intake.set_aside("malformed")
             continue
-        _take_row(cells, layout, polls, intake)
+        _add_row(cells, layout, polls, intake)
     polls.close()
 
 
-def _take_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: RecordIntake) -> None:
+def _add_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: RecordIntake) -> None:
     nodes = cells[layout.places["nodelist"]]
     state = state_of(cells[layout.places["state"]])
     place = layout.places.get("partition")
@@ -280,14 +280,14 @@ def _take_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: Reco
     if polls.time_s is None:
         intake.set_aside("bad_time")
     elif not nodes:
-        intake.set_aside("other_record")  # a partition that has no nodes, or none in this state
+        intake.set_aside("other_record")  # a partition without nodes in this state
     elif state is None:
         intake.set_aside("bad_state")
     else:
         if partition in intake.options.preemptible:
             intake.preemptible_seen.add(partition)
             if state == NodeState.BUSY:
-                state = NodeState.IDLE  # unless another partition lists the node too
+                state = NodeState.IDLE  # unless another partition lists the node
         if polls.add(state, nodes):
             intake.use()
         else:

@@ -1,4 +1,4 @@
-"""Slurm's record of nodes that were down or drained: ``sacctmgr show event -P``, read beside the jobs of a machine."""
+"""Reader of Slurm's records of down or drained nodes: ``sacctmgr show event -P``, used beside the jobs of a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bftrain_datasets.log.eventlog import NodeState
 
 name: Final = "slurm-events"
 about: Final = "Slurm: downtime of nodes as sacctmgr show event -P prints it, beside other records"
-beside_others: Final = True  # it may be imported together with files of another format
+beside_others: Final = True  # may be imported together with files of another format
 
 NODE, START, END, STATE, CLUSTER = "nodename", "timestart", "timeend", "state", "cluster"
 NEEDED: Final = frozenset({NODE, START, END, STATE})
@@ -27,18 +27,18 @@ def _header_of(line: str) -> list[str] | None:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines is a header of ours."""
+    """Return whether one of the first lines is a header of this table."""
     return any(_header_of(line) for line in first_lines(head)[:HEADER_WITHIN])
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every event of a node."""
     for cells in rows(file, intake, _header_of, last=STATE):
-        _take(cells, intake)
+        _add_outage(cells, intake)
 
 
-def _take(cells: Mapping[str, str], intake: RecordIntake) -> None:
-    """Take the time in which nodes are out; an event without a node tells how large the cluster is."""
+def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
+    """Record the outage of nodes; an event without a node has the size of the cluster."""
     nodes, period = cells.get(NODE, "").strip(), period_of(cells, intake, start=START, end=END, of=CLUSTER)
     if period is None:
         return
@@ -55,6 +55,6 @@ def _take(cells: Mapping[str, str], intake: RecordIntake) -> None:
     except ValueError:
         intake.set_aside("bad_nodes")
         return
-    why = f"event {intake.place()}"  # times of two events may overlap: each passes by itself
+    why = f"event {intake.place()}"  # events may overlap, and each ends separately
     intake.outages.add(names, period.start_s, period.end_s, why=why)
     intake.use()

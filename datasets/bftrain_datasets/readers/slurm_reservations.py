@@ -1,7 +1,7 @@
-"""Slurm's reservations, read beside the jobs of a machine: nodes of one for maintenance are down while it lasts.
+"""Reader of Slurm's reservations, used beside the jobs of a machine: nodes reserved for maintenance are down.
 
-``scontrol show res`` lists those of now and later, in paragraphs, lines or JSON, and
-``sacctmgr show reservation -P`` earlier ones too.
+``scontrol show res`` lists present and future ones, in paragraphs, lines or JSON, and
+``sacctmgr show reservation -P`` past ones too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _header_of(line: str) -> list[str] | None:
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether it is JSON of reservations, or a line begins one, heads a table of them, or says there are none."""
+    """Return whether this is JSON of reservations, a reservation, the header of their table, or the note of none."""
     if head.lstrip().startswith(b"{"):
         return format_of(head) == name
     return any(HEAD.match(line) or line == NONE or _header_of(line) for line in first_lines(head))
@@ -50,32 +50,32 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         for number, record in records(file, intake):
             if "node_list" in record:
                 intake.row(number)
-                _take({key: _cell(dig(record, field)) for key, field in JSON_KEYS.items()}, intake)
+                _add_outage({key: _cell(dig(record, field)) for key, field in JSON_KEYS.items()}, intake)
         return
     if not any(map(_header_of, first_lines(file.head))):
         lines = ((number, line) for number, line in file.lines() if line != NONE)
         for number, text in paragraphs(lines, HEAD, intake):
             intake.row(number)
-            # The first of each: texts of users may follow
-            _take({key.lower(): value for key, value in reversed(_VALUES.findall(text))}, intake)
+            # The first of each, because users' texts may follow
+            _add_outage({key.lower(): value for key, value in reversed(_VALUES.findall(text))}, intake)
         return
     for cells in rows(file, intake, _header_of):
-        _take(cells, intake)
+        _add_outage(cells, intake)
 
 
 def _cell(value: object) -> str:
-    """Return a value as scontrol writes it without --json; a time may be missing."""
+    """Return a value in scontrol's notation without --json; an empty text for a missing time."""
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def _take(cells: Mapping[str, str], intake: RecordIntake) -> None:
-    """Take the time in which nodes are out; nodes kept for chosen users are doubtful."""
+def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
+    """Record the outage of nodes; nodes reserved for chosen users are doubtful."""
     period = period_of(cells, intake, start=START, end=END, of=CLUSTER)
     if period is None:
         return
     start_s, end_s = period
     nodes = nodes_of(cells.get(NODES, "").strip())
-    if not nodes or start_s is None:  # of licences alone
+    if not nodes or start_s is None:  # only licences
         intake.set_aside("other_record")
         return
     try:

@@ -1,4 +1,4 @@
-"""Slurm's ``slurmctld.log``: lines that say on which nodes a job starts, and lines that say that it ended."""
+"""Reader of Slurm's ``slurmctld.log``: lines with the start of a job and its nodes, and lines with its end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ about: Final = "Slurm: the log of slurmctld, at its level info"
 
 _Taker = Callable[[re.Match[str], float, RecordIntake], None]
 
-AT_ONCE_S: Final = 1.0  # within which the lines of several threads may come in any order
+AT_ONCE_S: Final = 1.0  # within this time lines of several threads may be out of order
 
-# [2026-11-20T09:44:28.863], with a zone, with a thread after it; or without brackets, as a journal prints it
+# [2026-11-20T09:44:28.863], with a zone, with a thread after it; or without brackets, as in the system journal
 _LINE: Final = re.compile(
     r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)(Z|[+-]\d\d:?\d\d)?[^\]\s]*\]? ?(.*)", re.DOTALL
 )
@@ -46,7 +46,7 @@ _REFUSED: Final = re.compile(
 )
 _KILLED: Final = re.compile(rf"REQUEST_KILL_JOB {_JOB}")
 _NODE_LINES: Final = (
-    # words that are quick to see, how it reads, whether the nodes are out then, and for what reason, that alone passes
+    # literal for a quick search, pattern, whether the nodes go out, and the reason, which ends separately
     ("not responding", re.compile(r"Nodes? (\S+) not responding, setting DOWN"), True, "down"),
     ("not responding", re.compile(r"Nodes? (\S+) not responding\s*\Z"), True, "silent"),
     ("now responding", re.compile(r"[Nn]odes? (\S+) now responding"), False, "silent"),
@@ -58,14 +58,14 @@ _NODE_LINES: Final = (
 )
 _SET: Final = re.compile(r"update_node: node (\S+) state set to (\S+)")
 BACK: Final = frozenset({"RESUME", "UNDRAIN", "ALLOCATED", "MIXED", "POWER_UP"})
-# A node that is powered down comes up again when a job needs it, and no line says so
+# A node that is powered down starts again for a job, without any line in the log
 OTHER_ORDERS: Final = frozenset(
     {"NO_CHANGE", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE", "CANCEL_REBOOT", "REBOOT", "REBOOT_ISSUED"}
 )
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether one of the first lines has a time and tells of a job or node as slurmctld does."""
+    """Return whether one of the first lines has a time and slurmctld's message on a job or node."""
     for text in first_lines(head):
         stamped = _LINE.match(text)
         if stamped and (_meaning(stamped[4]) or "slurmctld version " in stamped[4]):
@@ -74,7 +74,7 @@ def recognises(head: bytes) -> bool:
 
 
 def _meaning(message: str) -> tuple[_Taker, re.Match[str]] | None:
-    """Tell what is to be done with a message, None if it means nothing to us."""
+    """Return the handler of a message with its match, None for irrelevant messages."""
     for words, pattern, take in _MEANINGS:
         if words in message:
             match = pattern.search(message)
@@ -110,7 +110,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         latest_s = max(latest_s, time_s)
         take, match = meaning
         take(match, time_s, intake)
-    if last is not None:  # the log was being written up to here
+    if last is not None:  # the log was written up to here
         try:
             intake.observed(_time(last, intake))
         except ValueError:
@@ -123,14 +123,14 @@ def _time(stamped: re.Match[str], intake: RecordIntake) -> float:
 
 
 def _key(match: re.Match[str]) -> str:
-    """Give the number of a job; a task of an array has one of its own in parentheses."""
+    """Return the number of a job; a task of an array has its own in parentheses."""
     return match[2] or match[1]
 
 
 def _begin(match: re.Match[str], time_s: float, intake: RecordIntake, *, nodes: int, queue: int) -> None:
-    """Take the start of a job on the nodes and in the queue that stand in these groups of the match."""
+    """Record the start of a job, with nodes and queue from these groups of the match."""
     if not nodes_of(match[nodes]):
-        intake.set_aside("other_record")  # it was put into the queue
+        intake.set_aside("other_record")  # the job was queued
         return
     try:
         expand(match[nodes])
@@ -153,27 +153,27 @@ def _begin(match: re.Match[str], time_s: float, intake: RecordIntake, *, nodes: 
 
 
 def _end(match: re.Match[str], time_s: float, intake: RecordIntake, *, preempted: bool = False) -> None:
-    """Take the end of a job, the first that is recorded."""
+    """Record the end of a job, the first one in the log."""
     key = _key(match)
     known = intake.open_jobs.end(key, time_s)
     if known is not None:
         intake.job(key, known.start_s, time_s, known.nodes, queue=known.queue, preempted=preempted)
-    elif intake.open_jobs.ended_lately(key):
+    elif intake.open_jobs.recently_ended(key):
         intake.set_aside("other_record")
     else:
         _end_unseen(key, time_s, intake, counts=True)
 
 
 def _end_unseen(key: str, time_s: float, intake: RecordIntake, *, counts: bool) -> None:
-    intake.open_jobs.end_unseen(key, time_s, intake.place(), counts=counts)
+    intake.open_jobs.end_before_start(key, time_s, intake.place(), counts=counts)
     if counts:
-        intake.use()  # until all files are read, when it may be set aside
+        intake.use()  # until all files are read; then the row may be set aside
     else:
         intake.set_aside("other_record")
 
 
 def _ended_if_open(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-    """Take a line that follows the end of a job, in case the end itself is missing."""
+    """Record a message that follows the end of a job, in case the end itself is missing."""
     if intake.open_jobs.get(_key(match)) is not None:
         _end(match, time_s, intake)
     else:
@@ -181,7 +181,7 @@ def _ended_if_open(match: re.Match[str], time_s: float, intake: RecordIntake) ->
 
 
 def _killed(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
-    """Take a request to cancel: if no other line tells of the job's end, that was it."""
+    """Record a request to cancel: the job's end if no other message has it."""
     found = [job for each in _named(match[1]) for job in intake.open_jobs.named(each)]
     for job in found:
         if job.may_end_s is None:
@@ -215,10 +215,10 @@ def _set_by_hand(match: re.Match[str], time_s: float, intake: RecordIntake) -> N
         intake.set_aside("other_record")
     else:
         out = word not in BACK and state != NodeState.IDLE
-        _tell_nodes(match, time_s, intake, out=out, why="down" if out else "")
+        _report_nodes(match, time_s, intake, out=out, why="down" if out else "")
 
 
-def _tell_nodes(match: re.Match[str], time_s: float, intake: RecordIntake, *, out: bool, why: str) -> None:
+def _report_nodes(match: re.Match[str], time_s: float, intake: RecordIntake, *, out: bool, why: str) -> None:
     try:
         names = expand(match[1])
     except ValueError:
@@ -230,7 +230,7 @@ def _tell_nodes(match: re.Match[str], time_s: float, intake: RecordIntake, *, ou
     intake.use()
 
 
-# For each meaning: words that a line must have, which is quick to see, and how it reads
+# For each meaning: a literal for a quick search, pattern and handler
 _MEANINGS: Final[tuple[tuple[str, re.Pattern[str], _Taker], ...]] = (
     ("llocate", _ALLOCATED, partial(_begin, nodes=3, queue=4)),
     ("Started ", _STARTED, partial(_begin, nodes=4, queue=3)),
@@ -243,5 +243,5 @@ _MEANINGS: Final[tuple[tuple[str, re.Pattern[str], _Taker], ...]] = (
     ("KILL_JOB", _REFUSED, _not_killed),
     ("job_str_signal", _REFUSED, _not_killed),
     ("update_node: ", _SET, _set_by_hand),
-    *((words, pattern, partial(_tell_nodes, out=out, why=why)) for words, pattern, out, why in _NODE_LINES),
+    *((words, pattern, partial(_report_nodes, out=out, why=why)) for words, pattern, out, why in _NODE_LINES),
 )

@@ -1,4 +1,4 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a job, and perhaps its hosts."""
+"""Reader of the Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, and optional hosts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ name: Final = "swf"
 about: Final = "Standard Workload Format, with host lists in field 19, or with --counts"
 
 FIELDS: Final = 18
-SwfRow = tuple[list[str], list[float]]  # the fields of a job as written, and the 18 of them that are numbers
-SwfBlock = tuple[list[list[str]], NDArray[np.float64], NDArray[np.int64]]  # fields, those taken as numbers, lines
+SwfRow = tuple[list[str], list[float]]  # the fields of a job as written, and its 18 numbers
+SwfBlock = tuple[list[list[str]], NDArray[np.float64], NDArray[np.int64]]  # fields, numbers, lines
 JOB, SUBMIT, WAIT, RUN, PROCS = 0, 1, 2, 3, 4
 PROCS_ASKED, LIMIT, STATUS, USER, QUEUE = 7, 8, 10, 11, 14
 UNKNOWN: Final = -1
-PARTIAL: Final = frozenset({2, 3, 4})  # parts of a job that was swapped out; mostly the job has a line of its own
+PARTIAL: Final = frozenset({2, 3, 4})  # parts of a swapped-out job; usually the job has its own line
 CANCELLED: Final = 5
 COMPLETED: Final = 1
 COMMENT: Final = ";"
@@ -48,7 +48,7 @@ _HEADINGS_NEEDED: Final = 2
 
 
 class SwfHeader:
-    """What the comments say: when time begins, and how large the machine is."""
+    """Data in the comments: the begin of time, and the size of the machine."""
 
     def __init__(self) -> None:
         self.begin_s = 0
@@ -56,7 +56,7 @@ class SwfHeader:
         self.procs = 0
 
     def take(self, line: str) -> None:
-        """Read a comment."""
+        """Parse a comment."""
         match = _HEADING.match(line)
         if match is None or match[2] is None:
             return
@@ -70,25 +70,25 @@ class SwfHeader:
 
     @property
     def capacity(self) -> int | None:
-        """How many nodes there are, as far as it is said; a machine without MaxNodes has one processor a node."""
+        """The recorded number of nodes; without MaxNodes a node has one processor."""
         return self.nodes or self.procs or None
 
     def epoch(self, submit_s: float) -> float:
-        """Seconds UTC of a time of submission. Some logs give the begin and yet count from 1970: that is plain."""
+        """Return a submission time in seconds UTC. Logs with a begin that count from 1970 are detected."""
         return submit_s if submit_s > self.begin_s / 2 or self.begin_s <= 0 else self.begin_s + submit_s
 
     def nodes_for(self, procs: int) -> int:
-        """Whole nodes that so many processors fill."""
-        return -(-procs * self.nodes // self.procs) if self.several_a_node else procs
+        """Return the number of whole nodes that ``procs`` processors fill."""
+        return -(-procs * self.nodes // self.procs) if self.has_multi_processor_nodes else procs
 
     @property
-    def several_a_node(self) -> bool:
+    def has_multi_processor_nodes(self) -> bool:
         """Whether a node has more than one processor."""
         return 0 < self.nodes < self.procs
 
 
 def recognises(head: bytes) -> bool:
-    """Say whether there is a line of 18 numbers, or a header of ours that fills all we see."""
+    """Return whether there is a line of 18 numbers, or a header of SWF that fills all of ``head``."""
     headings = 0
     for line in first_lines(head):
         if line.startswith(COMMENT):
@@ -107,39 +107,39 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     while block := list(islice(lines, _AT_ONCE)):
         jobs = _plain_block(block) if by_columns else None
         if jobs is None:
-            for parts, values in parts_of_jobs.left_out(rows(block, intake, header), intake):
-                _take_job(parts, values, header, intake)
+            for parts, values in parts_of_jobs.hold_back_parts(rows(block, intake, header), intake):
+                _add_job(parts, values, header, intake)
         else:
             parts_of_jobs.add_whole(parts[JOB] for parts in jobs[0])
-            _take_block(*jobs, header, intake)
+            _add_block(*jobs, header, intake)
     for parts, values in parts_of_jobs.finish(intake):
-        _take_job(parts, values, header, intake)
+        _add_job(parts, values, header, intake)
     intake.capacity = header.capacity or intake.capacity
 
 
 class JobParts:
-    """Keeps lines of parts of jobs until it is known which jobs have a line of their own."""
+    """Stores lines of parts of jobs until it is known which jobs have their own line."""
 
     def __init__(self) -> None:
         self._whole = array("q")
         self._pieces: list[tuple[int, list[str], list[float]]] = []
 
     def add_whole(self, jobs: Iterable[str]) -> None:
-        """Say that these jobs have a line of their own."""
+        """Record that these jobs have their own line."""
         self._whole.extend(map(key_of, jobs))
 
-    def left_out(self, records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
-        """Give lines of whole jobs; those of parts are kept."""
+    def hold_back_parts(self, records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
+        """Yield lines of whole jobs; store those of parts."""
         for parts, values in records:
             if values[STATUS] in PARTIAL:
-                tally.use()  # until it is known whether another line is of the job itself
+                tally.use()  # until it is known whether the job has its own line
                 self._pieces.append((tally.line, parts, values))
             else:
                 self._whole.append(key_of(parts[JOB]))
                 yield parts, values
 
     def finish(self, tally: FindingsTally) -> Iterator[SwfRow]:
-        """Give parts of jobs that have no line of their own; others are set aside as steps."""
+        """Yield parts of jobs without their own line; set the others aside as steps."""
         known = set(self._whole) if self._pieces else set()
         for line, parts, values in self._pieces:
             tally.again(tally.file, line)
@@ -150,7 +150,7 @@ class JobParts:
 
 
 def _plain_block(block: Sequence[tuple[int, str]]) -> SwfBlock | None:
-    """Split rows of whole jobs that are 18 whole numbers each; None if any row is something else."""
+    """Parse rows of whole jobs with 18 whole numbers each; None if any row differs."""
     text = "\n".join(line for _, line in block)
     begun = text.count(" -") + text.count("\n-") + text.startswith("-")
     if not _PLAIN.match(text) or text.count("-") != begun or any(odd in text for odd in ("- ", "-\n", "-\r", "--")):
@@ -168,18 +168,18 @@ def _plain_block(block: Sequence[tuple[int, str]]) -> SwfBlock | None:
     return parts, values, np.array([number for number, _ in block], dtype=np.int64)
 
 
-def _take_block(
+def _add_block(
     parts: list[list[str]],
     values: NDArray[np.float64],
     lines: NDArray[np.int64],
     header: SwfHeader,
     intake: RecordIntake,
 ) -> None:
-    """Take jobs as ``_take_job`` takes one, in columns."""
+    """Process jobs like ``_add_job``, in columns."""
     submit_s, wait_s, run_s, procs, asked, status, queue = values
     did_run = np.where(run_s == 0, status != CANCELLED, (run_s != UNKNOWN) | ((status == COMPLETED) & (procs > 0)))
     size = np.where(procs > 0, procs, np.maximum(asked, 0)).astype(np.int64)
-    whole_nodes = header.several_a_node and intake.options.sharing != CORES
+    whole_nodes = header.has_multi_processor_nodes and intake.options.sharing != CORES
     for name, mask in (
         ("no_wait", wait_s < 0),
         ("requested_size", (procs <= 0) & (asked > 0)),
@@ -189,7 +189,7 @@ def _take_block(
         if noted.size:
             intake.line = int(lines[noted[0]])
             intake.note(name, count=noted.size)
-    if header.several_a_node and not whole_nodes:
+    if header.has_multi_processor_nodes and not whole_nodes:
         intake.cores_per_node = header.procs / header.nodes
     since_begin = (submit_s <= header.begin_s / 2) & (header.begin_s > 0)
     start = submit_s + np.where(since_begin, header.begin_s, 0) + np.maximum(wait_s, 0)
@@ -214,9 +214,9 @@ def _take_block(
 
 
 def whole_jobs(records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
-    """Give lines of whole jobs, and then parts of jobs that have no such line; other parts are set aside as steps."""
+    """Yield lines of whole jobs, then parts of jobs without such a line; set other parts aside as steps."""
     parts_of_jobs = JobParts()
-    yield from parts_of_jobs.left_out(records, tally)
+    yield from parts_of_jobs.hold_back_parts(records, tally)
     yield from parts_of_jobs.finish(tally)
 
 
@@ -226,9 +226,9 @@ def rows(
     header: SwfHeader,
     leave_out: Callable[[], object] | None = None,
 ) -> Iterator[SwfRow]:
-    """Give the fields of every job, as written and as numbers; the caller settles the row of each.
+    """Yield the fields of every job, as written and as numbers; the caller uses or rejects each row.
 
-    Comments go into the ``header``; a line that is no job is set aside here, unless ``leave_out`` does that.
+    Comments go into the ``header``; a line that is no job is set aside here, unless ``leave_out`` is called for it.
     """
     for number, line in lines:
         text = line.strip()
@@ -260,7 +260,7 @@ def _numbers(parts: Sequence[str]) -> list[float] | None:
         return None
 
 
-def _take_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> None:
+def _add_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> None:
     times = submit_s, wait_s, run_s = values[SUBMIT], values[WAIT], values[RUN]
     if not max(map(abs, times)) < LARGEST_S or math.isnan(sum(times)):
         submit_s, wait_s, run_s = (each if abs(each) < LARGEST_S else math.nan for each in times)
@@ -269,7 +269,7 @@ def _take_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, 
         return
     if wait_s < 0:
         intake.note("no_wait")
-    start_s = header.epoch(submit_s) + (0.0 if wait_s < 0 else wait_s)  # NaN stays
+    start_s = header.epoch(submit_s) + (0.0 if wait_s < 0 else wait_s)  # NaN remains NaN
     nodes, queue = _hosts(parts, values)
     count, most = _size(nodes, values, header, intake)
     end_s, used = None if run_s == UNKNOWN else start_s + run_s, intake.used
@@ -280,14 +280,14 @@ def _take_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, 
         nodes,
         count=count,
         queue=queue,
-        expand=_different,
+        expand=_distinct_hosts,
     )
     if intake.used > used and end_s is not None:
         intake.doubtful_stays.add(PROCS_AS_NODES, start_s, end_s, most - count)
 
 
 def ran(values: Sequence[float]) -> bool:
-    """Whether the job ever held a node: one without a run time did if it is said to have completed."""
+    """Return whether the job ever held a node; a job without a run time did if its status is completed."""
     run_s, status = values[RUN], values[STATUS]
     if run_s == 0:
         return status != CANCELLED
@@ -295,9 +295,9 @@ def ran(values: Sequence[float]) -> bool:
 
 
 def _hosts(parts: Sequence[str], values: Sequence[float]) -> tuple[str, str]:
-    """Give the hosts as written, and the queue: its number, or the word after the hosts if it has none.
+    """Return the hosts as written, and the queue: its number, or the word after the hosts if there is no number.
 
-    Hosts stand in braces, one for each processor; or they are a node set, which a comma or a bracket gives away.
+    Hosts are in braces, one per processor; or they are a node set with a comma or a bracket.
     """
     rest = parts[FIELDS].strip() if len(parts) > FIELDS else ""
     nodes, further = "", ""
@@ -313,32 +313,32 @@ def _hosts(parts: Sequence[str], values: Sequence[float]) -> tuple[str, str]:
     return nodes, words[0] if words else ""
 
 
-def _different(nodes: str) -> list[str]:
-    """Names of the hosts, once each: that a host comes once for each processor is no oddity of the row."""
+def _distinct_hosts(nodes: str) -> list[str]:
+    """Return distinct host names: repetition per processor is normal."""
     return list(dict.fromkeys(expand_set(nodes)))
 
 
 def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> tuple[int, int]:
-    """Return how many nodes the job held, and may have held at most, if that is more.
+    """Return the number of nodes that the job held, and its upper bound, if larger.
 
-    Only where hosts are not wanted is anything assumed for it, and counted.
+    Assumptions are made, and counted, only if hosts are not required.
     """
     if not intake.options.counts:
         return 0, 0
     if nodes and intake.options.sharing != CORES:
         try:
-            return len(_different(nodes)), 0
+            return len(_distinct_hosts(nodes)), 0
         except ValueError:
-            pass  # then the number of processors is all there is
+            pass  # then only the number of processors is known
     procs = values[PROCS]
     if procs <= 0:
         procs = values[PROCS_ASKED]
         if procs > 0:
             intake.note("requested_size")
     if not math.isfinite(procs):
-        return -1, 0  # no machine has that; the intake says so
+        return -1, 0  # impossible size, which the intake reports
     whole = max(0, math.ceil(procs))
-    if not header.several_a_node:
+    if not header.has_multi_processor_nodes:
         return whole, 0
     if intake.options.sharing == CORES:
         intake.cores_per_node = header.procs / header.nodes

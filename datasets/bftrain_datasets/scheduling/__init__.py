@@ -1,1 +1,1 @@
-"""A simulated main scheduler: jobs of an SWF log in, a schedule and the idle nodes that it leaves out."""
+"""A simulated main scheduler: from the jobs of an SWF log to a schedule and its idle nodes."""

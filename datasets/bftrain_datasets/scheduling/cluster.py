@@ -1,4 +1,4 @@
-"""What a queue policy is, and all that it may know of the simulated machine when it is asked which jobs start."""
+"""The protocol of queue policies, and the simulated machine that they see when they choose jobs to start."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NEVER: Final = math.inf
 
 
 class SimulatedCluster:
-    """The machine, its queue, and what runs, at ``now_s`` (seconds since the first submission).
+    """The machine, its queue, and its running jobs, at ``now_s`` (seconds since the first submission).
 
-    Jobs are numbers, in order of submission; ``size``, ``submit_s`` and ``user`` tell more of each. Run times are not
-    among it: ``planned_s`` is how long a job that was submitted is believed to run, which is raised when it is
-    exceeded. ``running`` holds ``(planned end, job)``, the earliest first; ``start_s`` tells when a running job began.
-    ``submitted``, ``ended`` and ``overran`` hold what happened since the policy was asked last.
+    Jobs are numbers, in order of submission, with their ``size``, ``submit_s`` and ``user``. Real run times are not
+    visible: ``planned_s`` is the estimated run time of a submitted job, which is raised when it is
+    exceeded. ``running`` holds ``(planned end, job)``, the earliest first; ``start_s`` is the start of a running job.
+    ``submitted``, ``ended`` and ``overran`` are the changes since the policy was called last.
     """
 
     __slots__ = (
@@ -57,10 +57,10 @@ class SimulatedCluster:
         self.campaigns = campaigns
 
     def planned_end_s(self, job: int) -> float:
-        """Give when a running job, or one that ended since the policy was asked last, is or was believed to end."""
+        """Return the planned end of a job that runs or ended since the policy was called last."""
         return self.start_s[job] + self.planned_s[job]
 
-    # What follows is for the engine.
+    # The methods below are for the engine.
 
     def submit(self, job: int, planned_s: float) -> None:
         """Add a job to the queue."""
@@ -69,20 +69,20 @@ class SimulatedCluster:
         self.submitted.append(job)
 
     def start(self, job: int) -> None:
-        """Take a job from the queue and run it."""
+        """Move a job from the queue to the machine."""
         del self.waiting[bisect_left(self.waiting, job)]
         self.start_s[job] = self.now_s
         self.free -= self.size[job]
         insort(self.running, (self.planned_end_s(job), job))
 
     def end(self, job: int) -> None:
-        """Take back the nodes of a running job."""
+        """End a running job and free its nodes."""
         del self.running[bisect_left(self.running, (self.planned_end_s(job), job))]
         self.free += self.size[job]
         self.ended.append(job)
 
     def prolong(self, job: int, planned_s: float) -> None:
-        """Believe that a running job will run longer."""
+        """Set a longer estimate for a running job."""
         del self.running[bisect_left(self.running, (self.planned_end_s(job), job))]
         self.planned_s[job] = planned_s
         insort(self.running, (self.planned_end_s(job), job))
@@ -97,17 +97,17 @@ class SimulatedCluster:
 
 @runtime_checkable
 class QueuePolicy(Protocol):
-    """Says which waiting jobs start, in a main scheduler that is simulated. It is made by a factory.
+    """Chooses the waiting jobs that start, in a simulated main scheduler. Created by a factory.
 
-    One that wants to be asked at some time though nothing happens then has an attribute ``wake_s``; one that promises
-    starts has ``promises``, the first promise by job.
+    An attribute ``wake_s`` is a time at which the policy wants to be called even without changes; a policy that
+    promises starts has ``promises``, the first promise by job.
     """
 
     @property
     def name(self) -> str:
-        """The name it is asked for by."""
+        """The name under which settings refer to it."""
         ...
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Give the waiting jobs that start now; together they need no more nodes than are free."""
+        """Return the waiting jobs that start now; their total size must not exceed the free nodes."""
         ...

@@ -1,4 +1,4 @@
-"""Placing: which nodes each job of a schedule holds, and the log of idle nodes that follows from it."""
+"""Placement: the nodes of each job of a schedule, and the resulting log of idle nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NAME_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedJobs:
-    """Who holds what: ``node_sets`` by job ("" if it never started), and how many jobs are ``in_pieces``.
+    """Nodes by job: ``node_sets`` ("" if the job never started), and the number of jobs ``in_pieces``.
 
-    The rest are the columns of the log of idle nodes; ``times`` are seconds since the first submission.
+    The other fields are columns of the log of idle nodes; ``times`` are seconds since the first submission.
     """
 
     node_names: tuple[str, ...]
@@ -37,14 +37,14 @@ class PlacedJobs:
     in_pieces: int
 
     def idle_node_s(self, from_s: float) -> float:
-        """Give the node-seconds that are idle from some time on."""
-        joined = np.where(self.states == IDLE, 1, -1)  # the first time lists those that are idle then
+        """Return the idle node-seconds from ``from_s`` on."""
+        joined = np.where(self.states == IDLE, 1, -1)  # the first time lists the idle nodes
         idle = np.concatenate(([0], np.cumsum(joined)))[self.offsets[1:]]
         lasts = np.append(self.times[1:], self.end_s) - np.maximum(self.times, from_s)
         return float((idle * np.maximum(lasts, 0.0)).sum())
 
     def log(self, begin_s: float, provenance: LogProvenance) -> EventLog:
-        """Give the log; the first submission is at ``begin_s`` UTC."""
+        """Return the log, with the first submission at ``begin_s`` UTC."""
         return EventLog(
             node_names=self.node_names,
             times=self.times + begin_s,
@@ -57,18 +57,18 @@ class PlacedJobs:
 
 
 def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJobs:
-    """Give every job its nodes when it starts: the first free ones, or the first gap that is large enough.
+    """Assign nodes to every job at its start: the first free ones, or the first gap that is large enough.
 
-    Where no gap is, a job that wants to be contiguous gets the largest gaps: a schedule says how many nodes are free,
-    not whether they lie together. Where nodes are shared, what is given are their processors, ``per_node`` on each,
-    and a node is idle while none of its own is held.
+    Without such a gap, a contiguous placement uses the largest gaps, because the schedule guarantees the number of free
+    nodes, but not their position. With shared nodes, processors are assigned, ``per_node`` on each,
+    and a node is idle while none of its processors is held.
     """
     count = schedule.nodes // per_node
     digits = max(_NAME_DIGITS, len(str(count)))
     names = tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
     choose = _contiguous if placement == CONTIGUOUS else _first_fit
     busy = np.zeros(schedule.nodes, dtype=np.bool_)  # nodes, or the processors of shared nodes
-    reported = np.ones(count, dtype=np.bool_)  # whether each node was busy then; all are before the log's begin
+    reported = np.ones(count, dtype=np.bool_)  # whether each node was busy; all are before the log
     held: dict[int, NDArray[np.int64]] = {}
     node_sets = [""] * len(schedule.jobs)
     times: list[float] = []
@@ -102,9 +102,9 @@ def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJob
 
 
 def _moments(schedule: JobSchedule) -> Iterator[tuple[float, tuple[list[int], list[int]]]]:
-    """Give at each time the jobs that stop and those that start, the begin first.
+    """Yield at each time the jobs that stop and those that start, the begin first.
 
-    Those that hold nodes for no time are left out, and so is what lies after the end.
+    Jobs of zero length are omitted, and so is everything after the end.
     """
     found: defaultdict[float, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []), {0.0: ([], [])})
     for job, start_s in enumerate(schedule.start_s):
@@ -119,9 +119,9 @@ def _first_fit(busy: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
 
 
 def _contiguous(busy: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
-    """Choose the first gap that is large enough; else the largest gaps, so that the pieces are few."""
+    """Return the first gap that is large enough; else the largest gaps, for few pieces."""
     free = np.flatnonzero(~busy)
-    firsts = np.flatnonzero(np.diff(free, prepend=-2) > 1)  # places in ``free`` where a gap begins
+    firsts = np.flatnonzero(np.diff(free, prepend=-2) > 1)  # indices in ``free`` where a gap begins
     lengths = np.diff(firsts, append=free.size)
     enough = np.flatnonzero(lengths >= size)
     if enough.size:

@@ -1,4 +1,4 @@
-"""JobTable: the rows of an SWF log as a main scheduler would have been given them, and its estimates of run times."""
+"""JobTable: the rows of an SWF log as a main scheduler receives them, and its estimates of run times."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.schedule_settings import ACTUAL, LAST_TWO, WHOLE_NODES, ScheduleSettings
 
-UNLIMITED: Final = math.inf  # the limit of a job that has none
-NO_USER: Final = "-1"  # the user of a job that names none
-_ROUNDING: Final = 1e-9  # of a quotient that should be whole
+UNLIMITED: Final = math.inf  # the limit of a job without one
+NO_USER: Final = "-1"  # the user of a job without one
+_ROUNDING: Final = 1e-9  # tolerance of a quotient that should be whole
 
-_Row = tuple[float, int, float, float, int, list[str]]  # submission (UTC), place, run time, limit, processors, fields
+_Row = tuple[float, int, float, float, int, list[str]]  # submission (UTC), index, run time, limit, processors, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTable:
-    """One place a job, in order of submission. Times are seconds since ``begin_s``, which is seconds UTC.
+    """One entry per job, in order of submission. Times are seconds since ``begin_s``, which is seconds UTC.
 
-    ``size`` counts what is scheduled: whole nodes, or processors where nodes are shared; ``procs`` counts processors.
-    ``user`` is a place in ``users``, who are sorted and have a part in ``shares`` each. ``fields`` are the 18 fields
+    ``size`` counts what is scheduled: whole nodes, or processors of shared nodes; ``procs`` counts processors.
+    ``user`` is an index in ``users``, who are sorted and have a share in ``shares`` each. ``fields`` are the 18 fields
     of the row as written.
     """
 
@@ -51,17 +51,17 @@ class JobTable:
         return len(self.submit_s)
 
     def name(self, job: int) -> str:
-        """Give the job's number in the log."""
+        """Return the job's number in the log."""
         return self.fields[job][swf.JOB]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWorkload:
-    """Jobs, the machine they were meant for, and where they come from.
+    """Jobs, their machine, and their source.
 
-    What is scheduled are its nodes, or where they are shared its processors, ``per_node`` of them on each node.
-    ``header_begin_s`` is what the log says its times count from; ``unknown_shares`` are users that the file of
-    shares tells, and no job.
+    The scheduled resources are nodes, or with shared nodes processors, ``per_node`` of them on each node.
+    ``header_begin_s`` is the origin of times according to the log; ``unknown_shares`` are users of the shares file
+    without jobs.
     """
 
     jobs: JobTable
@@ -76,7 +76,7 @@ class JobWorkload:
 
     @property
     def capacity(self) -> int:
-        """How many nodes, or processors of shared nodes, there are."""
+        """The number of nodes, or of processors of shared nodes."""
         return self.nodes * self.per_node
 
 
@@ -87,9 +87,9 @@ def read_workload(
     *,
     tell: Callable[[int], object] | None = None,
 ) -> JobWorkload:
-    """Read the jobs of an SWF log; ``None`` is standard input. Each row is used or set aside for a reason.
+    """Return the jobs of an SWF log; ``None`` is standard input. Each row is used or set aside for a reason.
 
-    ``tell`` is called with the number of bytes that have been read since it was called last.
+    ``tell`` is called with the number of bytes read since its last call.
     """
     tally, header = FindingsTally(), swf.SwfHeader()
     with RawFile(path, tally, tell) as file:
@@ -99,12 +99,12 @@ def read_workload(
     rows = tally.rows()
     if not found:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
-        raise BadInput(f"no row tells of a job that ran: {reasons}", where=source.name)
+        raise BadInput(f"no row describes a job that ran: {reasons}", where=source.name)
     nodes, cores, per_node = _machine(settings, header, source.name)
     jobs = _sorted(found, settings, cores / per_node, shares, tally)
     if min(jobs.size) > nodes * per_node:
-        what = f"every job is larger than the machine, which has {nodes:,} nodes"
-        raise BadInput(what, where=source.name, fix="say with --nodes how many there are")
+        what = f"every job is larger than the machine of {nodes:,} nodes"
+        raise BadInput(what, where=source.name, fix="set the number by --nodes")
     return JobWorkload(
         jobs=jobs,
         nodes=nodes,
@@ -121,7 +121,7 @@ def read_workload(
 def _records(
     file: RawFile, settings: ScheduleSettings, header: swf.SwfHeader, tally: FindingsTally
 ) -> Iterator[tuple[list[str], list[float]]]:
-    """Give the fields of every job: of an SWF log, or of a table that tells submission, run time and size."""
+    """Yield the fields of every job: of an SWF log, or of a table with submission, run time and size."""
     named = ImportOptions(map=listed(settings.map), preset=settings.preset or None)
     if swf.recognises(file.head) and not (named.map or named.preset):
         return swf.rows(file.lines(), tally, header)
@@ -131,7 +131,7 @@ def _records(
     except BadInput as error:
         if (error.where or "").startswith("--"):
             raise
-        what = f"not in the Standard Workload Format, nor a table of jobs that can be scheduled: {error.what}"
+        what = f"not in the Standard Workload Format, nor a table of schedulable jobs: {error.what}"
         raise BadInput(what, where=file.name, fix=error.fix) from error
     header.nodes = table.nodes
     return table.rows()
@@ -148,13 +148,13 @@ def _rows(
     for parts, values in swf.whole_jobs(islice(records, settings.first), tally):
         run_s, limit_s, asked = values[swf.RUN], values[swf.LIMIT], values[swf.PROCS] <= 0
         procs, at_s = values[swf.PROCS_ASKED if asked else swf.PROCS], header.epoch(values[swf.SUBMIT])
-        reason = _why_not(values, procs, at_s, window)
+        reason = _rejection_reason(values, procs, at_s, window)
         if reason:
             tally.set_aside(reason)
         else:
             if asked:
                 tally.note("requested_size")
-            if not 0 < limit_s < time_formats.LARGEST_S:  # NaN too
+            if not 0 < limit_s < time_formats.LARGEST_S:  # also false for NaN
                 tally.note("no_limit")
                 limit_s = UNLIMITED
             elif run_s > limit_s:
@@ -167,15 +167,15 @@ def _rows(
     return found
 
 
-def _why_not(values: list[float], procs: float, at_s: float, window: tuple[float | None, float | None]) -> str:
+def _rejection_reason(values: list[float], procs: float, at_s: float, window: tuple[float | None, float | None]) -> str:
     submit_s, run_s = values[swf.SUBMIT], values[swf.RUN]
-    if not (abs(submit_s) < time_formats.LARGEST_S and abs(run_s) < time_formats.LARGEST_S):  # NaN too
+    if not (abs(submit_s) < time_formats.LARGEST_S and abs(run_s) < time_formats.LARGEST_S):  # also false for NaN
         return "bad_time"
     if not swf.ran(values):
         return "never_started"
     if run_s < 0:
         return "no_end" if run_s == swf.UNKNOWN else "backwards"
-    if not 0 < procs <= MOST_NODES:  # NaN too
+    if not 0 < procs <= MOST_NODES:  # also false for NaN
         return "bad_count"
     begin_s, end_s = window
     outside = (begin_s is not None and at_s < begin_s) or (end_s is not None and at_s >= end_s)
@@ -183,8 +183,8 @@ def _why_not(values: list[float], procs: float, at_s: float, window: tuple[float
 
 
 def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> tuple[int, float, int]:
-    """Give how many nodes the machine has, how many processors each, and how many parts of one are handed out."""
-    several = header.procs / header.nodes if header.several_a_node else 1.0
+    """Return the number of nodes, of processors per node, and of schedulable parts per node."""
+    several = header.procs / header.nodes if header.has_multi_processor_nodes else 1.0
     cores = float(settings.cores_per_node or several)
     if settings.nodes:
         nodes = settings.nodes
@@ -193,29 +193,29 @@ def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> t
     elif header.capacity:
         nodes = header.capacity
     else:
-        raise BadInput("the log does not say how large the machine is", where=where, fix="say it with --nodes N")
+        raise BadInput("the log does not contain the machine's size", where=where, fix="set it by --nodes N")
     if nodes > MOST_NODES:
         what = f"a machine of {nodes:,} nodes is beyond the limit of {MOST_NODES:,}"
-        raise BadInput(what, where=where, fix="say with --nodes how many there are")
+        raise BadInput(what, where=where, fix="set the number by --nodes")
     if settings.sharing == WHOLE_NODES:
         return nodes, cores, 1
     if cores != int(cores):
-        what = f"a node has {cores:g} processors on average, and to be shared it must have a whole number of them"
-        raise BadInput(what, where=where, fix="say with --cores-per-node how many, and with --nodes how many nodes")
+        what = f"a node has {cores:g} processors on average, but sharing requires a whole number"
+        raise BadInput(what, where=where, fix="set the numbers by --cores-per-node and --nodes")
     return nodes, cores, int(cores)
 
 
 def _sorted(
     rows: list[_Row], settings: ScheduleSettings, procs_each: float, shares: dict[str, float], tally: FindingsTally
 ) -> JobTable:
-    """Put the jobs in order of submission; of two submitted at once the one that comes first in the log is first."""
-    rows.sort()  # by time, then by place in the log
+    """Return the jobs in order of submission; ties in the order of the log."""
+    rows.sort()  # by time, then by index in the log
     late = sum(1 for before, after in pairwise(rows) if after[1] < before[1])
     if late:
         tally.note("unsorted", count=late, where="")
     begin_s, factor = rows[0][0], settings.time_factor
     submit_s = [row[0] - begin_s for row in rows]
-    if factor != 1:  # whole seconds, as the format has them
+    if factor != 1:  # whole seconds, as in the format
         submit_s = [float(round(time_s * factor)) for time_s in submit_s]
     _, _, run_s, limit_s, procs, fields = zip(*rows, strict=True)
     users = sorted({parts[swf.USER] for parts in fields}, key=natural_order)
@@ -236,21 +236,21 @@ def _sorted(
     )
 
 
-# How much longer a job is believed to run each time it outlives what was believed. These are the steps that D. Tsafrir,
-# Y. Etsion and D. Feitelson take in "Backfilling using system-generated predictions" (2007).
+# Steps by which an estimate is raised each time a job exceeds it, from D. Tsafrir,
+# Y. Etsion and D. Feitelson, "Backfilling using system-generated predictions" (2007).
 STEPS_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18_000.0, 36_000.0, 72_000.0, 180_000.0, 360_000.0)
-LEAST_S: Final = 1.0  # a job that takes no time needs its nodes all the same
+LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
 
 
 class RuntimeEstimator:
-    """What a main scheduler believes of run times: says how long a job will run, and again whenever it has run longer.
+    """A main scheduler's estimates of run times: at submission, and again whenever a job exceeds its estimate.
 
-    No job is ever ended here for running long: it did run as long as the log says. But a policy plans with estimates:
+    No job is ended here for exceeding an estimate: each ran as long as recorded. But a policy plans with estimates:
 
-    - ``limit``: the time that a user asked for; where none was asked for, the run time itself.
-    - ``actual``: the run time itself, what a scheduler could do that knew it.
-    - ``last2``: the mean of the run times of the two jobs of the same user that ended last, and never more than the
-      limit; until two have ended it is the limit.
+    - ``limit``: the time that a user requested; without a request, the run time itself.
+    - ``actual``: the run time itself, as if the scheduler knew it.
+    - ``last2``: the mean of the run times of the two latest ended jobs of the same user, and at most the
+      limit; until two have ended, the limit.
     """
 
     def __init__(self, kind: str, jobs: JobTable) -> None:
@@ -263,19 +263,19 @@ class RuntimeEstimator:
         ]
 
     def at_submission(self, job: int) -> float:
-        """Return the seconds that the job is believed to run."""
+        """Return the estimated run time in seconds."""
         last = self._last.get(self._jobs.user[job], ())
         if len(last) < 2:  # noqa: PLR2004 - the two
             return self._known_s[job]
         return min(max(sum(last) / 2, LEAST_S), self._jobs.limit_s[job])
 
     def ended(self, job: int) -> None:
-        """Learn from a job that ended."""
+        """Update the estimates after the end of a job."""
         if self._learns:
             user = self._jobs.user[job]
             self._last[user] = (*self._last.get(user, ())[-1:], self._jobs.run_s[job])
 
     def longer(self, job: int, times: int, ran_s: float) -> float:
-        """Return a larger estimate than ``ran_s`` for a job that outlives its estimate for so many ``times``."""
+        """Return an estimate above ``ran_s`` for a job that exceeded its estimate ``times`` times."""
         raised_s, limit_s = ran_s + STEPS_S[min(times, len(STEPS_S)) - 1], self._jobs.limit_s[job]
         return min(raised_s, limit_s) if self._learns and limit_s > ran_s else raised_s

@@ -1,4 +1,4 @@
-"""Policies that take jobs in the order of submission: first come, first served, EASY and conservative backfilling."""
+"""Policies that consider jobs in order of submission: first come, first served, EASY and conservative backfilling."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bftrain_datasets.scheduling.cluster import NEVER, SimulatedCluster
 
 
 class FreeNodesProfile:
-    """From ``times[i]`` to ``times[i + 1]`` ``free[i]`` nodes are free; after the last time all are.
+    """``free[i]`` nodes are free from ``times[i]`` to ``times[i + 1]``; after the last time all are.
 
-    A plan that does not fit makes ``free`` negative, which :meth:`least` tells.
+    An infeasible plan makes ``free`` negative, which :meth:`least` returns.
     """
 
     __slots__ = ("free", "times")
@@ -24,7 +24,7 @@ class FreeNodesProfile:
 
     @classmethod
     def of(cls, now_s: float, free: int, running: Iterable[tuple[float, int]], size: Sequence[int]) -> FreeNodesProfile:
-        """Return the profile of what runs, given by its ends in order; ``free`` nodes are free now."""
+        """Return the profile of running jobs, given by their ends in order; ``free`` nodes are free now."""
         made = cls(now_s, free)
         times, steps = made.times, made.free
         for end_s, job in running:
@@ -37,7 +37,7 @@ class FreeNodesProfile:
         return made
 
     def earliest(self, size: int, length_s: float) -> float:
-        """Give the first time from which ``size`` nodes are free for ``length_s``; all of them are in the end."""
+        """Return the first time from which ``size`` nodes are free for ``length_s``; in the end all nodes are."""
         times, free = self.times, self.free
         count = len(times)
         at = 0
@@ -55,9 +55,9 @@ class FreeNodesProfile:
             at = after
 
     def sooner(self, size: int, length_s: float, begin_s: float, at: int) -> float | None:
-        """Give an earlier time for what is planned from ``begin_s`` on, if there is one; ``at`` is where to look first.
+        """Return a time before the planned ``begin_s``, or ``None``; the search starts at index ``at``.
 
-        What is planned takes its nodes from ``begin_s`` on anyhow, so only what lies before that matters.
+        The planned job holds its nodes from ``begin_s`` on anyway, so only the time before matters.
         """
         times, free = self.times, self.free
         while times[at] < begin_s:
@@ -76,25 +76,25 @@ class FreeNodesProfile:
         return None
 
     def least(self, begin_s: float, end_s: float) -> int:
-        """Give how few nodes are free at any time from ``begin_s`` to ``end_s``."""
+        """Return the smallest number of free nodes from ``begin_s`` to ``end_s``."""
         first = max(0, bisect_right(self.times, begin_s) - 1)
         last = max(first + 1, bisect_left(self.times, end_s))
         return min(self.free[first:last])
 
     def forget(self, now_s: float) -> None:
-        """Drop what lies before now."""
+        """Drop the past."""
         first = bisect_right(self.times, now_s) - 1
         if first > 0:
             del self.times[:first], self.free[:first]
         self.times[0] = now_s
 
     def take(self, begin_s: float, end_s: float, size: int) -> None:
-        """Plan to use so many nodes; fewer than none give up what was planned."""
+        """Reserve ``size`` nodes; a negative number cancels a reservation."""
         if end_s <= begin_s:
             return
         times, free = self.times, self.free
         first = bisect_left(times, begin_s)
-        if first == len(times) or times[first] != begin_s:  # let a step begin here
+        if first == len(times) or times[first] != begin_s:  # insert a step
             times.insert(first, begin_s)
             free.insert(first, free[first - 1])
         last = bisect_left(times, end_s, first)
@@ -104,12 +104,12 @@ class FreeNodesProfile:
         for place in range(first, last):
             free[place] -= size
         for place in (last, first):
-            if place and free[place] == free[place - 1]:  # drop a step at which nothing changes
+            if place and free[place] == free[place - 1]:  # remove a step without change
                 del times[place], free[place]
 
 
 def fitting(jobs: Iterable[int], free: int, size: Sequence[int]) -> tuple[list[int], int, int | None]:
-    """Return the first jobs, as many as fit together, the nodes that they leave free, and the next job if any."""
+    """Return the first jobs that fit together, the nodes that they leave free, and the next job if any."""
     started: list[int] = []
     for job in jobs:
         if size[job] > free:
@@ -120,19 +120,19 @@ def fitting(jobs: Iterable[int], free: int, size: Sequence[int]) -> tuple[list[i
 
 
 class FirstComePolicy:
-    """Starts jobs in the order of submission, as long as they fit."""
+    """Starts jobs in order of submission, as long as they fit."""
 
     name: Final = "fcfs"
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Give the jobs at the head of the queue that fit together."""
+        """Return the jobs at the head of the queue that fit together."""
         return fitting(cluster.waiting, cluster.free, cluster.size)[0]
 
 
 class EasyBackfill:
     """First come, first served with a reservation for the head of the queue, and for no other job.
 
-    ``promises`` holds for each job that was head the start it was promised when it became it.
+    ``promises`` holds for each job that was head the start promised at that time.
     """
 
     name: Final = "easy"
@@ -158,7 +158,7 @@ class EasyBackfill:
 
 
 def reservation(size: int, free: int, ends: Iterable[tuple[float, int]], sizes: Sequence[int]) -> tuple[float, int]:
-    """Give when ``size`` nodes will be free, and how many more than these will be then."""
+    """Return when ``size`` nodes will be free, and the surplus at that time."""
     at_s = 0.0
     for end_s, job in ends:
         if free >= size and end_s > at_s:
@@ -169,10 +169,10 @@ def reservation(size: int, free: int, ends: Iterable[tuple[float, int]], sizes: 
 
 
 def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
-    """Give the jobs after the head that may fit now.
+    """Return the jobs after the head that may fit now.
 
-    Where nothing ended and no plan changed, those that did not fit before do not fit now: nodes are no more, and the
-    reservation is no later. Then it is the new ones only.
+    If no job ended and no plan changed, jobs that did not fit before do not fit now, because there are no more nodes
+    and the reservation is no later. Then only new jobs are candidates.
     """
     if cluster.ended or cluster.overran or started:
         return cluster.waiting[started + 1 :]
@@ -181,7 +181,7 @@ def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
 
 
 def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, shadow_s: float, extra: int) -> list[int]:
-    """Give those that end before the reservation begins, or need none of its nodes."""
+    """Return the candidates that end before the reservation begins, or need none of its nodes."""
     size, planned_s, now_s = cluster.size, cluster.planned_s, cluster.now_s
     started = []
     for job in candidates:
@@ -200,37 +200,37 @@ def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, sha
 
 
 class ConservativeBackfill:
-    """Keeps a plan of all waiting jobs, and starts each when the plan says so.
+    """Keeps a plan of all waiting jobs, and starts each at its planned time.
 
-    When a job ends early, the others move up one by one, the first submitted first; none moves back. When a job runs
-    longer than was believed, promises cannot all be kept: the plan is rebuilt in the order of the promises.
-    ``promises`` holds the first one that each job was given.
+    When a job ends early, the others move up one by one, the first submitted first; none moves back. When a job exceeds
+    its estimate, not all promises can be kept: the plan is rebuilt in the order of the promises.
+    ``promises`` holds the first promised start of each job.
     """
 
     name: Final = "conservative"
 
     def __init__(self) -> None:
         self.promises: dict[int, float] = {}
-        self._begin_s: dict[int, float] = {}  # of each waiting job, as planned now
+        self._begin_s: dict[int, float] = {}  # planned start of each waiting job
         self._profile: FreeNodesProfile | None = None
 
     @property
     def wake_s(self) -> float:
-        """When the next job is to start, whether or not anything happens then."""
+        """The next planned start, whether or not anything happens then."""
         return min(self._begin_s.values(), default=NEVER)
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Give the jobs whose time has come."""
+        """Return the jobs whose planned start has come."""
         profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
         now_s, size = cluster.now_s, cluster.size
         profile.forget(now_s)
-        conflict = False  # whether jobs that run longer than was believed take nodes that were promised
+        conflict = False  # whether jobs that exceed their estimates hold promised nodes
         for job in cluster.overran:
             end_s = cluster.planned_end_s(job)
             profile.take(now_s, end_s, size[job])
             conflict = conflict or profile.least(now_s, end_s) < 0
         if conflict:
-            # Plan all jobs again, in the order in which they were to start
+            # Plan all jobs again, in the order of their planned starts
             profile = self._profile = FreeNodesProfile.of(now_s, cluster.free, cluster.running, size)
             for job in sorted(self._begin_s, key=lambda job: (self._begin_s[job], job)):
                 self._plan(profile, cluster, job)
@@ -248,14 +248,14 @@ class ConservativeBackfill:
         return started
 
     def _move_up(self, profile: FreeNodesProfile, cluster: SimulatedCluster) -> None:
-        """Let each job start as early as it can while all others stay where they are."""
+        """Move each job to its earliest start while all others keep theirs."""
         now_s, size, planned_s, begins = cluster.now_s, cluster.size, cluster.planned_s, self._begin_s
         most = list(accumulate(profile.free, max))
         for job in cluster.waiting[: len(cluster.waiting) - len(cluster.submitted)]:
             begin_s, needed = begins[job], size[job]
             if begin_s <= now_s:
                 continue
-            place = bisect_left(most, needed)  # before it there is too little for this job at any time
+            place = bisect_left(most, needed)  # earlier entries are too small for this job at any time
             sooner_s = profile.sooner(needed, planned_s[job], begin_s, place)
             if sooner_s is None:
                 continue

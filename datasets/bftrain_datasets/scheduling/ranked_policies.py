@@ -1,4 +1,4 @@
-"""Policies that rank jobs by something else than their submission, and backfill in that order: fair share, OStrich."""
+"""Policies that rank jobs by other criteria than submission, and backfill in that order: fair share, OStrich."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
 
 class BackfillTimes:
-    """When to backfill, and how deep: whenever jobs may start, or at multiples of an interval after a change.
+    """Times and depth of backfilling: whenever jobs may start, or at multiples of an interval after a change.
 
-    ``wake_s`` is the next such time while one is needed.
+    ``wake_s`` is the next such time, if one is needed.
     """
 
     def __init__(self, options: PolicyOptions) -> None:
         self.wake_s = NEVER
-        self.window_s = options.backfill_window_s or NEVER  # nothing is planned to start later than that from now
+        self.window_s = options.backfill_window_s or NEVER  # starts further ahead are not planned
         self._depth, self._interval_s = options.backfill_depth, options.backfill_interval_s
 
     def depth(self, now_s: float) -> int:
-        """Return how many jobs may be looked at now after those that fit."""
+        """Return how many jobs may be examined now after those that fit."""
         if self._interval_s and (due_s := math.ceil(now_s / self._interval_s) * self._interval_s) > now_s:
             self.wake_s = due_s
             return 0
         return self._depth
 
     def backfilled(self, now_s: float, jobs: int) -> None:
-        """Learn how many jobs were backfilled: after some, the next interval may have room for others."""
+        """Record how many jobs were backfilled: after some, the next interval may have space for others."""
         if self._interval_s:
             self.wake_s = now_s + self._interval_s if jobs else NEVER
 
@@ -44,8 +44,8 @@ class BackfillTimes:
 def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTimes) -> list[int]:
     """Return the jobs that start, by rank: as many as fit, then up to a depth more that delay none before them.
 
-    Each of these jobs, the first that does not fit included, is planned at its earliest time beside those
-    before it, and starts if that is now. So no job is delayed by one of lower rank that was looked at after it.
+    Each examined job, including the first that does not fit, is planned at its earliest time given those
+    before it, and starts if that is now. So no job is delayed by an examined one of lower rank.
     """
     size, jobs, depth = cluster.size, iter(ranked), times.depth(cluster.now_s)
     started, free, blocked = fitting(jobs, cluster.free, size)
@@ -54,7 +54,7 @@ def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTi
     looked_at = [blocked, *islice(jobs, depth - 1)]
     last = max((place for place, job in enumerate(looked_at) if size[job] <= free), default=0)
     if last == 0:
-        return started  # none of them can start now, so what is planned for them does not matter
+        return started  # none of them can start now, so their plans do not matter
     further = _planned(looked_at[: last + 1], started, free, cluster, times.window_s)
     times.backfilled(cluster.now_s, len(further))
     return started + further
@@ -81,16 +81,16 @@ def _planned(
 
 
 class UserUsage:
-    """Node-seconds that each user used, of which every ``half_life_s`` half is forgotten; 0 forgets nothing."""
+    """Node-seconds used by each user, halved every ``half_life_s``; 0 for no decay."""
 
     def __init__(self, users: int, half_life_s: float) -> None:
         self._rate = math.log(2) / half_life_s if half_life_s > 0 else 0.0
         self._used = [0.0] * users
-        self._nodes = [0] * users  # held now
+        self._nodes = [0] * users  # nodes held now
         self._at_s = [0.0] * users
 
     def of(self, user: int, now_s: float) -> float:
-        """Give what a user used, as it counts now."""
+        """Return a user's decayed usage at ``now_s``."""
         past_s = now_s - self._at_s[user]
         if past_s > 0:
             if self._rate:
@@ -102,32 +102,32 @@ class UserUsage:
         return self._used[user]
 
     def hold(self, user: int, nodes: int, now_s: float) -> None:
-        """Say that a user holds so many nodes more, or fewer, from now on."""
+        """Change the number of nodes that a user holds, from now on."""
         self.of(user, now_s)
         self._nodes[user] += nodes
 
 
 _DECAY_EVERY_S: Final = 300.0
 _STEPS_OF_RANK: Final = 100_000
-_LN_2: Final = 0.693  # as Slurm has it
+_LN_2: Final = 0.693  # the value in Slurm
 
 
 class PublishedUsage:
-    """Usage as Slurm's multifactor plugin and the published simulator of OStrich count it.
+    """Usage as computed by Slurm's multifactor plugin and the published simulator of OStrich.
 
-    At each event, at the next time to backfill, and every 5 minutes from then on, what users held since the last time
-    is added to what they used, and all of it decays by that time.
+    At each event, at the next time to backfill, and every 5 minutes from then on, the node-time since the last update
+    is added to the usage, and the sum decays by that time.
     """
 
     def __init__(self, options: PolicyOptions) -> None:
         shares = np.array(options.shares)
         self._shares = shares / shares.sum()
-        self._kept = 1.0 - _LN_2 / options.half_life_s if options.half_life_s else 1.0  # after a second
+        self._kept = 1.0 - _LN_2 / options.half_life_s if options.half_life_s else 1.0  # fraction after a second
         self._interval_s = options.backfill_interval_s
         self._used, self._nodes, self._at_s = np.zeros(shares.size), np.zeros(shares.size), 0.0
 
     def hold(self, user: int, nodes: int, now_s: float) -> None:
-        """Say that a user holds so many nodes more, or fewer, from now on."""
+        """Change the number of nodes that a user holds, from now on."""
         self.advance(now_s)
         self._nodes[user] += nodes
 
@@ -140,7 +140,7 @@ class PublishedUsage:
         return found
 
     def advance(self, to_s: float) -> None:
-        """Let time pass until an event."""
+        """Advance time to an event."""
         backfill_s = math.ceil(self._at_s / self._interval_s) * self._interval_s if self._interval_s else NEVER
         while self._at_s < to_s:
             next_s = min(to_s, self._at_s + _DECAY_EVERY_S, backfill_s if backfill_s > self._at_s else NEVER)
@@ -150,7 +150,7 @@ class PublishedUsage:
 
 
 class FairSharePolicy:
-    """Ranks users by what they used over their share, and a user's jobs by submission; backfills in that order."""
+    """Ranks users by usage over share, and a user's jobs by submission; backfills in that order."""
 
     name: Final = "fairshare"
 
@@ -163,7 +163,7 @@ class FairSharePolicy:
         self._waiting: dict[int, list[int]] = {}  # by user, in order of submission
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Give who starts."""
+        """Return the jobs that start."""
         now_s, user, size = cluster.now_s, cluster.user, cluster.size
         if isinstance(self._usage, PublishedUsage):
             self._usage.advance(now_s)
@@ -184,11 +184,11 @@ class FairSharePolicy:
 
     @property
     def wake_s(self) -> float:
-        """When to ask it next at the latest."""
+        """The latest time of the next call."""
         return self._times.wake_s
 
     def ranked(self, now_s: float) -> Iterator[int]:
-        """Return all waiting jobs by rank; at the same usage the one that waited longest comes first."""
+        """Yield all waiting jobs by rank; ties go to the job that waited longest."""
         if isinstance(self._usage, PublishedUsage):
             rank = self._usage.ranks(now_s)
             jobs = ((rank[user], job) for user, waiting in self._waiting.items() for job in waiting)
@@ -198,7 +198,7 @@ class FairSharePolicy:
         return chain.from_iterable(self._waiting[user] for _, _, user in ranks)
 
 
-PRECISION: Final = 1e6  # of a virtual end: what differs by less than a part of so many was meant to be the same
+PRECISION: Final = 1e6  # of virtual ends, relative: smaller differences are rounding
 MERGED: Final = 256  # jobs
 
 
@@ -206,16 +206,16 @@ class OStrichPolicy:
     """Ranks campaigns by their virtual end, and the jobs of one by their estimate; backfills in that order."""
 
     name: str = "ostrich"
-    by_estimate: bool = True  # the jobs of a campaign; else by submission
+    by_estimate: bool = True  # order of the jobs of a campaign; else by submission
 
     def __init__(self, options: PolicyOptions) -> None:
         self._times = BackfillTimes(options)
         self._oldest_first = options.done_campaigns == OLDEST_FIRST
         self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, by estimate
-        self._campaigns: dict[int, list[int]] = {}  # user -> those of their campaigns that have some
+        self._campaigns: dict[int, list[int]] = {}  # user -> their campaigns with waiting jobs
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Give who starts."""
+        """Return the jobs that start."""
         campaigns = cluster.campaigns
         for job in cluster.submitted:
             number = campaigns.of[job]
@@ -232,17 +232,17 @@ class OStrichPolicy:
 
     @property
     def wake_s(self) -> float:
-        """When to ask it next at the latest."""
+        """The latest time of the next call."""
         return self._times.wake_s
 
     def ranked(self, campaigns: UserCampaigns) -> Iterator[int]:
-        """Give all waiting jobs, the first in rank first.
+        """Yield all waiting jobs by rank.
 
-        The campaigns of one user are in order already: each ends virtually after those before it. So users are merged,
-        as far as a pass looks; a policy that looks further has all the others sorted at once.
+        The campaigns of one user are sorted already: each ends virtually after those before it. So users are merged
+        lazily, as far as a pass examines jobs; beyond ``MERGED`` jobs all the others are sorted at once.
         """
         tag, created_s = campaigns.virtual.tag, campaigns.created_s
-        least = campaigns.virtual.level if self._oldest_first else 0.0  # what has ended virtually has done so now
+        least = campaigns.virtual.level if self._oldest_first else 0.0  # virtually ended campaigns rank as ending now
         heads = [
             (round(max(tag[numbers[0]], least) * PRECISION), created_s[numbers[0]], user, numbers[0], 0)
             for user, numbers in self._campaigns.items()
@@ -281,7 +281,7 @@ class OStrichPolicy:
 
 
 class FifoOStrichPolicy(OStrichPolicy):
-    """Ranks campaigns as ``ostrich`` does, and the jobs of one by their submission."""
+    """Ranks campaigns like ``ostrich``, and the jobs of one by their submission."""
 
     name = "ostrich-fifo"
     by_estimate = False

@@ -1,4 +1,4 @@
-"""Schedule engine: the clock of the simulated machine. Jobs arrive, end and outlive their estimates."""
+"""Schedule engine: the clock of the simulated machine. Jobs arrive, end and exceed their estimates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bftrain_datasets.scheduling.cluster import NEVER, QueuePolicy, SimulatedClu
 from bftrain_datasets.scheduling.jobs import JobTable, RuntimeEstimator
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
-# Takes the progress, in seconds since the first submission and in jobs that ended; False stops it
+# Receives the progress, in seconds since the first submission and in ended jobs; a return value of False stops the run
 Watch = Callable[[float, int], bool]
 
-TELL_EVERY: Final = 256  # moments
-OUR_OWN: Final = "bftrain_datasets."  # how the modules of built-in policies are called
+TELL_EVERY: Final = 256  # steps between reports of progress
+OUR_OWN: Final = "bftrain_datasets."  # prefix of the modules of built-in policies
 
 
 class ScheduleEnd(StrEnum):
-    """Why a simulation ended."""
+    """The reason why a simulation ended."""
 
     ALL_DONE = "all_done"
     UNTIL = "until"
@@ -34,11 +34,11 @@ class ScheduleEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSchedule:
-    """What became of the jobs. Times are seconds since the first submission, infinite for what did not happen.
+    """The outcome of the jobs. Times are seconds since the first submission, infinite if the event did not happen.
 
-    There are ``nodes``, or processors where nodes are shared. ``first_planned_s`` is what each job was believed to run
-    when it was submitted, ``prolonged`` how often it outlived that; ``promised_s`` the first start that the policy
-    promised; ``overtook`` whether it started while a job that was submitted before it still waited. ``refused`` are
+    ``nodes`` counts processors if nodes are shared. ``first_planned_s`` is each job's estimated run time
+    at its submission, ``prolonged`` how often it exceeded its estimate; ``promised_s`` the first promised start;
+    ``overtook`` whether it started before an earlier submitted job. ``refused`` are
     larger than the machine.
     """
 
@@ -57,12 +57,12 @@ class JobSchedule:
     most_waiting: int
 
     def stop_s(self, job: int) -> float:
-        """Give when a job ended, or will have if it still runs."""
+        """Return the end of a job, in the future if it still runs."""
         return self.start_s[job] + self.jobs.run_s[job]
 
 
 class ScheduleEngine:
-    """One simulation."""
+    """One simulation run."""
 
     def __init__(
         self,
@@ -80,17 +80,17 @@ class ScheduleEngine:
         self._campaigns = UserCampaigns(jobs, nodes, gap_s, whole_seconds=whole_seconds)
         self._cluster = SimulatedCluster(jobs, nodes, self._campaigns)
         self._refused = tuple(job for job, size in enumerate(jobs.size) if size > nodes)
-        self._next = 0  # job to arrive
+        self._next = 0  # next job to arrive
         self._ends: list[tuple[float, int]] = []
         self._overruns: list[tuple[float, int]] = []
         self._prolonged = array("i", [0]) * len(jobs)
         self._first_planned_s = array("d", [NEVER]) * len(jobs)
         self._overtook = bytearray(len(jobs))
-        self._backlog = 0.0  # node-seconds that wait
+        self._backlog = 0.0  # waiting node-seconds
         self._done = self._asked = self._most_waiting = 0
 
     def run(self, until_s: float, max_backlog_s: float, watch: Watch | None = None) -> JobSchedule:
-        """Go on until all jobs are done, or until ``until_s``, or until too much waits."""
+        """Run until all jobs are done, or until ``until_s``, or until the backlog is too large."""
         cluster = self._cluster
         most_backlog = max_backlog_s * cluster.nodes
         ended, moments = ScheduleEnd.ALL_DONE, 0
@@ -104,13 +104,13 @@ class ScheduleEngine:
             moments += 1
             self._campaigns.virtual.advance(now_s, cluster.nodes - cluster.free)
             cluster.now_s = now_s
-            self._take_in(now_s)
-            self._ask()
+            self._process_changes(now_s)
+            self._call_policy()
             if self._backlog > most_backlog:
                 ended = ScheduleEnd.OVERLOAD
                 break
         if ended is ScheduleEnd.ALL_DONE and cluster.waiting:
-            raise self._fault(f"leaves job {self._jobs.name(cluster.waiting[0])} waiting though nothing runs")
+            raise self._fault(f"leaves job {self._jobs.name(cluster.waiting[0])} waiting on an empty machine")
         end_s = until_s if ended is ScheduleEnd.UNTIL else cluster.now_s
         self._campaigns.virtual.advance(end_s, cluster.nodes - cluster.free)
         promises: dict[int, float] = getattr(self._policy, "promises", {})
@@ -133,14 +133,14 @@ class ScheduleEngine:
     def _next_s(self) -> float:
         wake_s: float = getattr(self._policy, "wake_s", NEVER) if self._cluster.waiting else NEVER
         return min(
-            wake_s if wake_s > self._cluster.now_s else NEVER,  # it was asked now
+            wake_s if wake_s > self._cluster.now_s else NEVER,  # the policy was called now
             self._jobs.submit_s[self._next] if self._next < len(self._jobs) else NEVER,
             self._ends[0][0] if self._ends else NEVER,
             self._overruns[0][0] if self._overruns else NEVER,
         )
 
-    def _take_in(self, now_s: float) -> None:
-        """Take in all that happens now: first ends, then estimates that are outlived, then arrivals."""
+    def _process_changes(self, now_s: float) -> None:
+        """Process all changes at this time: first ends, then exceeded estimates, then arrivals."""
         cluster, jobs = self._cluster, self._jobs
         while self._ends and self._ends[0][0] <= now_s:
             _, job = heappop(self._ends)
@@ -175,20 +175,20 @@ class ScheduleEngine:
         if end_s < self._cluster.start_s[job] + self._jobs.run_s[job]:
             heappush(self._overruns, (end_s, job))
 
-    def _ask(self) -> None:
+    def _call_policy(self) -> None:
         cluster, jobs = self._cluster, self._jobs
         try:
             started = list(self._policy.starts(cluster))
         except Exception as error:
             if type(self._policy).__module__.startswith(OUR_OWN):
-                raise  # a fault of ours
+                raise  # our own fault
             raise self._fault(raised(error)) from error
         self._asked += 1
         cluster.clear_changes()
         for job in started:
             place = bisect_left(cluster.waiting, job)
             if place == len(cluster.waiting) or cluster.waiting[place] != job:
-                raise self._fault(f"starts job number {job}, which does not wait")
+                raise self._fault(f"starts job number {job}, which is not waiting")
             if cluster.size[job] > cluster.free:
                 what = f"starts job {jobs.name(job)} on {cluster.size[job]} nodes where {cluster.free} are free"
                 raise self._fault(what)

@@ -1,4 +1,4 @@
-"""Figures: how a schedule served its jobs and campaigns, and what it left of the machine."""
+"""Figures of a schedule: the service to its jobs and campaigns, and the idle rest of the machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEnd
 from bftrain_datasets.scheduling.schedule_settings import WHOLE_NODES, ScheduleSettings
 from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
-_LATE_S: Final = 1e-6  # less is rounding, not time
-LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
+_LATE_S: Final = 1e-6  # smaller differences are rounding
+LEAST_S: Final = 10.0  # lower bound of a campaign's own time
 ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
-BOUNDED_S: Final = 10.0  # in bounded slowdowns no job is taken to run for less
+BOUNDED_S: Final = 10.0  # lower bound of run times in bounded slowdowns
 DONE: Final = "done"
 RUNNING: Final = "running"
 WAITING: Final = "waiting"
@@ -28,7 +28,7 @@ STATES: Final = (DONE, RUNNING, WAITING, NOT_ARRIVED, REFUSED)
 
 
 class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure over many jobs or campaigns; ``None`` where there are none."""
+    """Statistics of a figure over many jobs or campaigns; ``None`` if there are none."""
 
     mean: float | None
     p50: float | None
@@ -37,7 +37,7 @@ class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> ScheduleSpread:
-        """Summarise those that are finite."""
+        """Return the statistics of the finite values."""
         values = values[np.isfinite(values)]
         if values.size == 0:
             return cls(mean=None, p50=None, p95=None, max=None)
@@ -85,7 +85,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFigures:
-    """One place a job, in order of submission; NaN where something did not happen."""
+    """One entry per job, in order of submission; NaN for events that did not happen."""
 
     state: list[str]
     start_s: NDArray[np.float64]
@@ -97,7 +97,7 @@ class JobFigures:
 
 
 def job_figures(schedule: JobSchedule) -> JobFigures:
-    """Compute those of the jobs."""
+    """Return the figures of the jobs."""
     jobs = schedule.jobs
     run_s, submit_s = np.array(jobs.run_s), np.array(jobs.submit_s)
     start_s = np.array(schedule.start_s)
@@ -107,7 +107,7 @@ def job_figures(schedule: JobSchedule) -> JobFigures:
     promised_s = np.array(schedule.promised_s)
     promised_s[np.isinf(promised_s)] = np.nan
     wait_s = start_s - submit_s
-    # Without the time of day in it: so no digits are lost in a difference
+    # Relative times, to lose no digits in differences
     response_s = np.where(np.isfinite(end_s), wait_s + run_s, np.nan)
     slowdown = np.divide(response_s, run_s, out=np.full(len(jobs), np.nan), where=run_s > 0)
     return JobFigures(
@@ -130,7 +130,7 @@ def _state(schedule: JobSchedule, job: int, end_s: float) -> str:
 
 
 def held_s(schedule: JobSchedule) -> float:
-    """Give the node-seconds, or processor-seconds of shared nodes, that jobs held."""
+    """Return the node-seconds, or processor-seconds of shared nodes, that jobs held."""
     jobs = schedule.jobs
     return math.fsum(
         jobs.size[job] * (min(schedule.stop_s(job), schedule.end_s) - start_s)
@@ -146,7 +146,7 @@ def summarise(
     workload: JobWorkload,
     settings: ScheduleSettings,
 ) -> ScheduleSummary:
-    """Sum a schedule up."""
+    """Return the summary of a schedule."""
     counted = {state: jobs.state.count(state) for state in STATES}
     busy = held_s(schedule)
     whole = schedule.nodes * schedule.end_s
@@ -192,10 +192,10 @@ def summarise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignFigures:
-    """One place a campaign, in order of creation; NaN where something did not happen.
+    """One entry per campaign, in order of creation; NaN for events that did not happen.
 
     ``work`` and ``previous`` are node-seconds (of shared nodes processor-seconds), all ``_s`` are seconds;
-    ``created_s`` and the two ends count from the first submission. ``done`` are campaigns all of whose jobs ended;
+    ``created_s`` and the two ends count from the first submission. ``done`` campaigns have no unfinished jobs;
     only these have a ``stretch`` and a ``bound_s``.
     """
 
@@ -215,7 +215,7 @@ class CampaignFigures:
 
     @property
     def done(self) -> NDArray[np.bool_]:
-        """Whether all jobs of a campaign ended."""
+        """Whether all jobs of each campaign ended."""
         return np.isfinite(self.end_s)
 
     @property
@@ -225,25 +225,25 @@ class CampaignFigures:
 
     @property
     def within(self) -> NDArray[np.bool_]:
-        """Whether a campaign ended within its bound; those that have not ended did not."""
+        """Whether each campaign ended within its bound; false for unfinished ones."""
         return self.flow_s <= self.bound_s * (1 + ROUNDING)
 
 
 def figures(schedule: JobSchedule) -> CampaignFigures:
-    """Compute them. Jobs that were refused belong to no campaign.
+    """Return the figures of the campaigns. Refused jobs belong to no campaign.
 
-    The bound is that of OStrich (docs/schedule.md has the proof): a campaign waits for the work that its user had left
-    and for its own, each as often as there are rivals; for one job that was running; and for its own longest job.
+    The bound is that of OStrich (docs/schedule.md has the proof): a campaign waits for the remaining work of its user
+    and for its own, each as often as there are rivals; for one running job; and for its own longest job.
     """
     campaigns, count = schedule.campaigns, len(schedule.campaigns)
-    taken = np.isfinite(schedule.first_planned_s)  # jobs that were submitted and not refused
+    taken = np.isfinite(schedule.first_planned_s)  # submitted jobs, without refused ones
     run_s, of = np.array(schedule.jobs.run_s)[taken], np.array(campaigns.of, dtype=np.int64)
     number, user = of[taken], np.array(campaigns.user, dtype=np.int64)
     arrived = np.bincount(number, minlength=count)
     stop_s = np.array(schedule.start_s)[taken] + run_s
     end_s = _largest(number, np.where(stop_s <= schedule.end_s, stop_s, np.inf), count)
     complete = (arrived == np.bincount(of[of != NO_CAMPAIGN], minlength=count)) & (arrived > 0)
-    end_s = np.where(complete & np.isfinite(end_s), end_s, np.nan)  # NaN if a job has not ended, or not even arrived
+    end_s = np.where(complete & np.isfinite(end_s), end_s, np.nan)  # NaN if a job has not ended or arrived
     created_s = np.array(campaigns.created_s, dtype=np.float64)
     work = np.bincount(number, np.array(schedule.jobs.size, dtype=np.float64)[taken] * run_s, minlength=count)
     longest_s = _largest(number, run_s, count)
@@ -275,7 +275,7 @@ def figures(schedule: JobSchedule) -> CampaignFigures:
 
 
 def _largest(number: NDArray[np.int64], values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Give the largest value of each campaign; 0 for one that has none."""
+    """Return the largest value of each campaign, 0 without values."""
     largest = np.full(count, -np.inf)
     np.maximum.at(largest, number, values)
     return np.where(largest == -np.inf, 0.0, largest)

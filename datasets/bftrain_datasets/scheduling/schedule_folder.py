@@ -1,7 +1,7 @@
 """Outputs: a schedule as files in one folder.
 
-The same inputs give the same bytes, but for what a real clock measured (:data:`MEASURED`) in ``summary.json``; its
-``figures_sha256`` leaves that out.
+The same inputs lead to the same bytes, except for measured times (:data:`MEASURED`) in ``summary.json``, which its
+``figures_sha256`` excludes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _swf_lines(result: ScheduleResult) -> Iterator[str]:
     yield f"; Note: derived: bftrain {__version__} simulated the main scheduler ({summary.policy})"
     yield f"; Note: from {workload.source.name}, SHA-256 {workload.source.sha256}"
     if len(started) < len(jobs):
-        yield f"; Note: {len(jobs) - len(started)} jobs that did not start are left out"
+        yield f"; Note: {len(jobs) - len(started)} jobs that did not start are omitted"
     first_s = float(jobs.fields[0][swf.SUBMIT])
     for job in started:
         fields = list(jobs.fields[job])
@@ -45,7 +45,7 @@ def _swf_lines(result: ScheduleResult) -> Iterator[str]:
         fields[swf.WAIT] = _number(schedule.start_s[job] - jobs.submit_s[job])
         fields[swf.PROCS] = str(jobs.procs[job])
         for place, number in ((swf.JOB, job + 1), (swf.USER, jobs.user[job] + 1), (swf.QUEUE, swf.UNKNOWN)):
-            fields[place] = fields[place] if _is_number(fields[place]) else str(number)  # the format has no words
+            fields[place] = fields[place] if _is_number(fields[place]) else str(number)  # the format has only numbers
         yield " ".join(fields)
 
 
@@ -73,12 +73,12 @@ KIND: Final = ResultKind(
 
 
 def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:
-    """Write all files into ``folder``; ``name`` is what the caller called the log. Each appears whole or not at all."""
+    """Write all files into ``folder``; ``name`` is the caller's name of the log. Each file is whole or absent."""
     table_files.write(tables(result), folder, form, FORMAT)
     with whole_file(folder / SCHEDULE_FILE) as file:
         file.writelines(f"{line}\n".encode() for line in _swf_lines(result))
     save_log(result.log, folder / LOG_FILE)
-    # Give the command that runs it again, as a comment, if it can be written on one line
+    # Add the command that repeats the run as a comment, if it fits on one line
     words = ["bftrain", "schedule", name]
     if form != table_files.CSV:
         words += ["--tables", form]
@@ -87,11 +87,11 @@ def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = t
         folder / "config.toml",
         (f"# {command}\n" if name and command.isprintable() else "") + config.dump(result.settings),
     )
-    write_text(folder / "summary.json", summaries.in_json(summary(result, name)))
+    write_text(folder / "summary.json", summaries.to_json(summary(result, name)))
 
 
 def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:
-    """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
+    """Return the content of ``summary.json``: the figures, then inputs and settings."""
     workload, log = result.workload, result.log
     data: dict[str, Any] = {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""Settings of a simulated main scheduler. With these and the same log, every figure repeats (docs/schedule.md)."""
+"""Settings of a simulated main scheduler. The same settings and log lead to the same figures (docs/schedule.md)."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ A_DAY_S: Final = 86_400.0
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a log is rescheduled. Each field is an option of ``bftrain schedule``; ``None`` leaves it to the log."""
+    """Settings of ``bftrain schedule``, one per option; ``None`` means the value in the log."""
 
-    policy: str = "easy"  # who starts when
-    estimates: str = LIMIT  # which run times the policy plans with
-    nodes: int | None = None  # of the machine
+    policy: str = "easy"  # which jobs start
+    estimates: str = LIMIT  # run times used for planning
+    nodes: int | None = None  # size of the machine
     cores_per_node: int | None = None
-    sharing: str = WHOLE_NODES  # whether jobs get whole nodes, or processors of nodes that they share
-    map: str = ""  # what columns of a table of jobs mean, as bftrain import takes it
-    preset: str = ""  # the public set that a table is
-    least_run_s: float = 0.0  # shorter run times count as this
+    sharing: str = WHOLE_NODES  # whole nodes, or processors of shared nodes
+    map: str = ""  # meanings of columns in a table of jobs, as for bftrain import
+    preset: str = ""  # public set of the table
+    least_run_s: float = 0.0  # lower bound of run times
     time_factor: float = 1.0  # the gaps between submissions are multiplied by it
     window: str = ""  # A..B: only jobs submitted then; seconds UTC or ISO times
-    first: int | None = None  # only so many rows of the log, from its begin
-    until: str = ""  # when it ends: seconds UTC, an ISO time, or last-submit; "" when all jobs are done
-    placement: str = FIRST_FIT  # which of the free nodes a job gets
-    backfill_depth: int = 50  # fairshare, ostrich: how many jobs may be looked at after the first that has to wait
+    first: int | None = None  # only the first rows of the log
+    until: str = ""  # end of the simulation: seconds UTC, an ISO time, or last-submit; "" when all jobs are done
+    placement: str = FIRST_FIT  # choice among the free nodes
+    backfill_depth: int = 50  # fairshare, ostrich: jobs examined after the first that has to wait
     backfill_interval_s: float = 0.0  # fairshare, ostrich: backfill at multiples of it only; 0 whenever jobs may start
-    backfill_window_s: float = 0.0  # fairshare, ostrich: no start is kept for a job that is further ahead; 0 for any
-    half_life_s: float = 7 * A_DAY_S  # fairshare: after which usage counts half; 0 for ever
-    decay: str = CONTINUOUS  # fairshare: how usage is forgotten and ranked
-    campaign_gap_s: float = 600.0  # a job submitted so long after a campaign's first begins a new one
-    done_campaigns: str = BY_END  # ostrich: order of campaigns that ended virtually; "oldest-first" counts as published
+    backfill_window_s: float = 0.0  # fairshare, ostrich: starts further ahead are not planned; 0 for no limit
+    half_life_s: float = 7 * A_DAY_S  # fairshare: after which usage counts half; 0 for no decay
+    decay: str = CONTINUOUS  # fairshare: how usage decays and is ranked
+    campaign_gap_s: float = 600.0  # a job submitted later than this after a campaign's first begins a new one
+    done_campaigns: str = BY_END  # ostrich: order of campaigns that ended virtually; "oldest-first" as published
     shares: str = ""  # file of the users' shares; "" for equal ones
-    max_backlog_s: float = 30 * A_DAY_S  # more waiting work than the whole machine does in this time ends it
+    max_backlog_s: float = 30 * A_DAY_S  # a larger backlog, in time on the whole machine, ends the run
 
     def __post_init__(self) -> None:
         checks.text(self, "policy")
@@ -86,7 +86,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """The fields of ``ScheduleSettings`` as keyword arguments of ``bftrain.schedule``; a test keeps them alike."""
+    """The fields of ``ScheduleSettings`` as keyword arguments of ``bftrain.schedule``; a test compares the two."""
 
     policy: str
     estimates: str
@@ -120,7 +120,7 @@ def _one_of(settings: ScheduleSettings, field: str, known: tuple[str, ...]) -> N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
-    """Options of a policy: how deep and when it backfills, how it forgets, and each user's share."""
+    """Options of a policy: depth and times of backfilling, decay, and each user's share."""
 
     backfill_depth: int = 50
     backfill_interval_s: float = 0.0
@@ -136,7 +136,7 @@ FIX: Final = "write a user and a number above 0 on each line, such as: 17 2.5"
 
 
 def load_shares(path: Path) -> dict[str, float]:
-    """Read lines of a user, as the log names it, and a share; who is not named has a share of 1."""
+    """Return the shares by user from lines of user and share; users not listed have a share of 1."""
     shares: dict[str, float] = {}
     for number, line in text_lines(path):
         where = f"{path}:{number}"
@@ -150,9 +150,9 @@ def load_shares(path: Path) -> dict[str, float]:
             share = float(text)
         except ValueError:
             share = math.nan
-        if not 0 < share < math.inf:  # NaN too
-            raise BadInput(f"{text!r} is no share", where=where, fix=FIX)
+        if not 0 < share < math.inf:  # also false for NaN
+            raise BadInput(f"{text!r} is not a share", where=where, fix=FIX)
         if user in shares:
-            raise BadInput(f"names user '{user}' twice", where=where, fix="leave one of the lines out")
+            raise BadInput(f"names user '{user}' twice", where=where, fix="remove one of the lines")
         shares[user] = share
     return shares

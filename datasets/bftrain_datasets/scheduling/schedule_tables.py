@@ -1,4 +1,4 @@
-"""Tables: a schedule in rows and columns. docs/schedule.md says what each column means."""
+"""Tables of a schedule. docs/schedule.md describes each column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES: Final = ("jobs", "campaigns", "users", "utilisation")
 
 
 def tables(result: ScheduleResult) -> Mapping[str, Table]:
-    """Give all tables by name."""
+    """Return all tables by name."""
     return {
         "jobs": jobs_table(result),
         "campaigns": campaigns_table(result),
@@ -32,10 +32,10 @@ def tables(result: ScheduleResult) -> Mapping[str, Table]:
 
 
 def jobs_table(result: ScheduleResult) -> Table:
-    """Give one row a job, in order of submission."""
+    """Return one row per job, in order of submission."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     of = np.array(schedule.campaigns.of)
-    stretch = np.append(result.campaigns.stretch, np.nan)[of]  # the last is for those of no campaign
+    stretch = np.append(result.campaigns.stretch, np.nan)[of]  # the last is for jobs without a campaign
     return {
         "job": [fields[swf.JOB] for fields in jobs.fields],
         "user": [jobs.users[user] for user in jobs.user],
@@ -62,7 +62,7 @@ def jobs_table(result: ScheduleResult) -> Table:
 
 
 def campaigns_table(result: ScheduleResult) -> Table:
-    """Give one row a campaign, in order of creation; those of which no job arrived are left out."""
+    """Return one row per campaign, in order of creation, without those of which no job arrived."""
     figures, jobs = result.campaigns, result.workload.jobs
     seen = np.flatnonzero(figures.jobs > 0)
     done = figures.done
@@ -88,7 +88,7 @@ def campaigns_table(result: ScheduleResult) -> Table:
 
 
 def users_table(result: ScheduleResult) -> Table:
-    """Give one row a user, by name."""
+    """Return one row per user, by name."""
     jobs, figures, campaigns = result.workload.jobs, result.jobs, result.campaigns
     count = len(jobs.users)
     user = np.array(jobs.user)
@@ -112,7 +112,7 @@ def users_table(result: ScheduleResult) -> Table:
 
 
 def utilisation_table(result: ScheduleResult) -> Table:
-    """Give one row for each time at which jobs arrive, start or end, with what is so from then on."""
+    """Return one row for each time at which jobs arrive, start or end, with the state from then on."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     size = np.array(jobs.size)
     arrived = np.isfinite(schedule.first_planned_s)
@@ -139,7 +139,7 @@ def utilisation_table(result: ScheduleResult) -> Table:
 
 
 def _cells(values: NDArray[np.float64]) -> list[float | None]:
-    """Give numbers, and ``None`` for what is no finite one."""
+    """Return numbers, with ``None`` for infinite ones and NaN."""
     return [value if finite else None for value, finite in zip(values.tolist(), np.isfinite(values), strict=True)]
 
 
@@ -155,5 +155,5 @@ def _largest(group: NDArray[np.int64], values: NDArray[np.float64], count: int) 
 
 
 def rows(table: Table) -> Iterable[tuple[Any, ...]]:
-    """Give a table row by row."""
+    """Yield a table row by row."""
     return zip(*table.values(), strict=True)

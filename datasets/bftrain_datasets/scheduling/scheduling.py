@@ -1,4 +1,4 @@
-"""From an SWF log to a schedule and the idle nodes that it leaves: what ``bftrain schedule`` does."""
+"""From an SWF log to a schedule and its idle nodes: the function behind ``bftrain schedule``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bftrain_datasets.scheduling.schedule_settings import (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScheduleResult(ShortRepr):
-    """What went in, what became of it, and ``wall_s``, the seconds that the simulation took.
+    """Input, outcome and ``wall_s``, the seconds that the simulation took.
 
     ``log`` is the derived log of idle nodes.
     """
@@ -52,7 +52,7 @@ class ScheduleResult(ShortRepr):
     wall_s: float
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of the short representation."""
         figures = self.summary
         return f"simulated schedule by {figures.policy}", {
             "ended": figures.ended.replace("_", " "),
@@ -66,26 +66,26 @@ class ScheduleResult(ShortRepr):
 
     @property
     def complete(self) -> bool:
-        """Whether it ended as it was to end."""
+        """Whether the simulation reached its planned end."""
         return self.summary.complete
 
 
 STDIN = "-"
 
 
-MADE_BY: Final = "derived: schedule"  # how the provenance of logs begins
+MADE_BY: Final = "derived: schedule"  # prefix in the provenance of logs
 
 
 def read(path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None) -> JobWorkload:
-    """Read the jobs of an SWF log, ``-`` for standard input, for a machine as the settings have it."""
+    """Return the jobs of an SWF log, ``-`` for standard input, for a machine given by the settings."""
     shares = load_shares(Path(settings.shares)) if settings.shares else {}
     return read_workload(None if str(path) == STDIN else Path(path), settings, shares, tell=tell)
 
 
 def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
-    """Make the policy of this name: a registered one, or your own out of ``path/to/file.py:name``.
+    """Return the policy of this name: a registered one, or one from ``path/to/file.py:name``.
 
-    What makes one is a function or class that takes the options, or nothing.
+    Its factory is a function or class with the options as argument, or without arguments.
     """
     where = f"policy '{name}'"
     file, attribute = parts.split_name(name)
@@ -93,15 +93,15 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     try:
         made = make(options) if not callable(make) or signature(make).parameters else make()
     except Exception as error:
-        raise BadInput(f"cannot be made: {described(error)}", where=where) from error
+        raise BadInput(f"cannot be created: {described(error)}", where=where) from error
     if not isinstance(made, QueuePolicy):
         fix = "define a class with name and starts(cluster), which docs/schedule.md describes"
-        raise BadInput(f"what makes it gives a {type(made).__name__}, and no policy", where=where, fix=fix)
+        raise BadInput(f"returned a {type(made).__name__}, not a policy", where=where, fix=fix)
     return made
 
 
 def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch | None = None) -> ScheduleResult:
-    """Schedule the jobs. ``watch`` is called with the progress, and ends it by returning False."""
+    """Schedule the jobs. ``watch`` is called with the progress, and stops the run by returning False."""
     begin_s = perf_counter()
     jobs = workload.jobs
     chosen = {field: getattr(settings, field) for field in PolicyOptions.__dataclass_fields__ if field != "shares"}
@@ -154,7 +154,7 @@ def schedule(
 
 
 def until_s(settings: ScheduleSettings, jobs: JobTable) -> float:
-    """Give when the simulation ends at the latest, in seconds since the first submission."""
+    """Return the latest end of the simulation, in seconds since the first submission."""
     if not settings.until:
         return math.inf
     if settings.until == LAST_SUBMIT:
@@ -163,10 +163,10 @@ def until_s(settings: ScheduleSettings, jobs: JobTable) -> float:
         at_s = time_formats.RecordClock().seconds(settings.until)
     except ValueError as error:
         fix = f"write seconds UTC, an ISO time, or {LAST_SUBMIT}"
-        raise BadInput(f"{settings.until!r} is no time: {error}", where="--until", fix=fix) from error
+        raise BadInput(f"{settings.until!r} is not a time: {error}", where="--until", fix=fix) from error
     if at_s <= jobs.begin_s:
         what = f"{settings.until!r} is not after the first submission, {time_formats.time_text(jobs.begin_s)}"
-        raise BadInput(what, where="--until", fix="name a later time")
+        raise BadInput(what, where="--until", fix="use a later time")
     return at_s - jobs.begin_s
 
 

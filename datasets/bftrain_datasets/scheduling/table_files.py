@@ -1,4 +1,4 @@
-"""Tables as files: CSV, or Parquet for those who have pyarrow."""
+"""Tables as files: CSV, or Parquet with pyarrow."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ FORMS: Final = (CSV, PARQUET)
 
 
 def check_form(form: str) -> None:
-    """Make sure that tables of this form can be written here."""
+    """Raise an error unless tables of this form can be written here."""
     if form == PARQUET:
         require("--tables parquet")
 
 
 def write(tables: Mapping[str, Table], folder: Path, form: str, file_format: str) -> None:
-    """Write all tables; each appears complete or not at all. Those that an earlier run left in another form go."""
+    """Write all tables; each appears complete or not at all. Remove those of an earlier run in another form."""
     for name, table in tables.items():
         path = folder / f"{name}.{form}"
         if form == PARQUET:
             _write_parquet(table, path, file_format)
         else:
-            # Write UTF-8 with one header line; numbers as short as they can be without loss, no value left empty
+            # Write UTF-8 with one header line; numbers in shortest lossless form, missing values empty
             with whole_file(path) as file:
                 text = io.TextIOWrapper(file, encoding="utf-8", newline="")
                 writer = csv.writer(text, lineterminator="\n")

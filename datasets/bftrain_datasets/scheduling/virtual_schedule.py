@@ -1,4 +1,4 @@
-"""The virtual fair schedule with its history, and the campaigns in it: what one user submits at one go."""
+"""The virtual fair schedule with its history, and its campaigns: jobs that one user submits together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from bftrain_datasets.scheduling.jobs import JobTable
 
 
-_DIGITS: Final = 6  # that count when a time is rounded up to the next second: the others are dust of rounding
+_DIGITS: Final = 6  # significant digits when times are rounded up to seconds; the others are rounding errors
 
 
 class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
-    """Users and campaigns are numbers, all known from the begin; none is forgotten.
+    """Users and campaigns are numbers, all known from the begin; none is removed.
 
-    With ``whole_seconds`` users have their part until the second after their end, as in the published simulator.
+    With ``whole_seconds`` users keep their share until the second after their end, as in the published simulator.
     """
 
-    tag: array[float]  # in one piece of memory: all of them are put in order, again and again
+    tag: array[float]  # contiguous, because it is sorted repeatedly
 
     def __init__(self, shares: Sequence[float], campaigns: int, *, whole_seconds: bool = False) -> None:
         super().__init__(dict(enumerate(shares)))
@@ -35,14 +35,14 @@ class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
         self._share_times_s, self._share_sums = array("d", [0.0]), array("d", [0.0])
 
     def advance(self, to_s: float, busy: int) -> None:
-        """Let time pass in which ``busy`` nodes were in use; one counts at least, so that all campaigns end."""
+        """Advance time with ``busy`` nodes in use, at least one, so that all campaigns end."""
         super().advance(to_s, max(busy, 1))
 
     def times_of(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Give when these levels were reached; NaN for those that were not."""
+        """Return when these levels were reached; NaN for levels not reached."""
         wanted = np.asarray(levels, dtype=np.float64)
         reached, times_s = np.asarray(self._levels), np.asarray(self._times_s)
-        after = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)  # the level stands still at times
+        after = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)  # the level is constant at times
         before = np.maximum(after - 1, 0)
         rise = reached[after] - reached[before]
         part = np.divide(wanted - reached[before], rise, out=np.ones_like(wanted), where=rise > 0)
@@ -50,9 +50,9 @@ class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
         return np.where(wanted > reached[-1], np.nan, found)
 
     def most_shares(self, begins_s: ArrayLike, ends_s: ArrayLike) -> NDArray[np.float64]:
-        """Give the largest sum of the shares of all active users between these times."""
-        # Give the largest of the values that hold from each begin to its end; ``values[i]`` holds from ``times[i]``
-        # on. Row ``k`` of the table has the largest of ``2 ** k`` values from each place on; two of them cover any
+        """Return the largest sum of the shares of all active users between these times."""
+        # Range maximum by a sparse table: ``values[i]`` holds from ``times[i]``
+        # on. Row ``k`` of the table has the maximum of ``2 ** k`` values from each index on; two of them cover any
         # range.
         times = np.asarray(self._share_times_s)
         values = np.asarray(self._share_sums)
@@ -78,10 +78,10 @@ class UserVirtualSchedule(ostrich_schedule.VirtualSchedule[int]):
         return end_s, max(level, self.level + (end_s - self.now_s) * served / self.active_shares)
 
     def _forget(self, campaigns: Iterable[int]) -> None:
-        """Keep them: figures are drawn from their ends."""
+        """Keep the campaigns, because figures need their ends."""
 
     def _forget_if_at_rest(self, user: int, known: ostrich_schedule.UserAccount) -> None:
-        """Keep the user, who may come back."""
+        """Keep the user, who may return."""
 
     def _note_level(self) -> None:
         self._times_s.append(self.now_s)
@@ -96,20 +96,20 @@ NO_CAMPAIGN: Final = -1
 
 
 class UserCampaigns:
-    """Numbers campaigns in the order of their creation, and keeps the virtual schedule up to date.
+    """Numbers campaigns in order of creation, and updates the virtual schedule.
 
-    A job joins the last campaign of its user if it is submitted less than ``gap_s`` after the first job of that one.
-    One that is larger than the machine joins none. ``of`` gives the campaign of each job, or ``NO_CAMPAIGN``; ``user``
-    and ``created_s`` tell of each campaign. ``previous`` is the
-    virtual work that the user had left when it was created, and ``planned`` the most work that it was ever believed to
-    have, node-seconds. The last two grow as the simulation goes on.
+    A job joins the last campaign of its user if submitted less than ``gap_s`` after the first job of that campaign.
+    Jobs larger than the machine join none. ``of`` is the campaign of each job, or ``NO_CAMPAIGN``; ``user``
+    and ``created_s`` describe each campaign. ``previous`` is the
+    virtual work that the user had left at its creation, and ``planned`` the largest estimate of its
+    work, in node-seconds. The last two grow during the simulation.
     """
 
     def __init__(self, jobs: JobTable, nodes: int, gap_s: float, *, whole_seconds: bool = False) -> None:
         self.of: list[int] = []
         self.user: list[int] = []
         self.created_s: list[float] = []
-        last: dict[int, int] = {}  # by user
+        last: dict[int, int] = {}  # last campaign by user
         for submit_s, user, size in zip(jobs.submit_s, jobs.user, jobs.size, strict=True):
             if size > nodes:
                 self.of.append(NO_CAMPAIGN)
@@ -126,11 +126,11 @@ class UserCampaigns:
         self.planned = [0.0] * len(self.user)
         self.virtual = UserVirtualSchedule(jobs.shares, len(self.user), whole_seconds=whole_seconds)
         self._work = [0.0] * len(self.user)
-        self._open = [0] * len(self.user)  # jobs that were submitted and have not ended
+        self._open = [0] * len(self.user)  # submitted jobs that have not ended
         self._jobs = jobs
 
     def ordered(self, numbers: Sequence[int], precision: float, least: float) -> list[int]:
-        """Put campaigns in order: by virtual end, which is ``least`` or later, then creation, user and number."""
+        """Return campaigns sorted by virtual end, which is at least ``least``, then creation, user and number."""
         given = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
         ends = np.rint(np.maximum(np.asarray(self.virtual.tag)[given], least) * precision)
         found: list[int] = given[np.lexsort((self._rank[given], ends))].tolist()
@@ -140,7 +140,7 @@ class UserCampaigns:
         return len(self.user)
 
     def submitted(self, job: int, planned_s: float) -> None:
-        """Take in a job."""
+        """Add a submitted job."""
         number = self.of[job]
         if self.previous[number] < 0:
             self.previous[number] = self.virtual.left(self.user[number])
@@ -148,11 +148,11 @@ class UserCampaigns:
         self._grow(number, self._jobs.size[job] * planned_s)
 
     def prolonged(self, job: int, by_s: float) -> None:
-        """Learn that a job is believed to run so much longer."""
+        """Extend the estimate of a job by ``by_s``."""
         self._grow(self.of[job], self._jobs.size[job] * by_s)
 
     def ended(self, job: int, planned_s: float) -> None:
-        """Learn that a job ended that was believed to run for ``planned_s``."""
+        """End a job with the estimate ``planned_s``."""
         number = self.of[job]
         work = self._jobs.size[job] * (planned_s - self._jobs.run_s[job])
         self._work[number] -= work

@@ -1,1 +1,1 @@
-"""Workloads of neighbouring systems as tasks: Gavel, Philly, Blox, SWF; and tasks generated in their manner."""
+"""Workloads of other systems as tasks: Gavel, Philly, Blox, SWF; and generated tasks of the same kinds."""

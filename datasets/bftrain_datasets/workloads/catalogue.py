@@ -1,7 +1,7 @@
-"""Catalogue of measured models: those that are bundled, and those of profile files, Gavel's tables and AdaptDL's sets.
+"""Catalogue of measured models: bundled ones, and those of profile files, Gavel's tables and AdaptDL's sets.
 
 AdaptDL (Pollux) publishes for each of its models a table ``*_scalability.csv``: ``num_nodes``, ``num_replicas`` (GPUs),
-``local_bsz`` (samples of one GPU in one step), ``step_time`` and the part of it, ``sync_time``, that exchanging took.
+``local_bsz`` (samples per GPU and step), ``step_time`` and ``sync_time``, its part spent on communication.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PREFIX: Final = "adaptdl_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueOptions:
-    """How files are read: kind of node of a Gavel table; GPUs of a node, batch of a GPU and noise of AdaptDL's sets."""
+    """Options for files: node kind of a Gavel table; GPUs per node, batch per GPU and noise of AdaptDL sets."""
 
     node_kind: str | None = None
     gpus_per_node: int | None = None
@@ -42,14 +42,14 @@ class CatalogueOptions:
 
 
 def catalogue(files: Iterable[Path], options: CatalogueOptions | None = None) -> dict[str, Profile]:
-    """Return the models of these files by name, or the bundled ones if no file is given."""
+    """Return the models of these files by name, or the bundled ones without files."""
     options = options or CatalogueOptions()
     found: dict[str, Profile] = {}
     for path in files:
         for each in _read(path, options):
             if each.name in found:
-                fix = "leave one of the files out, or rename the model"
-                raise BadInput(f"another file has a model '{each.name}' too", where=str(path), fix=fix)
+                fix = "omit one of the files, or rename the model"
+                raise BadInput(f"the model '{each.name}' is in another file too", where=str(path), fix=fix)
             found[each.name] = each
     return found or dict(profiles())
 
@@ -79,30 +79,30 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
 
 
 def _scalability(path: Path, options: CatalogueOptions) -> Profile:
-    """Read a set of AdaptDL: the speed by GPUs, or by whole nodes of so many GPUs, at one batch size of a GPU.
+    """Read a set of AdaptDL: the speed by GPUs, or by whole nodes of ``per_node`` GPUs, at one batch size per GPU.
 
-    Of several placements of as many GPUs that on the fewest nodes counts. The batch size is the largest that was
-    measured at every size, unless another is asked for.
+    Of several placements of equally many GPUs the one on the fewest nodes counts. The batch size is by default the
+    largest that was measured at every size.
     """
     step_s = step_times(path)
     per_node = options.gpus_per_node
     taken = {}  # size -> placement
     for nodes, gpus in sorted(step_s, reverse=True):
         if per_node is None:
-            taken[gpus] = nodes, gpus  # the one with fewest nodes comes last
+            taken[gpus] = nodes, gpus  # the one with fewest nodes is last
         elif gpus == nodes * per_node:
             taken[nodes] = nodes, gpus
     if not taken:
         known = sorted({gpus // nodes for nodes, gpus in step_s if gpus % nodes == 0})
-        fix = f"whole nodes were measured with {', '.join(map(str, known))}"
+        fix = f"whole nodes have {', '.join(map(str, known))}"
         raise BadInput(f"has no speed of nodes with {per_node} GPUs each", where=str(path), fix=fix)
     common = set.intersection(*(set(step_s[place]) for place in taken.values()))
     batch = options.local_batch or max(common, default=0)
     if batch not in common:
         what = (
-            f"the batch size {batch} of a GPU was not measured at every size"
+            f"the batch size {batch} per GPU was not measured at every size"
             if batch
-            else "no batch size is at every size"
+            else "no batch size was measured at every size"
         )
         raise BadInput(
             what, where=str(path), fix=f"choose one of {', '.join(map(str, sorted(common))) or 'another set'}"
@@ -159,13 +159,13 @@ def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve, gpus_per_node: i
 
 
 def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
-    """Return seconds a step by nodes and GPUs, and by batch size; the mean where one was measured several times."""
+    """Return seconds per step by nodes and GPUs, and by batch size; the mean of repeated measurements."""
     rows = CsvFile(path)
     header = [cell.strip() for cell in rows.header]
     missing = [name for name in SCALABILITY[:4] if name not in header]
     if missing:
-        fix = "give a profile file (.toml), a table of Gavel (.json), or a *_scalability.csv of AdaptDL"
-        raise BadInput(f"is no scalability set: it lacks {', '.join(missing)}", where=str(path), fix=fix)
+        fix = "use a profile file (.toml), a table of Gavel (.json), or a *_scalability.csv of AdaptDL"
+        raise BadInput(f"is not a scalability set: missing {', '.join(missing)}", where=str(path), fix=fix)
     found: dict[tuple[int, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cells in rows.rows():
         row = dict(zip(header, cells, strict=False))
@@ -174,18 +174,18 @@ def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
             step_s = float(row["step_time"])
         except (KeyError, ValueError) as error:
             raise BadInput(
-                f"{error} cannot be read", where=rows.where, fix="give whole numbers, and seconds"
+                f"{error} is unreadable", where=rows.where, fix="write whole numbers, and seconds"
             ) from error
         if not (nodes >= 1 and gpus >= nodes and batch >= 1 and 0.0 < step_s < float("inf")):
-            raise BadInput("has a count or a time that cannot be", where=rows.where, fix="leave the row out")
+            raise BadInput("has an impossible count or time", where=rows.where, fix="remove the row")
         found[nodes, gpus][batch].append(step_s)
     if not found:
-        raise BadInput("has no rows", where=str(path), fix="give a set with measurements")
+        raise BadInput("has no rows", where=str(path), fix="use a set with measurements")
     return {place: {batch: mean(each) for batch, each in batches.items()} for place, batches in found.items()}
 
 
 def chosen(known: Mapping[str, Profile], name: str) -> Profile:
-    """Return the model of this name, or say which there are."""
+    """Return the model of this name; the error for an unknown name lists the known ones."""
     if name not in known:
         raise UnknownName.among("profile", name, known)
     return known[name]

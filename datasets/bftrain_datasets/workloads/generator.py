@@ -1,11 +1,11 @@
-"""Generated jobs of a shared training cluster, drawn as Gavel draws them.
+"""Generator of jobs of a shared training cluster, with the distributions of Gavel.
 
-Each property has a random stream of its own, of which every task takes one number. So another share of large gangs
-changes no duration, a higher load only squeezes the arrivals, and the first hundred of a thousand tasks are the hundred
-that are drawn alone.
+Each property has its own random stream, with one number per task. So another share of large gangs
+changes no duration, a higher load only compresses the arrivals, and the first hundred of a thousand tasks equal the
+hundred tasks generated alone.
 
 The distributions are those of Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
-Learning Workloads", OSDI 2020), the gangs being those that it took from the Philly trace.
+Learning Workloads", OSDI 2020), with gang sizes that Gavel took from the Philly trace.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ HIGH_WEIGHT: Final = 5.0
 _WHOLE: Final = "must be whole numbers of at least 1"
 _SHARES: Final = "must have shares that are not negative and not all 0"
 
-# The order is part of what a seed means: a new stream goes to the end
+# The order determines the results of a seed: append new streams at the end
 STREAMS: Final = ("gaps", "lengths", "durations", "gangs", "models", "priorities", "deadlines", "bursts", "users")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterShape:
-    """What is drawn: how many GPUs a job wants at once, for how long, with what weight, by when, and who it is.
+    """Distributions of jobs: gang size in GPUs, duration, weight, deadline, and user.
 
-    ``gangs`` has the share of each gang. ``long_share`` of the jobs run for 10^3 to 10^4 minutes, the others for
-    10^1.5 to 10^3. ``high_share`` of them have ``high_weight``. ``deadlines`` are multiples of the ideal duration, of
-    which each job gets one; without any there are no deadlines. ``burst_share`` of the arrivals bring ``burst_size``
-    jobs at once, as a search over parameters does, which are a campaign. ``users`` is how many people hand in jobs.
-    An ``elastic`` job may have every size that its model was measured on, others only that of their gang.
+    ``gangs`` has the share of each gang size. ``long_share`` of the jobs run for 10^3 to 10^4 minutes, the others for
+    10^1.5 to 10^3. ``high_share`` of them have ``high_weight``. ``deadlines`` are multiples of the ideal duration, one
+    of which applies to each job; if empty there are no deadlines. ``burst_share`` of the arrivals are ``burst_size``
+    jobs at once, as in a search over parameters, which form a campaign. ``users`` is the number of users.
+    An ``elastic`` job may have every measured size of its model, other jobs only their gang size.
     """
 
     gangs: Mapping[int, float] = field(default_factory=lambda: GANGS)
@@ -81,9 +81,9 @@ class ClusterShape:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """A model that was measured: its speeds by size, and what rescaling it costs.
+    """A measured model: its speeds by size, and its rescaling costs.
 
-    With ``curves`` by kind of node, ``curve`` is that of the kind on which durations are meant.
+    With ``curves`` by node kind, ``curve`` is that of the reference kind for durations.
     """
 
     name: str
@@ -93,12 +93,12 @@ class MeasuredModel:
     curves: Mapping[str, SpeedCurve] = field(default_factory=dict)
 
     def rate(self, gang: int) -> float:
-        """Speed on so many nodes; 0 where nothing was measured, or where it does not fit."""
+        """Return the speed on ``gang`` nodes; 0 if not measured, or if the model does not fit."""
         return _measured(self.curve, gang)
 
 
 def bundled_models() -> tuple[MeasuredModel, ...]:
-    """Give the models that were measured on Summit."""
+    """Return the models measured on Summit."""
     return tuple(
         MeasuredModel(name, each.curve, each.grow_cost_s, each.shrink_cost_s)
         for name, each in sorted(profiles().items())
@@ -106,7 +106,7 @@ def bundled_models() -> tuple[MeasuredModel, ...]:
 
 
 def models_of(table: SpeedTable, kind: str) -> tuple[MeasuredModel, ...]:
-    """Give the models of a throughput table that run on this kind of node."""
+    """Return the models of a throughput table that run on this node kind."""
     return tuple(
         MeasuredModel(name, SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())))
         for name, gangs in sorted(table.rates[kind].items())
@@ -115,7 +115,7 @@ def models_of(table: SpeedTable, kind: str) -> tuple[MeasuredModel, ...]:
 
 
 def models_on(table: SpeedTable, kinds: Sequence[str]) -> tuple[MeasuredModel, ...]:
-    """Give the models of a throughput table with their speeds on several kinds, those that run on the first of them."""
+    """Return the models of a throughput table that run on the first kind, with their speeds on all ``kinds``."""
     by_kind = {kind: {model.name: model.curve for model in models_of(table, kind)} for kind in kinds}
     return tuple(
         MeasuredModel(name, curve, curves={kind: known[name] for kind, known in by_kind.items() if name in known})
@@ -135,7 +135,7 @@ def generate_cluster(
     arrivals: TaskArrivals | None = None,
     shape: ClusterShape | None = None,
 ) -> tuple[TaskSpec, ...]:
-    """Generate ``count`` jobs. The first arrives at once, and the gaps after it are exponential."""
+    """Return ``count`` generated jobs. The first arrives at the start, and the gaps after it are exponential."""
     checked_count(count)
     if seed < 0:
         raise BadValue("must not be below 0", where="seed")
@@ -147,7 +147,7 @@ def generate_cluster(
     }
     sizes = sorted(shape.gangs)
     bounds: NDArray[np.float64] = np.cumsum([shape.gangs[size] for size in sizes])
-    last = max(place for place, size in enumerate(sizes) if shape.gangs[size] > 0)  # rounding must not go beyond it
+    last = max(place for place, size in enumerate(sizes) if shape.gangs[size] > 0)  # limits the effect of rounding
     found = np.minimum(np.searchsorted(bounds, np.array(drawn["gangs"]) * bounds[-1], side="right"), last)
     gangs = [sizes[place] for place in found.tolist()]
     durations = _durations(drawn["lengths"], drawn["durations"], shape.long_share)
@@ -185,7 +185,7 @@ def _durations(lengths: list[float], drawn: list[float], long_share: float) -> l
 
 
 def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[tuple[int, int, str]]:
-    """Give for each task which arrival brings it, from 0, the first task that this brings, and its name if a burst."""
+    """Return for each task the index of its arrival, the first task of that arrival, and its name if a burst."""
     found: list[tuple[int, int, str]] = []
     for number, each in enumerate(drawn):
         size = shape.burst_size if each < shape.burst_share else 1

@@ -1,4 +1,4 @@
-"""TrainingJob: what one row of a workload says; UnusableJob: why it cannot become a task; and the row counts."""
+"""TrainingJob: the data of a workload row; UnusableJob: why a row cannot become a task; and the row counts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _ODD: Final = re.compile(r"[^a-z0-9]+")
 
 
 def short(model: str) -> str:
-    """Shorten a type to what can stand in the name of a task: ``resnet-18-b64``."""
+    """Return a short form of a type, valid in task names: ``resnet-18-b64``."""
     plain = _ODD.sub("-", _BATCH.sub(r" b\1", model).lower()).strip("-")
     return plain or "job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A job that wants ``gang`` GPUs or processors all at once.
+    """A job that needs ``gang`` GPUs or processors at once.
 
-    Either it runs for ``duration_s`` seconds, or it does ``steps`` steps of a ``model``. ``nodes`` is how many whole
-    nodes it wants, where the file itself says so. ``slack`` times its ideal duration is what it may take.
+    It either runs for ``duration_s`` seconds, or does ``steps`` steps of a ``model``. ``nodes`` is the number of whole
+    nodes, if the file has it. ``slack`` times its ideal duration is the time until its deadline.
     """
 
     name: str
@@ -44,9 +44,9 @@ class TrainingJob:
 
 
 class UnusableJob(Exception):
-    """A row becomes no task: the ``reason`` is the name of a hazard; ``what`` is wrong, and the ``fix``."""
+    """A row cannot become a task: the ``reason`` is the name of a hazard, ``what`` the problem, ``fix`` the advice."""
 
-    def __init__(self, reason: str, what: str, fix: str = "correct the row, or leave it out") -> None:
+    def __init__(self, reason: str, what: str, fix: str = "correct the row, or remove it") -> None:
         super().__init__(reason, what, fix)
         self.reason = reason
         self.what = what
@@ -54,21 +54,21 @@ class UnusableJob(Exception):
 
 
 def number_of(text: str, field: str, *, reason: str = "malformed") -> float:
-    """Read the number in a field."""
+    """Return the number in a field."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UnusableJob(reason, f"{field}: {text[:40]!r} is no number", f"give {field} as a plain number")
+        raise UnusableJob(reason, f"{field}: {text[:40]!r} is not a number", f"write {field} as a plain number")
     return value
 
 
 def gang_of(text: str, field: str) -> int:
-    """Read how many GPUs or processors a job wants: 0 says that it wants none."""
+    """Return the number of GPUs or processors of a job; 0 for none."""
     digits = text.strip().removesuffix(".0")
     if not digits.isdecimal():
-        raise UnusableJob("malformed", f"{field}: {text[:40]!r} is no whole number", f"give {field} as a whole number")
+        raise UnusableJob("malformed", f"{field}: {text[:40]!r} is not a whole number", "use a whole number")
     if len(digits) > MOST_DIGITS or int(digits) > MOST_NODES:
         raise UnusableJob("bad_count", f"{field}: {digits[:40]} are more than any machine has")
     if int(digits) == 0:
@@ -77,9 +77,9 @@ def gang_of(text: str, field: str) -> int:
 
 
 def duration_of(seconds: float, field: str) -> float:
-    """Check how long a job ran."""
+    """Return a run time after checking that it is not negative."""
     if seconds < 0:
-        raise UnusableJob("backwards", f"{field}: {seconds:g} s is less than nothing")
+        raise UnusableJob("backwards", f"{field}: {seconds:g} s is negative")
     if seconds == 0:
         raise UnusableJob("no_work", f"{field}: 0")
     return seconds
@@ -87,12 +87,12 @@ def duration_of(seconds: float, field: str) -> float:
 
 T = TypeVar("T")
 
-MOST_KEPT: Final = 1000  # refusals whose words are kept; all of them are counted
+MOST_KEPT: Final = 1000  # rejected rows with messages; others are only counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row that became no task: the ``reason`` is the name of a hazard; ``where`` it stands, ``what`` is wrong."""
+    """A row without a task: the ``reason`` is the name of a hazard, ``where`` its place, ``what`` the problem."""
 
     reason: str
     where: str
@@ -100,7 +100,7 @@ class RefusedRow:
 
 
 class WorkloadRowCounts(FindingsTally):
-    """The tally of one file, with the words of what was refused; of very many rows some are only counted."""
+    """The tally of one file, with messages on rejected rows; of very many rows some are only counted."""
 
     def __init__(self, *, strict: bool) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class WorkloadRowCounts(FindingsTally):
         self.refused: list[RefusedRow] = []
 
     def jobs(self, rows: Iterable[tuple[int, T]], make: Callable[[T], TrainingJob]) -> Iterator[TrainingJob]:
-        """Yield the job that is made of each row, given after its line; rows that cannot be used are refused."""
+        """Yield the job that ``make`` returns for each (line, row); reject unusable rows."""
         for line, row in rows:
             self.row(line)
             try:
@@ -119,7 +119,7 @@ class WorkloadRowCounts(FindingsTally):
                 yield job
 
     def refuse(self, why: UnusableJob) -> None:
-        """Leave the row unused; a strict import ends here if that is doubtful."""
+        """Reject the row; a strict import ends here if the reason is a doubt."""
         where = self.where
         self.set_aside(why.reason)
         if self.strict and HAZARDS[why.reason].doubt:

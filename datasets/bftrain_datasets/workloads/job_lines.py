@@ -1,7 +1,7 @@
-"""Formats with one job a line: Gavel's traces, and logs in the Standard Workload Format as rigid tasks.
+"""Formats with one job per line: Gavel's traces, and logs in the Standard Workload Format as rigid tasks.
 
-A line of Gavel has its fields with tabs between them. The newest have 10: type, command, directory, argument for the
-steps, whether it needs data, steps, gang, weight, SLO, arrival. Those of 9 lack the directory; those of 7 and of 6,
+A line of Gavel has tab-separated fields. The newest have 10: type, command, directory, argument for the
+steps, whether data is required, steps, gang, weight, SLO, arrival. Those of 9 lack the directory; those of 7 and of 6,
 which are older, end with steps, arrival and gang.
 """
 
@@ -33,7 +33,7 @@ from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Places of the fields; a weight and an SLO are not in all layouts."""
+    """Indices of the fields; some layouts have no weight and SLO."""
 
     steps: int
     gang: int
@@ -51,15 +51,15 @@ _LAYOUTS: Final = {
 
 
 def is_gavel(head: bytes) -> bool:
-    """Say whether there is a line whose fields are a job's."""
+    """Return whether a line has the fields of a job."""
     return any(map(_is_job, first_lines(head)))
 
 
-def read_gavel(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Yield every job; the caller settles the row of each."""
-    del options  # a trace leaves nothing of this kind open
+def read_gavel(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
+    """Yield every job; the caller uses or rejects each row."""
+    del options  # a trace needs no options
     rows, numbers = ((line, text) for line, text in file.lines() if text.strip()), count()
-    yield from books.jobs(rows, lambda text: _gavel_job(text.split("\t"), next(numbers)))
+    yield from tally.jobs(rows, lambda text: _gavel_job(text.split("\t"), next(numbers)))
 
 
 def _is_job(line: str) -> bool:
@@ -72,16 +72,16 @@ def _is_job(line: str) -> bool:
 def _gavel_job(fields: Sequence[str], number: int) -> TrainingJob:
     layout = _LAYOUTS.get(len(fields))
     if layout is None:
-        raise UnusableJob("malformed", f"{len(fields)} fields with tabs between them", "give 10 of them, or 9, 7 or 6")
+        raise UnusableJob("malformed", f"{len(fields)} tab-separated fields", "write 10 fields, or 9, 7 or 6")
     model = fields[0].strip()
     if not model or not model.isprintable():
-        raise UnusableJob("malformed", f"type: {fields[0][:40]!r} is no name", "give the job's type first")
+        raise UnusableJob("malformed", f"type: {fields[0][:40]!r} is not a name", "write the job's type first")
     submit_s = number_of(fields[layout.arrival], "arrival", reason="bad_time")
     if not 0 <= submit_s < LARGEST_S:
-        raise UnusableJob("bad_time", f"arrival: {submit_s:g} s is no time of arrival", "count seconds from 0")
+        raise UnusableJob("bad_time", f"arrival: {submit_s:g} s is not an arrival time", "count seconds from 0")
     weight = 1.0 if layout.weight is None else number_of(fields[layout.weight], "weight")
     if weight < 0:
-        raise UnusableJob("malformed", f"weight: {weight:g} is less than nothing", "give a weight of at least 0")
+        raise UnusableJob("malformed", f"weight: {weight:g} is negative", "use a weight of at least 0")
     slack = -1.0 if layout.slo is None else number_of(fields[layout.slo], "SLO")
     return TrainingJob(
         name=f"{short(model)}-{number}",
@@ -97,55 +97,55 @@ def _gavel_job(fields: Sequence[str], number: int) -> TrainingJob:
 def _steps(text: str) -> float:
     steps = number_of(text, "steps")
     if steps < 0:
-        raise UnusableJob("malformed", f"steps: {steps:g} is less than nothing", "give the steps that the job is to do")
+        raise UnusableJob("malformed", f"steps: {steps:g} is negative", "write the number of steps of the job")
     if steps == 0:
         raise UnusableJob("no_work", "steps: 0")
     return steps
 
 
-def read_swf(file: RawFile, books: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
-    """Yield every job; the caller settles the row of each."""
+def read_swf(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
+    """Yield every job; the caller uses or rejects each row."""
     header = log.SwfHeader()
     several = False
     malformed = UnusableJob("malformed", HAZARDS["malformed"].says)
     try:
-        for parts, values in log.rows(file.lines(), books, header, lambda: books.refuse(malformed)):
+        for parts, values in log.rows(file.lines(), tally, header, lambda: tally.refuse(malformed)):
             try:
-                job = _swf_job(parts, values, header, books, options)
+                job = _swf_job(parts, values, header, tally, options)
             except UnusableJob as why:
-                books.refuse(why)
+                tally.refuse(why)
             else:
-                several = several or (header.several_a_node and options.per_node is None)
+                several = several or (header.has_multi_processor_nodes and options.per_node is None)
                 yield job
     finally:  # also when the reader stops early
         if several:
-            books.note("procs_as_nodes", where="")
+            tally.note("procs_as_nodes", where="")
 
 
 def _swf_job(
     parts: Sequence[str],
     values: Sequence[float],
     header: log.SwfHeader,
-    books: WorkloadRowCounts,
+    tally: WorkloadRowCounts,
     options: WorkloadOptions,
 ) -> TrainingJob:
     if values[log.STATUS] in log.PARTIAL:
         raise UnusableJob("step", "status: a part of a job")
     submit_s, run_s = values[log.SUBMIT], values[log.RUN]
     for field, value in (("submit time", submit_s), ("run time", run_s)):
-        if not abs(value) < LARGEST_S:  # NaN too
-            raise UnusableJob("bad_time", f"{field}: {value:g} is no time", "give seconds")
+        if not abs(value) < LARGEST_S:  # also false for NaN
+            raise UnusableJob("bad_time", f"{field}: {value:g} is not a time", "write seconds")
     if not log.ran(values):
-        raise UnusableJob("never_started", "it never ran")
+        raise UnusableJob("never_started", "never ran")
     if run_s == log.UNKNOWN:
         raise UnusableJob("no_duration", "run time: is missing")
     duration_s = duration_of(run_s, "run time")
     asked = values[log.PROCS] <= 0
     procs = values[log.PROCS_ASKED if asked else log.PROCS]
-    if not 0 < procs <= MOST_NODES:  # NaN too
-        raise UnusableJob("bad_count", f"processors: {procs:g} is no number of processors", "give a number from 1")
+    if not 0 < procs <= MOST_NODES:  # also false for NaN
+        raise UnusableJob("bad_count", f"processors: {procs:g} is not a number of processors", "use at least 1")
     if asked:
-        books.note("requested_size")
+        tally.note("requested_size")
     gang = math.ceil(procs)
     user = parts[log.USER]
     return TrainingJob(

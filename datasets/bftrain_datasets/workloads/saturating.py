@@ -1,4 +1,4 @@
-"""A saturating workload: so many identical trials that the idle nodes of a log cannot do them all."""
+"""A saturating workload: more identical trials than the idle nodes of a log can complete."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, profile
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
 
-MODEL: Final = "shufflenet"  # of the published hyper-parameter search
+MODEL: Final = "shufflenet"  # the model of the published hyper-parameter search
 MOST_TRIALS: Final = 2000  # for logs with more idle node-time each trial has a multiple of the published work
 
 
 class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """Trials of one model, all submitted at the start, with more work together than the log's idle nodes can do."""
+    """Trials of one model, all submitted at the start, with more total work than the log's idle nodes can do."""
 
     model: str
     trials: int
@@ -25,10 +25,10 @@ class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, idle_node_s: float, competing: int) -> SaturatingWorkload:
-        """Return the workload for so much idle node-time and so many tasks that may compete.
+        """Return the workload for this idle node-time and number of competing tasks.
 
-        No allocation does more samples than all node-time at the best speed per node. There are ``competing`` trials
-        beyond that, so at any time as many as may compete are unfinished.
+        No allocation processes more samples than all node-time at the best speed per node. There are ``competing``
+        trials beyond that, so at any time that many are unfinished.
 
         >>> found = SaturatingWorkload.of(idle_node_s=3600.0 * 1269, competing=35)
         >>> found.trials, found.work_samples
@@ -49,7 +49,7 @@ class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """Say what it is."""
+        """The description of the workload."""
         work = text_formats.large(self.work_samples)
         return (
             f"{self.trials:,} identical trials of {self.model}, {work} samples each: more than the idle nodes can do, "
@@ -58,6 +58,6 @@ class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """The command that writes these tasks into a file."""
+        """The command that writes these tasks to a file."""
         work = f" --work {self.work_samples:g}" if self.work_samples != MEASURED_WORK_SAMPLES else ""
         return f"bftrain tasks generate -o tasks.toml --kind trials --count {self.trials}{work}"

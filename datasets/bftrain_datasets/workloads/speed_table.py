@@ -1,8 +1,8 @@
-"""Gavel's throughput table: steps per second of a model on a kind of node, for each gang that was measured.
+"""Gavel's throughput table: steps per second of a model on a node kind, for each measured gang size.
 
-``{kind: {"('model', gang)": {"null": steps/s, "('other', 1)": [...]}}}``: what stands under ``null`` is the job alone,
-the rest are pairs that share a GPU. Older tables write the gang as ``model (scale factor 2)``, or not at
-all where it is 1.
+``{kind: {"('model', gang)": {"null": steps/s, "('other', 1)": [...]}}}``: the entry ``null`` is the job alone,
+the others are pairs that share a GPU. Older tables write the gang as ``model (scale factor 2)``, or omit
+a gang of 1.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from bftrain_datasets.log.provenance import ProvenanceSource
 from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, short
 
 ALONE: Final = "null"
-USUAL_KIND: Final = "v100"  # on which Gavel measures how long a job should take
+USUAL_KIND: Final = "v100"  # the reference kind of Gavel's durations
 _KEYS: Final = (
     re.compile(r"""\(\s*(?P<quote>['"])(?P<model>.*)(?P=quote)\s*,\s*(?P<gang>\d{1,9})\s*\)"""),
     re.compile(r"(?P<model>.*\S)\s*\(scale factor (?P<gang>\d{1,9})\)"),
 )
-_FORM: Final = """give a table such as {"v100": {"('ResNet-18 (batch size 64)', 1)": {"null": 24.1}}}"""
+_FORM: Final = """use a table such as {"v100": {"('ResNet-18 (batch size 64)', 1)": {"null": 24.1}}}"""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedTable:
-    """``rates`` of ``[kind][model][gang]`` in steps/s; 0 says that the model does not fit on so few nodes."""
+    """``rates`` of ``[kind][model][gang]`` in steps/s; 0 means that the model does not fit on so few nodes."""
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
     source: ProvenanceSource
 
     def kind(self, wanted: str | None) -> str:
-        """Give the kind of node that is wanted: if none is named the only one, or the usual one."""
+        """Return the requested node kind; by default the only one, or the usual one."""
         if wanted is not None:
             if wanted not in self.rates:
                 raise UnknownName.among("kind of node", wanted, self.rates, where=self.source.name)
@@ -56,23 +56,23 @@ class SpeedTable:
         raise BadInput(
             f"has speeds of several kinds of nodes: {', '.join(self.rates)}",
             where=self.source.name,
-            fix="choose one of them with --node-kind",
+            fix="select one by --node-kind",
         )
 
     def all_kinds(self, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Give the kinds that are wanted, or all, the usual one first: it stands in where nodes have no kinds."""
+        """Return the requested kinds, or all, the usual one first, which applies to nodes without kinds."""
         named = dict.fromkeys(self.kind(each) for each in wanted or self.rates)
         return tuple(sorted(named, key=lambda kind: kind != USUAL_KIND)) if not wanted else tuple(named)
 
 
 def load_speed_table(path: Path) -> SpeedTable:
-    """Read a table, packed or not."""
+    """Load a table, compressed or not."""
     document, source = _document(path)
     return SpeedTable(_rates(document, str(path)), source)
 
 
 def load_pair_speeds(path: Path) -> tuple[PairSpeeds, ...]:
-    """Read the speeds of pairs in a table, by models as they stand in the names of imported tasks."""
+    """Load the speeds of pairs in a table, by models as named in imported tasks."""
     found: dict[tuple[str, str, int], dict[str, tuple[float, float]]] = {}
     for kind, rows in _mapping(_document(path)[0], str(path)).items():
         for key, speeds in _mapping(rows, f"{path}: {kind}").items():
@@ -84,7 +84,7 @@ def load_pair_speeds(path: Path) -> tuple[PairSpeeds, ...]:
                 if one <= other and gang == others:
                     found.setdefault((short(one), short(other), gang), {})[kind] = pair
     if not found:
-        raise BadInput("has no speeds of pairs", where=str(path), fix="give a table such as Gavel's, with such columns")
+        raise BadInput("has no speeds of pairs", where=str(path), fix="use a table such as Gavel's, with such columns")
     return tuple(PairSpeeds(models=key[:2], nodes=key[2], speeds=speeds) for key, speeds in found.items())
 
 
@@ -102,18 +102,18 @@ def _document(path: Path) -> tuple[object, ProvenanceSource]:
 
 
 def _model_of(key: str, where: str) -> tuple[str, int]:
-    """Take a key apart into a model and a gang; it is text, and never run."""
+    """Parse a key into a model and a gang; the text is never executed."""
     match = next((match for pattern in _KEYS if (match := pattern.fullmatch(key.strip()))), None)
     model, gang = (match["model"], int(match["gang"])) if match else (key.strip(), 1)
     if not model or not 1 <= gang <= MOST_NODES:
-        raise BadInput("names no model with a gang of at least 1", where=f"{where}: {key[:80]}", fix=_FORM)
+        raise BadInput("has no model with a gang of at least 1", where=f"{where}: {key[:80]}", fix=_FORM)
     return model, gang
 
 
 def _rates(document: object, where: str) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
     kinds = _mapping(document, where)
     if not kinds:
-        raise BadInput("names no kind of node", where=where, fix=_FORM)
+        raise BadInput("has no node kind", where=where, fix=_FORM)
     return MappingProxyType(
         {kind: _models(_mapping(rows, f"{where}: {kind}"), f"{where}: {kind}") for kind, rows in kinds.items()}
     )
@@ -127,11 +127,11 @@ def _models(rows: Mapping[str, object], where: str) -> Mapping[str, Mapping[int,
         rate = _mapping(speeds, place).get(ALONE)
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= sys.float_info.max:
             raise BadInput(
-                f"{ALONE}: {rate!r:.40} is no speed", where=place, fix="give steps/s, or 0 if it does not fit"
+                f"{ALONE}: {rate!r:.40} is not a speed", where=place, fix="write steps/s, or 0 if it does not fit"
             )
         gangs = found.setdefault(model, {})
         if gang in gangs:
-            raise BadInput(f"the gang {gang} of '{model}' stands there twice", where=place, fix="leave one of them out")
+            raise BadInput(f"the gang {gang} of '{model}' occurs twice", where=place, fix="remove one of them")
         gangs[gang] = float(rate)
     return MappingProxyType({model: MappingProxyType(dict(sorted(gangs.items()))) for model, gangs in found.items()})
 
@@ -144,10 +144,10 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedTask:
-    """A job as a task: the sizes it may have, its speeds, its work, and the seconds that it ideally takes.
+    """A job as a task: its allowed sizes, speeds, work, and ideal duration in seconds.
 
-    Work is counted in steps where speeds are steps/s, and in seconds where nothing but a duration is known: then the
-    speed is 1 on the nodes it wants. ``curves`` are by kind of node, where several were asked for.
+    Work is counted in steps if speeds are steps/s, and in seconds if only a duration is known: then the
+    speed is 1 on the requested nodes. ``curves`` are by node kind, if several were requested.
     """
 
     curve: SpeedCurve
@@ -160,9 +160,9 @@ class SizedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSizing:
-    """Sizes jobs for the kinds of nodes in ``rates``, a single one being that of all nodes.
+    """Computes sizes of jobs for the node kinds in ``rates``; a single kind stands for all nodes.
 
-    ``reference`` has the speeds that the ideal duration refers to.
+    ``reference`` has the speeds for the ideal duration.
     """
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -172,7 +172,7 @@ class TaskSizing:
     nodes: int | None
 
     def size(self, job: TrainingJob) -> SizedTask:
-        """Size one job; raises :class:`UnusableJob` if it cannot run here."""
+        """Return the sizes of a job; raise :class:`UnusableJob` if it cannot run here."""
         if job.duration_s is not None:
             size = job.nodes or -(-job.gang // self.per_node)
             sized = SizedTask(
@@ -186,13 +186,13 @@ class TaskSizing:
             points = {kind: self._points(job, rates.get(job.model, {})) for kind, rates in self.rates.items()}
             if not any(points.values()):
                 wanted = "" if self.elastic else f" on {job.gang}"
-                what = f"'{job.name}': no speed of '{job.model}'{wanted} is in the table"
-                raise UnusableJob("unknown_speed", what, "add it to the table, or choose another kind with --node-kind")
+                what = f"'{job.name}': the table has no speed of '{job.model}'{wanted}"
+                raise UnusableJob("unknown_speed", what, "add it to the table, or select another kind by --node-kind")
             fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
             fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
             if not fitting:
-                what = f"'{job.name}': the table says with 0 that '{job.model}' does not fit on {job.gang} of this kind"
-                raise UnusableJob("does_not_fit", what, "choose another kind with --node-kind, or try --elastic")
+                what = f"'{job.name}': by its 0 in the table '{job.model}' does not fit on {job.gang} of this kind"
+                raise UnusableJob("does_not_fit", what, "select another kind by --node-kind, or try --elastic")
             steps = job.steps or 0.0
             curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
             ideal = (
@@ -209,8 +209,8 @@ class TaskSizing:
                 ideal_s=steps / ideal,
             )
         if self.nodes is not None and sized.min_nodes > self.nodes:
-            what = f"'{job.name}' wants {sized.min_nodes:,} nodes, and there are {self.nodes:,}"
-            raise UnusableJob("too_large", what, "say with --nodes how many there are, or leave the job out")
+            what = f"'{job.name}' needs {sized.min_nodes:,} nodes, more than {self.nodes:,}"
+            raise UnusableJob("too_large", what, "set the number by --nodes, or remove the job")
         return sized
 
     def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:
@@ -222,5 +222,5 @@ class TaskSizing:
 
 @lru_cache(maxsize=1024)
 def _curve(points: tuple[tuple[int, float], ...]) -> SpeedCurve:
-    """Keep what was measured as it is, monotone or not."""
+    """Return the measured points unchanged, monotone or not."""
     return SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))

@@ -13,10 +13,10 @@ from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, PROFILE_NAMES, Prof
 from bftrain.values.task import TaskSpec
 
 DEFAULT_MAX_NODES: Final = 64  # of sweeps: the bundled models were measured up to it
-# No published figure says what a start from nothing costs; a grow is the nearest thing measured
+# The cost of a start from zero nodes is not published; growing is the nearest measured operation
 DEFAULT_START_COST_S: Final = 18.0
 
-MOST_TASKS: Final = 500_000  # more than that is a slip of the pen; 0.8 GB, if each is different
+MOST_TASKS: Final = 500_000  # more than that is a typing error; 0.8 GB, if each is different
 
 SAMPLE_TASKS: Final = 56
 SAMPLE_SEED: Final = 1
@@ -25,10 +25,10 @@ SAMPLE_WORK_SAMPLES: Final = 2 * MEASURED_WORK_SAMPLES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskShape:
-    """What all generated tasks have in common. Tasks without ``work_samples`` never end.
+    """Common properties of generated tasks. Tasks without ``work_samples`` never end.
 
-    ``None`` for a size is the smallest or the largest that was measured of the model; for the cost of a start what was
-    measured of it, or else what growing costs on Summit.
+    ``None`` for a size is the smallest or the largest measured one of the model; for the cost of a start its
+    measured cost, or else the cost of growing on Summit.
     """
 
     work_samples: float | None = MEASURED_WORK_SAMPLES
@@ -41,13 +41,13 @@ class TaskShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskArrivals:
-    """When tasks are handed in: all at ``start_s``, or at random from then on, ``per_hour`` on average (Poisson)."""
+    """Submission times: all at ``start_s``, or random from then on, ``per_hour`` on average (Poisson)."""
 
     start_s: float = 0.0
     per_hour: float | None = None
 
     def moments(self, count: int, rng: np.random.Generator) -> list[float]:
-        """Draw ``count`` times in seconds, to the millisecond."""
+        """Return ``count`` random times in seconds, to the millisecond."""
         if self.per_hour is None:
             return [self.start_s] * count
         if not 0 < self.per_hour < float("inf"):
@@ -64,9 +64,9 @@ def generate_trials(
     arrivals: TaskArrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
-    """Generate ``count`` tasks that train the same model equally long, as a hyper-parameter search does.
+    """Return ``count`` tasks that train the same model equally long, as in a hyper-parameter search.
 
-    ``seed`` decides over random arrivals only.
+    ``seed`` affects random arrivals only.
     """
     return _tasks([_profile(model)] * checked_count(count), _rng(seed), arrivals, shape)
 
@@ -79,13 +79,13 @@ def generate_mix(
     arrivals: TaskArrivals | None = None,
     shape: TaskShape | None = None,
 ) -> tuple[TaskSpec, ...]:
-    """Generate ``count`` tasks of several models in random order, as an architecture search does.
+    """Return ``count`` tasks of several models in random order, as in an architecture search.
 
-    Every model comes equally often, as far as ``count`` allows.
+    All models are equally frequent, as far as ``count`` allows.
     """
     chosen = [_profile(each) for each in models]
     if not chosen:
-        raise BadValue("names no model", where="generate_mix.models")
+        raise BadValue("has no model", where="generate_mix.models")
     rng = _rng(seed)
     rounds = [rng.permutation(len(chosen)) for _ in range(-(-checked_count(count) // len(chosen)))]
     order = np.concatenate(rounds)[:count].tolist()
@@ -97,12 +97,12 @@ def _profile(model: str | Profile) -> Profile:
 
 
 def sample_tasks() -> tuple[TaskSpec, ...]:
-    """Give the tasks of the built-in sample: more work than the idle nodes of ``sample_log()`` can ever do."""
+    """Return the tasks of the built-in sample: more work than the idle nodes of ``sample_log()`` can ever do."""
     return generate_mix(SAMPLE_TASKS, SAMPLE_SEED, shape=TaskShape(work_samples=SAMPLE_WORK_SAMPLES))
 
 
 def checked_count(count: int) -> int:
-    """Return the number of tasks to generate; raise ``BadValue`` before any is made of too many."""
+    """Return the number of tasks to generate; raise ``BadValue`` if it is too large."""
     if count < 1:
         raise BadValue(f"must be at least 1, not {count}", where="tasks.count")
     if count > MOST_TASKS:

@@ -1,4 +1,4 @@
-"""Tasks out of a file of jobs, in any known format."""
+"""Import of tasks from a file of jobs, in any known format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 
 class JobFormat(NamedTuple):
-    """What a format is called, whether a file begins like it, and how the jobs in one are read."""
+    """A format: its name, a test of the first bytes, and a reader of jobs."""
 
     name: str
     recognises: Callable[[bytes], bool]
@@ -46,11 +46,11 @@ PICKLE: Final = b"\x80"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainingWorkload(ShortRepr):
-    """Tasks in the order in which they are handed in, and what became of every row.
+    """Tasks in order of submission, and the outcome of every row.
 
-    ``begin_s`` was subtracted from the times of submission: seconds UTC, or of the file's own clock. Where speeds were
-    needed, ``node_kind`` is the kind whose were taken, or ``kinds`` are those of several, of which the first stands in
-    where nodes have no kinds; ``reference`` is that of deadlines. ``refused`` are rows that became no task, in words;
+    ``begin_s`` was subtracted from the times of submission: seconds UTC, or of the file's own clock. If speeds were
+    needed, ``node_kind`` is their kind, or ``kinds`` are several, of which the first applies to
+    nodes without kinds; ``reference`` is that of deadlines. ``refused`` are rejected rows with messages;
     a file with very many has more of them, which are only counted.
     """
 
@@ -66,7 +66,7 @@ class TrainingWorkload(ShortRepr):
     kinds: tuple[str, ...] = ()
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of the short representation."""
         return f"tasks imported from {self.format}", {
             "tasks": f"{len(self.tasks):,}",
             "refused": f"{len(self.refused):,}",
@@ -77,35 +77,35 @@ class TrainingWorkload(ShortRepr):
 def import_workload(
     path: Path | str | None, options: WorkloadOptions | None = None, *, tell: Callable[[int], object] | None = None
 ) -> TrainingWorkload:
-    """Read the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
+    """Import the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
 
-    ``tell`` is called with the number of bytes that have been read since it was called last.
+    ``tell`` is called with the number of bytes read since its last call.
 
     >>> from bftrain import import_workload
     >>> [task.name for task in import_workload("jobs.swf").tasks]
     ['job-1', 'job-2', 'job-3']
     """
     path, options = None if path is None else Path(path), options or WorkloadOptions()
-    books = WorkloadRowCounts(strict=options.strict)
+    tally = WorkloadRowCounts(strict=options.strict)
     table = load_speed_table(Path(options.speeds)) if options.speeds else None
-    with RawFile(path, books, tell) as file:
-        books.file = file.name
+    with RawFile(path, tally, tell) as file:
+        tally.file = file.name
         where = file.name if path is None else str(path)
         reader = _reader(file.head, where, options.format)
         sizing, kinds, reference = _sizing(reader.name, table, options, where)
-        with closing(reader.read(file, books, options)) as jobs:
-            tasks = _tasks(islice(jobs, options.first), sizing, books, options.window)
+        with closing(reader.read(file, tally, options)) as jobs:
+            tasks = _tasks(islice(jobs, options.first), sizing, tally, options.window)
         source = file.source()
-    rows = books.rows()
+    rows = tally.rows()
     if not tasks:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
-        first = f"; first at {books.refused[0].where}: {books.refused[0].what}" if books.refused else ""
+        first = f"; first at {tally.refused[0].where}: {tally.refused[0].what}" if tally.refused else ""
         raise BadInput(
             f"no row becomes a task: {reasons}{first}", where=source.name, fix="docs/workloads.md explains each reason"
         )
     begin_s = _begin(tasks, options.begin_s, source.name)
-    tasks = _in_order(tasks, begin_s, books)
-    findings = books.findings()
+    tasks = _in_order(tasks, begin_s, tally)
+    findings = tally.findings()
     doubt = next((each for each in findings if is_doubt(each)), None)
     if options.strict and doubt is not None:
         raise BadInput(f"--strict: {doubt.name}, {doubt.count:,} times: {doubt.done}", where=doubt.first or source.name)
@@ -115,7 +115,7 @@ def import_workload(
         begin_s=begin_s,
         rows=rows,
         findings=findings,
-        refused=tuple(books.refused),
+        refused=tuple(tally.refused),
         sources=(source, *((table.source,) if table else ())),
         node_kind=kinds[0] if len(kinds) == 1 else None,
         kinds=kinds if len(kinds) > 1 else (),
@@ -124,7 +124,7 @@ def import_workload(
 
 
 def recognised(head: bytes) -> str | None:
-    """Name the format of a file that begins like this."""
+    """Return the format of a file that begins with ``head``, or ``None``."""
     return next((reader.name for reader in _READERS if reader.recognises(head)), None)
 
 
@@ -136,27 +136,27 @@ def _reader(head: bytes, where: str, wanted: str | None) -> JobFormat:
     if name is not None:
         return known[name]
     if not head.strip():
-        raise BadInput("the file is empty", where=where, fix="give a file of jobs")
+        raise BadInput("the file is empty", where=where, fix="import a file of jobs")
     if head.startswith(PICKLE):
-        what, fix = "a pickled table", "tasks of the published replayer come as a pair: give JBND and JNPS"
+        what, fix = "a pickled table", "tasks of the published replayer come as a pair: pass JBND and JNPS"
     else:
-        what, fix = "no reader recognises how it begins", f"name the format with --format, one of: {', '.join(known)}"
+        what, fix = "no reader recognises its beginning", f"set the format by --format, one of: {', '.join(known)}"
     raise BadInput(what, where=where, fix=fix)
 
 
 def _sizing(
     name: str, table: SpeedTable | None, options: WorkloadOptions, where: str
 ) -> tuple[TaskSizing, tuple[str, ...], str | None]:
-    """Choose speeds; give the kinds of nodes that these are of as well."""
+    """Return the sizing, the node kinds of its speeds, and the reference kind."""
     if name == "gavel" and table is None:
-        fix = "give Gavel's throughput table with --speeds, such as simulation_throughputs.json"
-        raise BadInput("it tells how many steps a job does, and not how fast", where=where, fix=fix)
+        fix = "pass Gavel's throughput table by --speeds, such as simulation_throughputs.json"
+        raise BadInput("it has the steps of jobs, but no speeds", where=where, fix=fix)
     if name != "gavel":
         needless = {"--speeds": table, "--elastic": options.elastic, "--kinds": options.kinds}
         for option, given in (*needless.items(), ("--node-kind", options.node_kind)):
             if given:
-                what = f"{option} needs jobs whose model is known, and this format ({name}) tells durations only"
-                raise BadInput(what, where=where, fix=f"leave {option} out")
+                what = f"{option} needs jobs with models, but this format ({name}) has only durations"
+                raise BadInput(what, where=where, fix=f"omit {option}")
     kinds: tuple[str, ...] = ()
     reference = None
     if table:
@@ -175,9 +175,9 @@ def _sizing(
 
 
 def _tasks(
-    jobs: Iterable[TrainingJob], sizing: TaskSizing, books: WorkloadRowCounts, window: tuple[float | None, float | None]
+    jobs: Iterable[TrainingJob], sizing: TaskSizing, tally: WorkloadRowCounts, window: tuple[float | None, float | None]
 ) -> list[TaskSpec]:
-    """Make a task of every job that can be one; its times are still those of the file."""
+    """Return a task for every usable job; its times are still those of the file."""
     tasks: list[TaskSpec] = []
     names: set[str] = set()
     for job in jobs:
@@ -185,10 +185,10 @@ def _tasks(
             _check_window(job, *window)
             tasks.append(_task(job, sizing, names))
         except UnusableJob as why:
-            books.refuse(why)
+            tally.refuse(why)
         else:
             names.add(job.name)
-            books.use()
+            tally.use()
     return tasks
 
 
@@ -199,7 +199,7 @@ def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) 
 
 def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
-        raise UnusableJob("same_name", f"another job is called '{job.name}' too", "give each a name of its own")
+        raise UnusableJob("same_name", f"another job has the name '{job.name}' too", "rename one of them")
     sized = sizing.size(job)
     try:
         return TaskSpec(
@@ -220,21 +220,21 @@ def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
 
 
 def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
-    """Give the time to count from; a time of the calendar only fits jobs that have such times too."""
+    """Return the origin of times; a calendar time requires jobs with calendar times."""
     first = min(task.submit_s for task in tasks)
     if wanted is None:
         return first
     if first < SMALLEST_EPOCH_S <= wanted:
-        what = "its times count from zero, and not from 1970"
-        raise BadInput(what, where=where, fix="leave --log out, or give --begin in seconds of its own clock")
+        what = "its times count from zero, not from 1970"
+        raise BadInput(what, where=where, fix="omit --log, or set --begin in seconds of its own clock")
     return wanted
 
 
-def _in_order(tasks: list[TaskSpec], begin_s: float, books: WorkloadRowCounts) -> list[TaskSpec]:
-    order = sorted(tasks, key=lambda task: task.submit_s)  # stable: of two at once the first in the file is first
+def _in_order(tasks: list[TaskSpec], begin_s: float, tally: WorkloadRowCounts) -> list[TaskSpec]:
+    order = sorted(tasks, key=lambda task: task.submit_s)  # stable: ties in the order of the file
     late = sum(after.submit_s < before.submit_s for before, after in pairwise(tasks))
     if late:
-        books.note("unsorted", count=late, where="")
+        tally.note("unsorted", count=late, where="")
     return [
         msgspec.structs.replace(
             task,

@@ -1,4 +1,4 @@
-"""How a workload is to be read."""
+"""Options for importing a workload."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bftrain.errors import BadValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadOptions:
-    """What a file of jobs does not say itself.
+    """Settings that a file of jobs does not contain.
 
-    ``format`` names the reader, otherwise the content decides. ``speeds`` is a throughput table. Tasks get the speeds
-    on the ``kinds`` of nodes in it, by default on all; with ``node_kind`` those on this one, as if there were no other.
-    ``reference`` is the kind on which the ideal duration of a deadline is measured. ``elastic`` takes all measured
-    gangs instead of the one that the job asked for. ``per_node`` GPUs or processors
-    make a node. Jobs that ``nodes`` nodes can never hold are refused.
+    ``format`` selects the reader, by default from the content. ``speeds`` is a throughput table. Tasks get the speeds
+    on the ``kinds`` of nodes in it, by default on all; with ``node_kind`` only those on this one.
+    ``reference`` is the kind for the ideal duration of a deadline. ``elastic`` allows all measured
+    gangs instead of the requested one. ``per_node`` GPUs or processors
+    make a node. Jobs that ``nodes`` nodes can never hold are rejected.
 
-    Only the ``first`` so many jobs are looked at, and only those become tasks that arrive in the ``window``, from begin
+    Only the ``first`` jobs are considered, and only those that arrive in the ``window`` become tasks, from begin
     to end on the file's clock. ``submit_s`` counts from ``begin_s`` (seconds UTC), by default from the first task.
     Times without a zone are in ``zone``. A ``strict`` import ends at the first doubtful row.
     """
@@ -44,5 +44,5 @@ class WorkloadOptions:
             if value is not None and value < 1:
                 raise BadValue(f"must be at least 1, not {value}", where=f"WorkloadOptions.{field}")
         if self.kinds and self.node_kind is not None:
-            fix = "give one of them: the speeds of several kinds, or of one as if there were no other"
-            raise BadValue("and node_kind are both given", where="WorkloadOptions.kinds", fix=fix)
+            fix = "set one of them: the speeds of several kinds, or of one as if there were no other"
+            raise BadValue("and node_kind are both set", where="WorkloadOptions.kinds", fix=fix)

@@ -22,4 +22,4 @@ def write(found: LogAssessment, folder: Path) -> None:
     """Write the figures and the page."""
     if vega.available():
         write_text(folder / PAGE, html(page(found)))
-    write_text(folder / FIGURES, summaries.in_json(found.to_dict()))
+    write_text(folder / FIGURES, summaries.to_json(found.to_dict()))

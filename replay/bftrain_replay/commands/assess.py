@@ -10,7 +10,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option
-from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, of_parts
+from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
 from bftrain_datasets.commands.logfiles import kinds_option
 from bftrain_replay.commands.sensitivity import QUICK
 
@@ -82,7 +82,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option(
     "--resimulate",
     metavar="POLICY",
-    shell_complete=of_parts("queue_policy", own=True),
+    shell_complete=complete_parts("queue_policy", own=True),
     help="Schedule the batch queue again by this policy, such as easy, with and without the delay.",
 )
 @heading("How much is replayed")

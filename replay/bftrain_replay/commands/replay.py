@@ -12,7 +12,7 @@ from click import Choice
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, SecondsOrWord, decides, overwrite_option, with_options
-from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, of_files, of_parts
+from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_files, complete_parts
 from bftrain.errors import UsageError
 from bftrain_datasets.commands.logfiles import kinds_option
 from bftrain_replay.commands import rounds
@@ -90,7 +90,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     default="",
     metavar="SOLVER",
     help="Replay with this solver too, such as equal-share.",
-    shell_complete=of_parts("solver"),
+    shell_complete=complete_parts("solver"),
 )
 @heading("What is replayed")
 @click.option("--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128.")
@@ -102,7 +102,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--journal",
     type=_existing_file,
-    shell_complete=of_files(".db"),
+    shell_complete=complete_files(".db"),
     help="Instead of LOG and tasks: what a live run wrote down.",
 )
 @heading("Result")
@@ -113,7 +113,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @heading("Rules of the replay")
 @with_options(OPTIONS)
 @heading("Time shared in rounds")
-@with_options(rounds.OPTIONS, policy=of_parts("rounds", "sharing", own=True))
+@with_options(rounds.OPTIONS, policy=complete_parts("rounds", "sharing", own=True))
 @decides
 @prints_results
 def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types

@@ -32,14 +32,14 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @prints_results
 def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, png: Path | None, out: Output) -> None:
     """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
-    from bftrain.result_folder import REPORT_FILE, holding, settle
+    from bftrain.result_folder import REPORT_FILE, complete_replacement, locked_result
 
     elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None or elsewhere:
-        settle(folder)
+        complete_replacement(folder)
         written = _write(_page_of(folder, title), page, elsewhere)
     else:
-        with holding(folder):
+        with locked_result(folder):
             written = _write(_page_of(folder, title), folder / REPORT_FILE, {})
     out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
 

@@ -13,7 +13,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import unterminated
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, overwrite_option, settings_of_kind, with_options
-from bftrain.cli.value_completion import of_parts
+from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import Interrupted
 from bftrain_replay.commands.replay_run import watched, what_remains
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
@@ -75,7 +75,7 @@ MOST_NAMED: Final = 5  # refused jobs that are named one by one
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
 @overwrite_option
 @heading("Simulation")
-@with_options(OPTIONS, policy=of_parts("queue_policy", own=True))
+@with_options(OPTIONS, policy=complete_parts("queue_policy", own=True))
 @click.option("--config", type=_file, help="TOML file with these settings; options on the command line win.")
 @prints_results
 def command(

@@ -11,7 +11,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.files import CsvFile
-from bftrain.result_folder import settle
+from bftrain.result_folder import complete_replacement
 from bftrain.values import wire
 from bftrain_replay import tables
 from bftrain_replay.accounting.allocations import AllocationTable
@@ -45,7 +45,7 @@ class SavedReplay:
     def __init__(
         self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[TableColumn]] = tables.TABLES
     ) -> None:
-        settle(folder)
+        complete_replacement(folder)
         path = folder / "summary.json"
         if not path.is_file():
             raise BadInput("holds no summary.json", where=str(folder), fix="name the folder of a replay")

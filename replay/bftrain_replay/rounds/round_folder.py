@@ -50,7 +50,7 @@ def check_tables(form: str) -> None:
 def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
     origin = origin or RoundSource()
-    figures = summaries.in_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
+    figures = summaries.to_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
     tables = {name: getattr(result, f"{name}_table") for name in _TABLES}
     table_files.write(tables, folder, form, FORMAT)
     words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]

@@ -239,7 +239,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
         from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
         sweep_table.write(folder, self.columns, self.rows, tables)
-        write_text(folder / SUMMARY, summaries.in_json(self.summary()))
+        write_text(folder / SUMMARY, summaries.to_json(self.summary()))
         if vega.available():
             write_text(folder / REPORT_FILE, sweep_page.render(self))
 

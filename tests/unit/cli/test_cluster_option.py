@@ -26,13 +26,13 @@ def test_nodes_by_kind(text: str, means: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "'' is no number of nodes"),
+        ("", "'' is not a number of nodes"),
         ("0", "0 nodes are none"),
-        ("-3", "'-3' is no number"),
-        ("1.5", "'1.5' is no number"),
+        ("-3", "'-3' is not a number"),
+        ("1.5", "'1.5' is not a number"),
         ("9999999", "9,999,999 nodes are more"),
-        ("99999999999999999999", "'99999999999999999999' is no number"),
-        ("v100=", "'' is no number of nodes of 'v100'"),
+        ("99999999999999999999", "'99999999999999999999' is not a number"),
+        ("v100=", "'' is not a number of nodes of 'v100'"),
         ("v100=0", "0 nodes of 'v100' are none"),
         ("v100=1,v100=2", "'v100' comes twice"),
         ("v100=1,", "'' names no kind"),

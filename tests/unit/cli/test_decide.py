@@ -153,7 +153,7 @@ def test_a_journal_is_begun_and_gone_on_with(bftrain: CommandLine, tmp_path: Pat
     assert actions(bftrain("decide", "--journal", path, stdin=lines(A_DAY[:2]))) == ACTIONS[:1]
     more = bftrain("decide", "--journal", path, stdin=lines(A_DAY[2:]))
     assert actions(more) == ACTIONS[1:]
-    assert more.err == f"{path}: going on after 2 steps\n"
+    assert more.err == f"{path}: continuing after 2 steps\n"
     with Journal.open(path) as journal:
         assert [len(step.events) for step in journal.steps()] == [1, 1, 1]
         assert journal.settings == Settings()
@@ -204,8 +204,8 @@ def test_other_settings_than_the_journals_are_refused(bftrain: CommandLine, tmp_
     path = tmp_path / "j"
     bftrain("decide", "--journal", path, "--horizon", 60)
     for options, words in (
-        ((), "was begun with horizon_s = 60.0, and 'auto' is asked for"),
-        (("--horizon", 60, "--solver", "greedy"), "was begun with solver = 'exact'"),
+        ((), "has horizon_s = 60.0, but 'auto' is requested"),
+        (("--horizon", 60, "--solver", "greedy"), "has solver = 'exact'"),
     ):
         refused = bftrain("decide", "--journal", path, *options)
         assert refused.code == 3
@@ -258,8 +258,8 @@ def test_the_configuration_of_a_replay_decides_too(bftrain: CommandLine, events:
     config.write_text(dump(ReplaySettings(solver="greedy", horizon_s=60.0, window="0..100", start_cost_s=5.0)))
     output = bftrain("decide", events, "--config", config)
     assert (output.code, output.out) == (0, plain.out)
-    assert f"{config}: window is left out: it is for replays\n" in output.err
-    assert f"{config}: start_cost_s is left out: it is for replays\n" in output.err
+    assert f"{config}: window is ignored: it is for replays only\n" in output.err
+    assert f"{config}: start_cost_s is ignored: it is for replays only\n" in output.err
     config.write_text('solver = "greedy"\nwindwo = "0..1"\n')
     refused = bftrain("decide", events, "--config", config)
     assert refused.code == 3

@@ -72,7 +72,7 @@ def test_what_the_basic_work_needs_is_needed_and_works() -> None:
             "wrong",
             f"{HERE}:no_solver",
             PartState.BROKEN,
-            f"{HERE}:no_solver has not all that bftrain.ports.Solver asks for",
+            f"{HERE}:no_solver does not implement bftrain.ports.Solver",
             "repair or uninstall someones-package",
         ),
         (

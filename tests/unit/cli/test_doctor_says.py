@@ -62,7 +62,7 @@ def test_a_needed_part_that_is_broken_is_4(bftrain: CommandLine, monkeypatch: py
     break_part(monkeypatch, name, "no_such_module:solver")
     ended = bftrain("doctor")
     assert ended.code == 4
-    assert ended.err == f"bftrain: needed for the basic work and not usable: {name}\n"
+    assert ended.err == f"bftrain: required for basic work, but not usable: {name}\n"
     assert [part for part, found in findings(bftrain).items() if found["state"] == "broken"] == [name]
 
 

@@ -175,18 +175,18 @@ def test_the_same_bytes_wherever_the_file_lies(bftrain: CommandLine, tmp_path: P
         (["."], 2, "is a directory"),
         (["/proc/self/mem"], 3, "/proc/self/mem: cannot be read: Input/output error"),
         (["/dev/null"], 3, "the file is empty"),
-        (["broken", "--window", "5"], 3, "--window: '5' is no window .write A..B"),
-        (["broken", "--window", "2030-01-01.."], 3, "no row tells of a node that was held: .*outside_window"),
-        (["broken", "--down", "x..y"], 3, "--down: 'x..y' is no window"),
-        (["broken", "--timezone", "Mars"], 3, "no time zone is called 'Mars'"),
-        (["broken", "--nodes", "n["], 3, "--nodes: no node set"),
-        (["broken", "--nodes", "5"], 2, "--nodes 5 says how many there are, which is enough for --counts only"),
+        (["broken", "--window", "5"], 3, "--window: '5' is not a window .write A..B"),
+        (["broken", "--window", "2030-01-01.."], 3, "no row describes a node that was held: .*outside_window"),
+        (["broken", "--down", "x..y"], 3, "--down: 'x..y' is not a window"),
+        (["broken", "--timezone", "Mars"], 3, "unknown time zone 'Mars'"),
+        (["broken", "--nodes", "n["], 3, "--nodes: not a node set"),
+        (["broken", "--nodes", "5"], 2, "--nodes 5 is only a number, which is enough for --counts only"),
         (["broken", "--format", "sact"], 3, "no reader is called 'sact' .did you mean 'sacct'"),
-        (["broken", "--format", "swf"], 3, "no row tells of a node that was held|no job"),
+        (["broken", "--format", "swf"], 3, "no row describes a node that was held|no job"),
         (["broken", "--min-gap", "-1"], 2, "'--min-gap': -1.0 is not in the range"),
         (["broken", "--min-gap", "nan"], 3, "min_gap_s"),
         (["broken", "--downtime-after", "0"], 2, "'--downtime-after': 0.0 is not in the range"),
-        (["broken", "--counts", "--nodes", "0"], 2, "a machine has at least one node"),
+        (["broken", "--counts", "--nodes", "0"], 2, "must be at least 1"),
         (["broken", "--window", "2019..2020"], 3, "--window is 2019 s .. 2020 s; bftrain check explains each"),
     ],
 )
@@ -209,7 +209,7 @@ def test_check_explains_even_what_no_log_can_be_made_of(bftrain: CommandLine, tm
     assert ended.code == 3
     assert re.search(r"bad_time +1 .*\n +row set aside\n +jobs:3\n", ended.out)
     assert ended.out.endswith("sacct: 2 rows read = 0 used + 2 set aside\n")
-    assert ended.err.startswith("bftrain: jobs: no row tells of a node that was held: ")
+    assert ended.err.startswith("bftrain: jobs: no row describes a node that was held: ")
     output = json.loads(bftrain("check", path, "--json").out)
     assert output["rows"] == {"read": 2, "used": 0, "aside": {"bad_time": 1, "never_started": 1}}
     path.write_text("JobID|Start|End|NodeList|State\n")
@@ -225,7 +225,7 @@ def test_a_partition_that_no_job_was_in_is_reported(bftrain: CommandLine, broken
 def test_a_folder_that_is_not_there_is_reported_before_the_work(bftrain: CommandLine, broken: Path) -> None:
     ended = bftrain("import", broken, "-o", broken.parent / "there" / "log.npz")
     assert (ended.code, ended.out) == (3, "")
-    assert ended.err == f"bftrain: {broken.parent}/there: no such folder (make it first, for example with mkdir -p)\n"
+    assert ended.err == f"bftrain: {broken.parent}/there: no such folder (create it first, for example by mkdir -p)\n"
 
 
 def test_a_name_for_the_log_that_cannot_be_is_refused_before_the_work(bftrain: CommandLine, broken: Path) -> None:

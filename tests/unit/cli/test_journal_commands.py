@@ -126,7 +126,7 @@ def test_verify_names_the_steps_that_were_changed(bftrain: CommandLine, recorded
 @pytest.mark.parametrize("what", ["show", "plan", "verify"])
 def test_what_is_no_journal_is_bad_input(bftrain: CommandLine, tmp_path: Path, what: str) -> None:
     absent = bftrain("journal", what, tmp_path / "none")
-    assert (absent.code, absent.err) == (3, f"bftrain: {tmp_path / 'none'}: there is no such journal\n")
+    assert (absent.code, absent.err) == (3, f"bftrain: {tmp_path / 'none'}: no such journal\n")
     (tmp_path / "text").write_text("just text" * 100)
     text = bftrain("journal", what, tmp_path / "text")
-    assert (text.code, text.err) == (3, f"bftrain: {tmp_path / 'text'}: is no journal: file is not a database\n")
+    assert (text.code, text.err) == (3, f"bftrain: {tmp_path / 'text'}: is not a journal: file is not a database\n")

@@ -195,7 +195,7 @@ def test_words_and_options_change_the_task_of_a_file(bftrain: CommandLine, run: 
         (("two.toml", "--name", "x"), 2, "a name is for one"),
         (("none.toml",), 3, "none.toml"),
         (("bad.toml",), 3, "not valid TOML"),
-        (("odd.toml",), 3, "'x' stands outside the [[task]] tables"),
+        (("odd.toml",), 3, "'x' is outside the [[task]] tables"),
         (("key.toml",), 3, "did you mean 'nodes'?"),
         (("both.toml",), 3, "either script or command"),
         (("args.toml",), 3, "must be a list of texts"),

@@ -59,14 +59,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("command", "where"),
     [
         (f"{REPLAY} --objective mine.py:fail", "objective 'mine.py:fail', task '"),
-        (f"{REPLAY} --metrics mine.py:Unmakeable", "metric 'mine.py:Unmakeable': cannot be made"),
+        (f"{REPLAY} --metrics mine.py:Unmakeable", "metric 'mine.py:Unmakeable': cannot be created"),
         (f"{REPLAY} --admission mine.py:Raising", "admission 'raising': raised"),
-        (f"{REPLAY} --admission mine.py:Unmakeable", "admission 'mine.py:Unmakeable': cannot be made"),
+        (f"{REPLAY} --admission mine.py:Unmakeable", "admission 'mine.py:Unmakeable': cannot be created"),
         (f"{ROUNDS} --policy mine.py:Raising", "policy 'raising'"),
-        (f"{ROUNDS} --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be made"),
+        (f"{ROUNDS} --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be created"),
         (f"{ROUNDS} --admission mine.py:Raising", "admission 'raising': raised"),
         ("schedule jobs.swf -o out --policy mine.py:Raising", "policy 'raising', "),
-        ("schedule jobs.swf -o out --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be made"),
+        ("schedule jobs.swf -o out --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be created"),
     ],
 )
 def test_files_of_ones_own(bftrain: CommandLine, place: Path, command: str, where: str) -> None:

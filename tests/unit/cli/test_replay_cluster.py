@@ -95,7 +95,7 @@ def test_an_interrupted_cluster_goes_on(bftrain: CommandLine, tmp_path: Path, ta
         (["--cluster", "fast=2", "--kinds", "KINDS"], 2, "--kinds: a cluster names its kinds itself"),
         (["--cluster", "fast=2", "--window", "0..5"], 2, "--window: is for logs: on a cluster nodes never leave"),
         (["--cluster", "fast=2", "--semantics", "published"], 2, "--semantics: is for logs"),
-        (["--cluster", "fast=two"], 2, "'two' is no number of nodes of 'fast'"),
+        (["--cluster", "fast=two"], 2, "'two' is not a number of nodes of 'fast'"),
         (["--cluster", "fast=2"], 3, "tasks.toml: this cluster can never hold task 'b', which runs on slow one only"),
         (["--cluster", "fast=2,slow one=2", "--ideal", "--objective", "max-min"], 3, "'a' has several"),
         (["LOG", "--until", "5"], 2, "--until: goes with --cluster only"),

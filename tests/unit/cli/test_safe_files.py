@@ -110,7 +110,7 @@ def check(bftrain: CommandLine, command: str, path: Path) -> None:
     ended = bftrain(*words)
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.endswith(
-        f"{path.name}: is there already, was not written by bftrain, and is left as it is "
+        f"{path.name}: exists already, was not written by bftrain, and is left unchanged "
         "(move it away, or name another file)\n"
     )
     assert {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} == before

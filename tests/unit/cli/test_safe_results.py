@@ -78,7 +78,9 @@ def test_files_of_others_are_named_and_stay(bftrain: CommandLine, place: Path, c
     mine.write_text("mine", encoding="utf-8")
     ended = bftrain(*command.split(), "--overwrite")
     assert (ended.code, ended.out) == (3, "")
-    assert ended.err.startswith("bftrain: out/config.toml: was not written with a result of bftrain, and is left as it")
+    assert ended.err.startswith(
+        "bftrain: out/config.toml: was not written with a result of bftrain, and is left unchanged"
+    )
     assert content_of(place / "out") == {"config.toml": b"mine"}
 
 
@@ -109,7 +111,7 @@ def test_a_folder_that_cannot_be_locked_is_written_with_a_warning(
     monkeypatch.setattr(fcntl, "flock", fail)
     ended = bftrain(*COMMANDS["rounds"].split(), "-q")
     assert (ended.code, (place / "out" / "summary.json").exists()) == (0, True)
-    text = "its file system has no locks: start no second command that writes there before this one has ended"
+    text = "its file system has no locks: run no second command that writes there until this one has ended"
     assert ended.err == f"warning: out: {text}\n"
 
 
@@ -192,7 +194,7 @@ def test_the_demo_replaces_itself_and_says_so_and_nothing_else(bftrain: CommandL
     before = content_of(place / "demo" / "replay")
     ended = bftrain(*demo)
     assert ended.code == 3
-    assert "bftrain: demo/tasks.toml: was changed since bftrain wrote it" in ended.err
+    assert "bftrain: demo/tasks.toml: changed since bftrain wrote it" in ended.err
     assert content_of(place / "demo" / "replay") == before
 
 
@@ -237,5 +239,5 @@ def test_pages_replace_pages_of_bftrain_only(bftrain: CommandLine, place: Path) 
     for words in commands:
         ended = bftrain(*words)
         assert ended.code == 3
-        assert ".html: is there already, was not written by bftrain, and is left as it is" in ended.err
+        assert ".html: exists already, was not written by bftrain, and is left unchanged" in ended.err
     assert (place / "page.html").read_text(encoding="utf-8") == "mine"

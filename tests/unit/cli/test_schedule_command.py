@@ -142,8 +142,8 @@ def test_what_is_odd_is_said(bftrain: CommandLine, tmp_path: Path) -> None:
         (["--cores-per-node", "-2"], 3, "--cores-per-node: "),
         (["--time-factor", "0"], 3, "--time-factor: "),
         (["--max-backlog", "0"], 3, "--max-backlog: "),
-        (["--window", "5"], 3, "no window"),
-        (["--until", "noon"], 3, "is no time"),
+        (["--window", "5"], 3, "not a window"),
+        (["--until", "noon"], 3, "is not a time"),
         (["--shares", "/no/such/file"], 3, "/no/such/file: No such file or directory"),
         (["--first", "1.5"], 2, "'1.5' is not a valid integer"),
     ],
@@ -212,10 +212,10 @@ def test_an_own_policy_is_found_in_a_file(bftrain: CommandLine, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("nothing", "gives a NoneType, and no policy"),
-        ("broken", "cannot be made: ValueError: no"),
+        ("nothing", "returned a NoneType, not a policy"),
+        ("broken", "cannot be created: ValueError: no"),
         ("shortest", "did you mean 'Shortest'?"),
-        ("other.py:x", "there is no file"),
+        ("other.py:x", "no such file"),
     ],
 )
 def test_what_is_no_policy_is_refused(bftrain: CommandLine, log: Path, tmp_path: Path, name: str, what: str) -> None:

@@ -31,15 +31,15 @@ def test_a_length_of_time_may_have_a_least_one() -> None:
     assert DurationType(min=0).convert("0", None, None) == 0.0
     with pytest.raises(click.BadParameter, match=r"0\.0 is not in the range x>0"):
         DurationType(min=0, min_open=True).convert("0s", None, None)
-    with pytest.raises(click.BadParameter, match="'2mn' is no length of time"):
+    with pytest.raises(click.BadParameter, match="'2mn' is not a duration"):
         DurationType().convert("2mn", None, None)
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("Outo", "'Outo' is neither a length of time nor 'auto' (did you mean 'auto'?): write seconds, or such as"),
-        ("soon", "'soon' is neither a length of time nor 'auto': write seconds, or such as"),
+        ("Outo", "'Outo' is neither a duration nor 'auto' (did you mean 'auto'?): write seconds, or such as"),
+        ("soon", "'soon' is neither a duration nor 'auto': write seconds, or such as"),
     ],
 )
 def test_what_is_neither_is_named_with_what_was_meant(typed: str, said: str) -> None:

@@ -57,7 +57,7 @@ def test_a_policy_of_ones_own(bftrain: CommandLine, tmp_path: Path) -> None:
         assert (output["policy"], output["speeds"]["bert"]) == ("nothing", 0.0)
     refused = bftrain("solve", KINDS, "--policy", f"{own}:five")
     assert refused.code == 3
-    assert "what makes it gives a int, and no policy (define a class with name and share(problem)" in refused.err
+    assert "returned a int, not a policy (define a class with name and share(problem)" in refused.err
 
 
 def test_speeds_by_kind_need_no_other_curve(bftrain: CommandLine) -> None:
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said(bftrain: CommandLine) -> None:
         "--policy: is for problems that count nodes by kind" in bftrain("solve", quickstart, "--policy", "max-min").err
     )
     ended = bftrain("solve", "-", stdin='{"nodes": {"a": 1}, "tasks": [{"name": "x", "speeds": {"b": 1}}]}')
-    assert "task 'x' has a speed on 'b', which is no kind here" in ended.err
+    assert "task 'x' has a speed on 'b', an unknown kind" in ended.err
 
 
 def test_many_solvers_stand_below_each_other_with_their_plans(bftrain: CommandLine) -> None:

@@ -96,8 +96,8 @@ def test_what_is_refused_is_reported_by_name_and_strict_ends_there(bftrain: Comm
     path, made = saved(tmp_path, BLOX + "".join(f"{n},500,9,{n}\n" for n in range(10, 18))), tmp_path / "tasks.toml"
     ended = bftrain("tasks", "import", path, "-o", made, "--nodes", 2)
     assert ended.code == 0
-    assert "warning: jobs:3: 'job-1' wants 4 nodes, and there are 2: refused\n" in ended.err
-    assert ended.err.count(": refused\n") == 5
+    assert "warning: jobs:3: 'job-1' needs 4 nodes, more than 2: rejected\n" in ended.err
+    assert ended.err.count(": rejected\n") == 5
     assert (
         "warning: 9 too_large, first at jobs:3: jobs that so many nodes can never hold; row set aside: refused; "
         in ended.err
@@ -106,7 +106,7 @@ def test_what_is_refused_is_reported_by_name_and_strict_ends_there(bftrain: Comm
     made.unlink()
     strict = bftrain("tasks", "import", path, "-o", made, "--nodes", 2, "--strict")
     assert (strict.code, strict.out) == (3, "")
-    assert "jobs:3: 'job-1' wants 4 nodes, and there are 2 (say with --nodes how many" in strict.err
+    assert "jobs:3: 'job-1' needs 4 nodes, more than 2 (set the number" in strict.err
     assert not made.exists()
 
 
@@ -196,10 +196,10 @@ def test_a_pair_of_published_tables_is_known_as_such(bftrain: CommandLine, tmp_p
         (["PICKLE", "PICKLE", "--elastic"], 2, "--elastic does not go with"),
         (["PICKLE", "PICKLE", "--begin", "0"], 2, "--begin does not go with"),
         (["JOBS", "--exact"], 2, "--exact goes with tasks of the published replayer only"),
-        (["JOBS", "--begin", "noon"], 2, "--begin: 'noon' is no time"),
+        (["JOBS", "--begin", "noon"], 2, "--begin: 'noon' is not a time"),
         (["JOBS", "--begin", "0", "--log", "JOBS"], 2, "--log and --begin contradict each other"),
-        (["JOBS", "--timezone", "Mars"], 3, "no time zone is called 'Mars'"),
-        (["JOBS", "--kind", "v100"], 3, "--node-kind needs jobs whose model is known"),
+        (["JOBS", "--timezone", "Mars"], 3, "unknown time zone 'Mars'"),
+        (["JOBS", "--kind", "v100"], 3, "--node-kind needs jobs with models"),
         (["JOBS", "--nodes", "0"], 2, "--nodes"),
     ],
 )
@@ -259,13 +259,13 @@ def test_generate_takes_speeds_of_a_table(bftrain: CommandLine, tmp_path: Path) 
         (["--kind", "trials", "--users", "2"], "--users goes with --kind cluster"),
         (["--kind", "cluster", "--max-nodes", "2"], "--max-nodes goes with --kind mix or trials"),
         (["--kind", "cluster", "--profile", "vgg16"], "--profile goes with --kind trials"),
-        (["--kind", "cluster", "--gangs", "1,2"], "--gangs: '1,2' is no list of gangs"),
-        (["--kind", "cluster", "--gangs", "1:1,1:2"], "--gangs: '1:1,1:2' has a gang twice"),
-        (["--kind", "cluster", "--deadlines", "soon"], "--deadlines: 'soon' is no list of multiples"),
+        (["--kind", "cluster", "--gangs", "1,2"], "--gangs: '1,2' is not a list of gangs"),
+        (["--kind", "cluster", "--gangs", "1:1,1:2"], "--gangs: '1:1,1:2' repeats a gang"),
+        (["--kind", "cluster", "--deadlines", "soon"], "--deadlines: 'soon' is not a list of multiples"),
         (["--kind", "cluster", "--long-share", "2"], "--long-share"),
         (["--kind", "cluster", "--node-kind", "k80"], "--node-kind goes with --speeds"),
         (["--kind", "cluster", "--kinds", "k80,v100"], "--kinds goes with --speeds"),
-        (["--kind", "cluster", "--kinds", "k80,"], "--kinds: 'k80,' names no kind"),
+        (["--kind", "cluster", "--kinds", "k80,"], "--kinds: 'k80,' has an empty kind"),
         (["--kinds", "k80"], "--kinds goes with --kind cluster"),
     ],
 )
@@ -287,9 +287,8 @@ def test_a_trace_that_names_no_gang_of_the_table_says_which_row(bftrain: Command
     path = saved(tmp_path, gavel_line(gang=3))
     ended = bftrain("tasks", "import", path, "-o", tmp_path / "tasks.toml", "--speeds", table(tmp_path))
     assert ended.code == 3
-    assert (
-        "no row becomes a task: 1 unknown_speed; first at jobs:1: 'net-b16-0': no speed of 'Net (batch size 16)' on 3"
-        in (ended.err)
+    assert "no row becomes a task: 1 unknown_speed; first at jobs:1: 'net-b16-0': the table has no speed of" in (
+        ended.err
     )
 
 

@@ -47,10 +47,10 @@ def test_what_can_be_set_is_set_in_one_text() -> None:
     ("said", "words"),
     [
         ("lode", "no admission is called 'lode' (did you mean 'load'?)"),
-        ("first-come=3", "admission 'first-come': has nothing that can be set (write first-come alone)"),
-        ("load,faktor=3", "admission 'load': has no 'faktor' (did you mean 'factor'?)"),
+        ("first-come=3", "admission 'first-come': has no settings (write first-come alone)"),
+        ("load,faktor=3", "admission 'load': has no setting 'faktor' (did you mean 'factor'?)"),
         ("load=1,factor=2", "admission 'load': 'factor' is set twice"),
-        ("load,2", "admission 'load': '2' sets nothing (write a name, and after it what is to be set"),
+        ("load,2", "admission 'load': '2' sets nothing (write a name and settings"),
         ("load,", "admission 'load': '' sets nothing"),
         ("load=much", "admission 'load': factor must be a number above 0, not 'much'"),
         ("load=0", "admission 'load': factor must be a number above 0, not 0"),
@@ -143,9 +143,9 @@ def test_a_file_is_named_so_that_it_is_found_from_everywhere(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("needs_more", "cannot be made: TypeError: needs_more() missing 1 required positional argument: 'secret'"),
-        ("gives_nothing", "has not what bftrain.ports asks for: a name, and choose(queue) or admit(names, pool)"),
-        ("not_callable", "is of the type int, and a function or class that makes an admission is asked for"),
+        ("needs_more", "cannot be created: TypeError: needs_more() missing 1 required positional argument: 'secret'"),
+        ("gives_nothing", "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"),
+        ("not_callable", "is of the type int, not a function or class that creates an admission"),
     ],
 )
 def test_a_factory_that_makes_none_is_broken(monkeypatch: pytest.MonkeyPatch, target: str, words: str) -> None:

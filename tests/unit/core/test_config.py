@@ -222,7 +222,7 @@ def test_a_table_that_is_not_there_leaves_the_settings_as_they_are(tmp_path: Pat
         ("[prices]\nk80 = 1\nv100 = -1\n", ":3: prices.v100: must be a number above 0, not -1 (write KIND = 2.5)"),
         ("[prices]\nv100 = 'dear'\n", ":2: prices.v100: must be a number above 0, not 'dear'"),
         ("[prices]\nv100 = true\n", ":2: prices.v100: must be a number above 0, not True"),
-        ("[prices]\n'' = 1\n", "a kind has a name (write KIND = 2.5)"),
+        ("[prices]\n'' = 1\n", "a kind must have a name (write KIND = 2.5)"),
         ("[entities\n", ":1: is not valid TOML"),
     ],
 )

@@ -384,7 +384,7 @@ def test_an_objective_that_gives_nonsense_is_named_with_the_task() -> None:
     wrong = FunctionObjective("mine", lambda task, sizes: sizes * np.nan)  # noqa: ARG005 - the port's
     core = Harvester(solver=parts.Scripted(parts.best), objective=wrong)
     core.absorb(joined(0, "n1"), submitted(0, spec("a")))
-    with pytest.raises(BadInput, match="objective 'mine', task 'a': gave nan at size 0"):
+    with pytest.raises(BadInput, match="objective 'mine', task 'a': returned nan at size 0"):
         core.decide(0)
 
 

@@ -52,7 +52,7 @@ def test_an_answer_to_an_outdated_question_is_refused_and_changes_nothing() -> N
     core.absorb(left(4, "n1"))
     assert core.outdated(question)
     before = core.snapshot
-    with pytest.raises(BadInput, match="events were taken in since this was asked"):
+    with pytest.raises(BadInput, match="events were processed since this question"):
         core.finish_decision(question, choice)
     assert core.snapshot == before
     assert core.decide(4).pool == 5

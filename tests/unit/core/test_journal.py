@@ -74,28 +74,28 @@ def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None
 
 def test_what_is_there_is_never_overwritten(path: Path) -> None:
     path.write_text("precious")
-    with pytest.raises(BadInput, match=r"is there already \(a journal is only added to: name another file\)$"):
+    with pytest.raises(BadInput, match=r"exists already \(journals are append-only: name another file\)$"):
         Journal.create(path, SETTINGS)
     assert path.read_text() == "precious"
 
 
 def test_where_nothing_can_be_made_it_says_why(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"none/run\.journal: cannot be made: No such file or directory"):
+    with pytest.raises(BadInput, match=r"none/run\.journal: cannot be created: No such file or directory"):
         Journal.create(tmp_path / "none" / "run.journal", SETTINGS)
 
 
 def test_a_journal_that_cannot_be_begun_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "_SCHEMA", ("CREATE TABLE about (key, value)", "as if the disk were full"))
-    with pytest.raises(NotAvailable, match=r"run\.journal: cannot be written: .*\(see to free space and"):
+    with pytest.raises(NotAvailable, match=r"run\.journal: cannot be written: .*\(check the free space and"):
         Journal.create(path, SETTINGS)
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_journal_that_is_not_there_is_not_made(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="there is no such journal"):
+    with pytest.raises(BadInput, match="no such journal"):
         Journal.open(path)
     assert not path.exists()
-    with pytest.raises(BadInput, match="there is no such journal"):
+    with pytest.raises(BadInput, match="no such journal"):
         Journal.open(tmp_path)
 
 
@@ -121,10 +121,10 @@ def no_format(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"garbage garbage garbage\n" * 400, "is no journal: file is not a database"),
-        (b"", "is no journal: no such table: about"),
-        (b"SQLite format 3\0" + b"\xff" * 4000, "is no journal: "),
-        (other_database, "is no journal: no such table: about"),
+        (b"garbage garbage garbage\n" * 400, "is not a journal: file is not a database"),
+        (b"", "is not a journal: no such table: about"),
+        (b"SQLite format 3\0" + b"\xff" * 4000, "is not a journal: "),
+        (other_database, "is not a journal: no such table: about"),
         (older_format, "has format 0, and this version reads format 1 (use the version of bftrain that wrote it)"),
         (no_format, "has format None, and this version reads format 1"),
     ],
@@ -141,7 +141,7 @@ def test_what_is_no_journal_is_refused_and_left_as_it_was(path: Path, content: o
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("place", "words"), [(0.5, "is damaged: "), (1.0, "is no journal: ")])
+@pytest.mark.parametrize(("place", "words"), [(0.5, "is damaged: "), (1.0, "is not a journal: ")])
 def test_a_damaged_journal_is_bad_input(path: Path, journal: Journal, place: float, words: str) -> None:
     journal.append([joined(number, f"node-with-a-long-name-{number}") for number in range(3000)], None)
     journal.close()
@@ -220,7 +220,7 @@ def test_only_one_process_may_add(path: Path, journal: Journal) -> None:
     journal.append([joined(1, "n1")], None)
     with Journal.open(path) as other:
         other.append_decision(decision(1))
-        with pytest.raises(BadInput, match=r"another process adds to it too \(let only one process write a journal\)"):
+        with pytest.raises(BadInput, match=r"another process also writes to it \(let only one process"):
             journal.append([joined(2, "n2")], None)
         assert [step.number for step in other.steps()] == [1]
         other.append([joined(2, "n2")], None)
@@ -288,9 +288,9 @@ def test_an_entry_that_was_tampered_with_is_named(path: Path, journal: Journal) 
 
 
 def test_going_on_with_other_settings_is_refused(journal: Journal) -> None:
-    journal.insist_on(SETTINGS)
-    with pytest.raises(BadInput, match=r"was begun with max_tasks = 7, and 35 is asked for \(use the same settings"):
-        journal.insist_on(Settings(horizon_s=60.0))
+    journal.require_settings(SETTINGS)
+    with pytest.raises(BadInput, match=r"has max_tasks = 7, but 35 is requested \(use the same settings"):
+        journal.require_settings(Settings(horizon_s=60.0))
 
 
 # A step is larger than SQLite's cache, so that parts of it are in the file long before all of it counts

@@ -95,9 +95,9 @@ def test_other_settings_hold_from_where_they_were_changed(tmp_path: Path) -> Non
         assert (journal.settings, journal.settings_now) == (SETTINGS, others)
         assert [step.decision and step.decision.solver for step in journal.steps()] == ["exact"] * 3 + ["greedy"] * 3
         assert list(Rerun(journal).differences()) == []
-        journal.insist_on(others)
-        with pytest.raises(BadInput, match="was begun with solver = 'greedy'"):
-            journal.insist_on(SETTINGS)
+        journal.require_settings(others)
+        with pytest.raises(BadInput, match="has solver = 'greedy'"):
+            journal.require_settings(SETTINGS)
         assert recover(journal, others).snapshot == restore(journal).snapshot
 
 

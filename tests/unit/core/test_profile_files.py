@@ -34,12 +34,12 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds no profiles alone"),
-        (WHOLE + "[other]\na = 1\n", "holds no profiles alone"),
-        (WHOLE + WHOLE, "'a' comes twice"),
+        ("", "must hold \\[\\[profile\\]\\] tables only"),
+        (WHOLE + "[other]\na = 1\n", "must hold \\[\\[profile\\]\\] tables only"),
+        (WHOLE + WHOLE, "'a' occurs twice"),
         (WHOLE.replace('"a"', "3"), "profile 1: has no name"),
         (WHOLE + "speed = 3\n", "no key of a profile is called 'speed'"),
-        (WHOLE + "grow_cost_s = -1\n", r"profile 1 'a': grow_cost_s: -1 is no number of seconds"),
+        (WHOLE + "grow_cost_s = -1\n", r"profile 1 'a': grow_cost_s: -1 is not a number of seconds"),
         (WHOLE.replace("[1, 2]", "[2, 1]"), "nodes: must rise strictly"),
         (WHOLE.replace("rate = [1.0, 2.0]\n", ""), "must have nodes and rate"),
     ],
@@ -55,5 +55,5 @@ def test_a_file_of_others_and_another_ending_are_refused(tmp_path: Path) -> None
     (tmp_path / "mine.toml").write_text("a = 1\n", encoding="utf-8")
     with pytest.raises(BftrainError, match="was not written by bftrain"):
         save_profiles([MEASURED], tmp_path / "mine.toml")
-    with pytest.raises(BftrainError, match=r"let it end in \.toml"):
+    with pytest.raises(BftrainError, match=r"use the suffix \.toml"):
         save_profiles([MEASURED], tmp_path / "p.csv")

@@ -131,7 +131,7 @@ def test_a_decision_that_was_tampered_with_is_found(tmp_path: Path, change: str)
         found = list(Rerun(journal).differences())
         assert [difference.step for difference in found] == [step]
         assert not found[0].decided.same_as(found[0].recorded)
-        with pytest.raises(BadInput, match=f"leads to another decision at step {step} than was recorded"):
+        with pytest.raises(BadInput, match=f"leads to a decision at step {step} other than the recorded one"):
             restore(journal)
 
 

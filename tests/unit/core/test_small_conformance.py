@@ -99,13 +99,13 @@ class Stumbles(CampaignAdmission):
 @pytest.mark.parametrize(
     ("factory", "words"),
     [
-        (Nameless, "is called '', which is no name"),
+        (Nameless, "is called '', not a name"),
         (lambda _most: object(), "has no name, or neither choose(queue) nor admit"),
-        (Inventive, "names 'unknown', which is no unfinished task"),
+        (Inventive, "names 'unknown', not an unfinished task"),
         (Stingy, "lets task '"),
-        (Dice, "answers otherwise"),
-        (Learns, "answers otherwise when it is asked again"),
-        (Forgets, "does not restore what it kept as it was"),
+        (Dice, "returns another result"),
+        (Learns, "returns another result when called again"),
+        (Forgets, "does not restore its saved state exactly"),
         (Stumbles, "admission 'campaigns': raised KeyError"),
     ],
 )
@@ -125,5 +125,5 @@ def test_placements() -> None:
 
     with pytest.raises(Nonconformance, match="was asked for"):
         conformance.check_placement(Mean(1))
-    with pytest.raises(Nonconformance, match="has not all that"):
+    with pytest.raises(Nonconformance, match="does not implement"):
         conformance.check_placement(object())  # type: ignore[arg-type]  # that is what is tested

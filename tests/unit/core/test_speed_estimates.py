@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.speed_estimates import curve, first_curve, is_news, size_to_measure
+from bftrain.speed_estimates import curve, first_curve, is_significant_change, size_to_measure
 from bftrain.values.curve import SpeedCurve
 
 
@@ -52,11 +52,11 @@ def test_as_long_as_nothing_was_measured_what_was_stated_holds() -> None:
 
 def test_only_what_changes_a_decision_is_news() -> None:
     before = points(n1=100.0, n4=300.0)
-    assert is_news(None, before, 4)
-    assert not is_news(before, points(n1=103.0, n4=296.0), 4)
-    assert is_news(before, points(n1=100.0, n4=330.0), 4)
-    assert is_news(before, points(n4=300.0), 4), "slower on one node than was thought"
-    assert not is_news(points(n1=0.0), points(n1=0.0), 4)
+    assert is_significant_change(None, before, 4)
+    assert not is_significant_change(before, points(n1=103.0, n4=296.0), 4)
+    assert is_significant_change(before, points(n1=100.0, n4=330.0), 4)
+    assert is_significant_change(before, points(n4=300.0), 4), "slower on one node than was thought"
+    assert not is_significant_change(points(n1=0.0), points(n1=0.0), 4)
 
 
 def plan(held: int, smallest: int, known: set[int]) -> list[int]:

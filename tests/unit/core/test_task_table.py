@@ -106,7 +106,7 @@ def test_nodes_taken_from_a_task_have_no_owner_any_more() -> None:
     task_table.assign("a", {"n1": 0, "n2": 0, "n3": 0})
     task_table.withdraw("a", ["n2"])
     assert task_table.lose(["n2"]) == {}
-    assert task_table.vacate("a") == ("n1", "n3")
+    assert task_table.release_all("a") == ("n1", "n3")
     assert task_table.lose(["n1", "n3"]) == {}
     assert task_table["a"].size == 0
     task_table.assign("a", {"n4": 0})

@@ -89,12 +89,12 @@ def test_nodes_are_chosen_by_name_or_place_in_the_order_of_the_log(log: EventLog
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("3:3", "cuts no nodes out of 0:6"),
-        ("0:7", "cuts no nodes out of 0:6"),
+        ("3:3", "selects no nodes from 0:6"),
+        ("0:7", "selects no nodes from 0:6"),
         ("secret-r1n9", r"the log has no 'secret-r1n9' \(did you mean 'secret-r1n\d'"),
         ("x[1-9]", r"has no 'x1', 'x2', 'x3' and 6 others \(its nodes are secret-r1n1 to secret-r2n3\)"),
-        ("a[", "is no node set"),
-        ("", "is no node set"),
+        ("a[", "is not a node set"),
+        ("", "is not a node set"),
     ],
 )
 def test_nodes_that_are_not_there_are_named_with_a_suggestion(log: EventLog, text: str, says: str) -> None:
@@ -123,9 +123,9 @@ def test_a_window_is_seconds_or_times(log: EventLog, text: str, window: tuple[fl
 
 
 def test_a_window_outside_says_what_there_is(log: EventLog) -> None:
-    with pytest.raises(BadInput, match=r"does not lie within.*UTC, 2021-02-10T10:00:00\.\.2021-02-10T11:00:00"):
+    with pytest.raises(BadInput, match=r"is not within.*UTC, 2021-02-10T10:00:00\.\.2021-02-10T11:00:00"):
         chosen_window(log, "5..")
-    with pytest.raises(BadInput, match="'last-2w' does not lie within"):
+    with pytest.raises(BadInput, match="'last-2w' is not within"):
         chosen_window(log, "last-2w")
     with pytest.raises(BadInput, match=r"\(the log goes from 1e\+300 to 1e\+300 seconds UTC\)"):
         chosen_window(log_from_transitions([(1e300, "a", IDLE)]), "5..")
@@ -158,10 +158,10 @@ def test_nodes_may_stand_in_a_file(bftrain: CommandLine, file: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ((), 2, "give --nodes, --window, or both"),
+        ((), 2, "set --nodes, --window, or both"),
         (("--nodes", "x"), 3, "--nodes: the log has no 'x'"),
-        (("--window", "x"), 3, "--window: 'x' is no window"),
-        (("--window", "1..2"), 3, "--window: '1..2' does not lie within the log"),
+        (("--window", "x"), 3, "--window: 'x' is not a window"),
+        (("--window", "1..2"), 3, "--window: '1..2' is not within the log"),
     ],
 )
 def test_what_cannot_be_cut_out_is_refused(

@@ -213,8 +213,8 @@ def test_nodes_go_down_with_their_gpus(tmp_path: Path) -> None:
     [
         (("--node-gpus", "8"), "--node-gpus goes with --unit gpu"),
         (("--unit", "core", "--node-gpus", "8"), "--node-gpus goes with --unit gpu"),
-        (("--unit", "gpu", "--node-gpus", "0"), "neither a number from 1 on nor a file"),
-        (("--unit", "gpu", "--node-gpus", "x.csv"), "neither a number from 1 on nor a file"),
+        (("--unit", "gpu", "--node-gpus", "0"), "neither a number of at least 1 nor a file"),
+        (("--unit", "gpu", "--node-gpus", "x.csv"), "neither a number of at least 1 nor a file"),
     ],
 )
 def test_numbers_of_gpus_that_make_no_sense_are_refused(tmp_path: Path, options: tuple[str, ...], says: str) -> None:

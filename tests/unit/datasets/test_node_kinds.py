@@ -108,7 +108,7 @@ def test_files_of_logs_without_kinds_are_as_before(tmp_path: Path, suffix: str) 
     ("rows", "says"),
     [
         ("0,n,idle,v\n1,n,busy,w\n", r"log.csv:3: node 'n' is of kind 'v' and of kind 'w'"),
-        ("0,n,idle,\n", r"log.csv:2: kind: '' is no name"),
+        ("0,n,idle,\n", r"log.csv:2: kind: '' is not a name"),
         ("0,n,idle\n", "the row has 3 cells instead of 4"),
     ],
 )
@@ -132,11 +132,11 @@ def test_a_parquet_table_with_two_kinds_of_a_node_is_refused(tmp_path: Path) -> 
 def test_a_builder_wants_a_kind_for_every_node() -> None:
     builder = LogBuilder(("n", "m"))
     builder.add(0.0, "n", NodeState.IDLE)
-    builder.tell_kind("n", "v")
+    builder.set_kind("n", "v")
     with pytest.raises(BadInput, match="node 'm' has no kind, but others have"):
         builder.build(end_s=1.0)
     with pytest.raises(BadInput, match="node 'n' is of kind 'v' and of kind 'w'"):
-        builder.tell_kind("n", "w")
+        builder.set_kind("n", "w")
 
 
 def test_parts_and_edits_keep_kinds() -> None:
@@ -191,13 +191,13 @@ def test_kinds_by_the_places_of_nodes(tmp_path: Path) -> None:
     ("name", "text", "says"),
     [
         ("kinds.toml", 'v = "a[1-2],b1"\nw = "b[1-2]"\n', r"kinds.toml: w: node 'b1' is of kind 'v' and of kind 'w'"),
-        ("kinds.toml", 'v = "a[1-2]"\n', "tells no kind of node 'b1' and 1 others of the log"),
-        ("kinds.toml", "", "names no kind"),
-        ("kinds.toml", "v = 3\n", "kinds.toml: v: 3 is no node set"),
-        ("kinds.toml", 'v = "a["\n', "kinds.toml: v: 'a\\[' is no node set"),
+        ("kinds.toml", 'v = "a[1-2]"\n', "has no kind of node 'b1' and 1 others of the log"),
+        ("kinds.toml", "", "has no kind"),
+        ("kinds.toml", "v = 3\n", "kinds.toml: v: 3 is not a node set"),
+        ("kinds.toml", 'v = "a["\n', "kinds.toml: v: 'a\\[' is not a node set"),
         ("kinds.toml", "v = [\n", "not valid TOML"),
-        ("kinds.toml", '"" = "a1"\n', "'' is no name of a kind"),
-        ("kinds.toml", 'v = "0:9"\n', "'0:9' cuts no nodes out of 0:4"),
+        ("kinds.toml", '"" = "a1"\n', "'' is not a name of a kind"),
+        ("kinds.toml", 'v = "0:9"\n', "'0:9' selects no nodes from 0:4"),
         ("kinds.csv", "node,kind\n", "kinds.csv:1: the columns must be nodes and kind"),
         ("kinds.csv", "nodes,kind\na1,a2,v\n", "kinds.csv:2: the row has 3 cells instead of 2"),
         ("kinds.txt", "v=a1\n", "no kinds file: its name ends in '.txt'"),

@@ -27,7 +27,7 @@ from bftrain.result_folder import (
     LockHolder,
     ResultFolder,
     ResultKind,
-    settle,
+    complete_replacement,
     write_page,
 )
 
@@ -93,7 +93,7 @@ def test_a_part_may_be_replaced_and_a_run_that_ended_by_itself_is_no_part(tmp_pa
 @pytest.mark.parametrize("name", ["tasks.csv", REPORT_FILE, "summary.json", "unfinished.jsonl", "workers.log", SUMS])
 def test_a_file_of_others_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine", encoding="utf-8")
-    with pytest.raises(BadInput, match=f"{name}: was not written .*left as it is .move it away, or name another"):
+    with pytest.raises(BadInput, match=f"{name}: was not written .*left unchanged .move it away, or name another"):
         replace(tmp_path, files(1))
     assert content_of(tmp_path) | ({SUMS: "mine"} if name == SUMS else {}) == {name: "mine"}
 
@@ -101,7 +101,7 @@ def test_a_file_of_others_is_named_and_left_alone(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tasks.csv", "was changed since bftrain wrote it"),
+        ("tasks.csv", "changed since bftrain wrote it"),
         ("tasks.parquet", "was not written with a result of bftrain"),
         (REPORT_FILE, "was not written with a result of bftrain"),
     ],
@@ -138,7 +138,7 @@ def test_a_folder_or_a_link_of_that_name_is_not_ours(tmp_path: Path, kind: str) 
         path.mkdir()
     else:
         path.symlink_to("elsewhere")
-    with pytest.raises(BadInput, match=r"tasks\.csv: was changed since"):
+    with pytest.raises(BadInput, match=r"tasks\.csv: changed since"):
         replace(tmp_path, files(2))
     assert os.path.lexists(path)
 
@@ -174,7 +174,7 @@ def test_files_of_another_user_in_a_sticky_folder_are_refused_before_the_work(
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     replace(tmp_path, files(2))
     tmp_path.chmod(0o1777)
-    with pytest.raises(BadInput, match="belongs to another user, and the folder lets only owners replace their files"):
+    with pytest.raises(BadInput, match="belongs to another user, and only owners may replace files in this folder"):
         replace(tmp_path, files(3))
     assert content_of(tmp_path) == files(2)
 
@@ -188,12 +188,12 @@ def test_a_reader_who_may_not_finish_a_replacement_learns_why(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(BadInput, match=r"killed, and you cannot finish that: Permission denied \(have its owner run"):
-        settle(tmp_path)
+        complete_replacement(tmp_path)
 
 
 def test_another_kind_of_result_is_not_mixed_with_it(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"format": "bftrain schedule 1"}', encoding="utf-8")
-    with pytest.raises(BadInput, match=r"summary\.json: is of a 'bftrain schedule 1', and is left as it is"):
+    with pytest.raises(BadInput, match=r"summary\.json: belongs to a 'bftrain schedule 1', and is left unchanged"):
         replace(tmp_path, files(1))
 
 
@@ -288,9 +288,7 @@ def test_a_folder_that_cannot_be_written_to_is_named() -> None:
         ResultFolder(Path("/proc/self"), KIND).__enter__()
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [("file", "is a file, not a"), ("link", "is a link to something that is not")]
-)
+@pytest.mark.parametrize(("kind", "said"), [("file", "is a file, not a"), ("link", "is a broken link")])
 def test_what_is_no_folder_is_named(tmp_path: Path, kind: str, said: str) -> None:
     path = tmp_path / "out"
     if kind == "file":
@@ -323,7 +321,7 @@ def test_killed_while_files_are_moved_it_is_finished_later(
     except MemoryError:
         assert (tmp_path / READY).is_dir()
     monkeypatch.undo()
-    settle(tmp_path)
+    complete_replacement(tmp_path)
     assert content_of(tmp_path) == files(2, table="tasks.parquet")
 
 
@@ -356,7 +354,7 @@ def test_a_lock_whose_holder_was_killed_before_it_said_who_it_is(tmp_path: Path)
 def test_a_link_of_the_lock_s_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine", encoding="utf-8")
     (tmp_path / NAME).symlink_to("mine")
-    with pytest.raises(BadInput, match=r"\.bftrain\.lock: is a link, and is left as it is \(remove it"):
+    with pytest.raises(BadInput, match=r"\.bftrain\.lock: is a link, and is left unchanged \(remove it"):
         replace(tmp_path, files(1))
     assert content_of(tmp_path) == {"mine": "mine", NAME: "mine"}
 
@@ -379,7 +377,7 @@ def test_without_locks_on_the_file_system_a_result_is_written_with_a_remark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: fail_with(code))
-    with pytest.warns(ResultWarning, match="^.*: its file system has no locks: start no second command") as caught:
+    with pytest.warns(ResultWarning, match="^.*: its file system has no locks: run no second command") as caught:
         replace(tmp_path, files(1))
     assert len(caught) == 1
     assert content_of(tmp_path) == files(1)
@@ -407,7 +405,7 @@ def test_pages_replace_pages_only(tmp_path: Path) -> None:
     write_page(page, f"{PAGE}2")
     assert page.read_text(encoding="utf-8") == f"{PAGE}2"
     page.write_text("<html>mine</html>", encoding="utf-8")
-    with pytest.raises(BadInput, match=r"page\.html: is there already, was not written by bftrain, and is left"):
+    with pytest.raises(BadInput, match=r"page\.html: exists already, was not written by bftrain, and is left"):
         write_page(page, PAGE)
     assert page.read_text(encoding="utf-8") == "<html>mine</html>"
 

@@ -120,7 +120,7 @@ def test_curves_by_kind_in_a_table(tmp_path: Path) -> None:
 
 def test_a_kind_that_a_cell_cannot_hold_is_refused(tmp_path: Path) -> None:
     odd = TaskSpec(name="t", curve=CURVE, curves={"a=b": CURVE}, max_nodes=4)
-    with pytest.raises(BadInput, match=r"the kind 'a=b' cannot stand in a cell.*save the tasks as .toml"):
+    with pytest.raises(BadInput, match=r"the kind 'a=b' does not fit a cell.*save the tasks as .toml"):
         save_tasks([odd], tmp_path / "tasks.csv")
     assert not (tmp_path / "tasks.csv").exists()
     save_tasks([odd], tmp_path / "tasks.toml")
@@ -136,14 +136,14 @@ def test_a_kind_that_a_cell_cannot_hold_is_refused(tmp_path: Path) -> None:
         ('[[tasks]]\nname = "t"\n', "no table of a task file is called 'tasks' .did you mean 'task'"),
         ("[[task]]\n", "tasks.toml: task 1: name: is missing"),
         ('[[task]]\nname = "t"\n', "task 1 't': neither profile nor curve nor curves"),
-        ('[[task]]\nname = "t"\ncurves = {}\n', "curves: must have a curve for one kind"),
-        ('[[task]]\nname = "t"\ncurves = 3\n', "curves: must have a curve for one kind"),
+        ('[[task]]\nname = "t"\ncurves = {}\n', "curves: must have a curve for at least one"),
+        ('[[task]]\nname = "t"\ncurves = 3\n', "curves: must have a curve for at least one"),
         ('[[task]]\nname = "t"\ncurves = { v = 3 }\n', "curves.v: must have nodes and rate.*write curves ="),
         (
             '[[task]]\nname = "t"\ncurves = { v = { nodes = [2, 1], rate = [1, 2] } }\n',
             "task 1 't': curves.v.nodes: must rise",
         ),
-        ('[[task]]\nname = "t"\nprofile = "vgg16"\ncurve = {}\n', "profile and curve are both given"),
+        ('[[task]]\nname = "t"\nprofile = "vgg16"\ncurve = {}\n', "profile and curve are both set"),
         ('[[task]]\nname = "t"\nprofile = "vgg"\n', "task 1 't': profile: no profile is called 'vgg'"),
         ('[[task]]\nname = "t"\nprofile = "densnet"\n', "did you mean 'densenet'"),
         ('[[task]]\nname = "t"\nmaxnodes = 3\n', "task 1: no key of a task is called 'maxnodes' .*'max_nodes'"),
@@ -156,7 +156,7 @@ def test_a_kind_that_a_cell_cannot_hold_is_refused(tmp_path: Path) -> None:
         ('[[task]]\nname = 5\nprofile = "vgg16"\n', "name: must be text"),
         (
             '[[task]]\nname = "t"\nprofile = "vgg16"\n[[task]]\nname = "t"\nprofile = "vgg16"\n',
-            "tasks.toml: task 2: name: the task at .*task 1 is called 't' too",
+            "tasks.toml: task 2: name: the task at .*task 1 has the same name 't'",
         ),
     ],
 )
@@ -171,15 +171,15 @@ def test_a_bad_toml_is_refused_with_file_entry_and_key(tmp_path: Path, text: str
         ("", "tasks.csv: holds no task"),
         ("name,profile\n", "holds no task"),
         ("name,profil\nt,vgg16\n", "tasks.csv:1: no column of a task file is called 'profil'.*'profile'"),
-        ("name,profile,name\nt,vgg16,t\n", "tasks.csv:1: the column 'name' comes twice"),
+        ("name,profile,name\nt,vgg16,t\n", "tasks.csv:1: the column 'name' occurs twice"),
         ("name,profile\nt\n", "tasks.csv:2: the row has 1 cells, the header 2"),
-        ("name,profile,max_nodes\nt,vgg16,x\n", "tasks.csv:2: max_nodes: 'x' is no whole number"),
-        ("name,profile,weight\nt,vgg16,x\n", "tasks.csv:2: weight: 'x' is no number"),
-        ("name,curve\nt,1-2\n", "tasks.csv:2: curve: '1-2' is no list of points .write points as size:rate"),
-        ("name,curves\nt,1:2\n", "tasks.csv:2: curves: '1:2' are no points of a kind .write kind=points"),
-        ("name,curves\nt,v=1\n", "tasks.csv:2: curves: 'v=1' are no points of a kind"),
-        ("name,curves\nt,v=1:2;=1:3\n", "tasks.csv:2: curves: '=1:3' are no points of a kind"),
-        ("name,curves\nt,v=1:2;v=1:3\n", "tasks.csv:2: curves: 'v' comes twice"),
+        ("name,profile,max_nodes\nt,vgg16,x\n", "tasks.csv:2: max_nodes: 'x' is not a whole number"),
+        ("name,profile,weight\nt,vgg16,x\n", "tasks.csv:2: weight: 'x' is not a number"),
+        ("name,curve\nt,1-2\n", "tasks.csv:2: curve: '1-2' is not a list of points .write points as size:rate"),
+        ("name,curves\nt,1:2\n", "tasks.csv:2: curves: '1:2' is not kind=points .write kind=points"),
+        ("name,curves\nt,v=1\n", "tasks.csv:2: curves: 'v=1' is not kind=points"),
+        ("name,curves\nt,v=1:2;=1:3\n", "tasks.csv:2: curves: '=1:3' is not kind=points"),
+        ("name,curves\nt,v=1:2;v=1:3\n", "tasks.csv:2: curves: 'v' occurs twice"),
         ("name,profile,batch\nt,vgg16,initial=x\n", "tasks.csv:2: batch: 'initial=x' cannot be read .write key=number"),
         ("name,profile,batch\nt,vgg16,initial=8\n", "tasks.csv:2 't': batch: .* required field `noise_scale`"),
         ("name,profile,weight\nt,vgg16,-1\n", "tasks.csv:2 't': weight: must be at least 0"),

@@ -91,10 +91,10 @@ def test_usage_help_and_epilog_are_documented_whole(path: tuple[str, ...]) -> No
 
 def test_an_option_with_a_default_of_its_own_shows_it() -> None:
     assert rows(page_of(("replay",)))["--horizon DURATION|AUTO"] == (
-        "Seconds ahead for which speed counts; auto: as costs and nodes ask for.",
+        "Seconds ahead for which speed counts; auto: fitted to costs and to how long nodes stay.",
         "auto",
     )
-    assert rows(page_of(("tasks", "generate")))["--count INTEGER RANGE"] == ("How many tasks.", "100, x>=1")
+    assert rows(page_of(("tasks", "generate")))["--count INTEGER RANGE"] == ("Number of tasks.", "100, x>=1")
     assert rows(page_of(("schedule",)))["-o, --output DIR"][1] == "required"
 
 

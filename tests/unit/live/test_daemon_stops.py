@@ -207,7 +207,7 @@ async def test_where_things_stand_is_written_down_now_and_then(tmp_path: Path, m
         for number in range(8):
             world.lend(f"n{number}")
             await decided(daemon)
-        stood = daemon.opened.journal.stood_last()
+        stood = daemon.opened.journal.latest_snapshot()
         assert stood is not None
         assert stood.step > 3
     async with live_inside(tmp_path, world) as (daemon, _, _, _):

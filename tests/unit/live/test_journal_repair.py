@@ -167,5 +167,5 @@ def test_a_repaired_journal_has_the_steps_before_the_damage_and_the_tasks(
         assert list(repaired.steps()) == steps[:4]
         assert [record.number for record in all_kept(repaired)] == [1, 3, 4, 5, 6]
     assert path.read_bytes() == content
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="exists already"):
         repair(path, tmp_path / "repaired.db")

@@ -150,7 +150,7 @@ def test_a_journal_that_is_none_is_reported_and_can_be_repaired(world: World, tm
     site.journal.write_bytes(b"no journal at all" * 100)
     for beside in site.journal.parent.glob("live.db-*"):
         beside.unlink()
-    assert "is no journal" in refused(site).what
+    assert "is not a journal" in refused(site).what
     site.journal.unlink()
     open_site(site, lambda _: None).close()
 

@@ -96,9 +96,9 @@ def test_they_are_rows_of_a_comparison(tmp_path: Path) -> None:
     ("said", "words"),
     [
         ("campains", "no metric is called 'campains' (did you mean 'campaigns'?)"),
-        ("campaigns,campaigns", "metrics: two of them have a number called 'campaigns'"),
-        ("three", "metric 'three': has not what bftrain.ports asks for: name, figures and measure(run)"),
-        ("greedy", "metric 'greedy': cannot be made without arguments: TypeError"),
+        ("campaigns,campaigns", "metrics: two metrics have a number called 'campaigns'"),
+        ("three", "metric 'three': does not implement bftrain.ports: needs name, figures and measure(run)"),
+        ("greedy", "metric 'greedy': cannot be created without arguments: TypeError"),
     ],
 )
 def test_what_is_no_metric_is_refused_before_any_work(said: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_what_is_no_metric_is_refused_before_any_work(said: str, words: str, mon
 
 def test_what_a_metric_gives_must_be_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, *(("metric", name, f"{HERE}:{name.title()}") for name in ("chatty", "forgetful")))
-    for name, said in (("chatty", "gives 'more', which is not among its figures"), ("forgetful", "raised KeyError")):
+    for name, said in (("chatty", "returned 'more', which is not among its figures"), ("forgetful", "raised KeyError")):
         done = bftrain.replay(LOG, TASKS, metrics=f"{name},campaigns", baseline="equal-share")
         metrics = done.summary["metrics"]
         assert (metrics["first_end_s"], metrics["nothing"], metrics["campaigns"]) == (None, None, 2)
@@ -135,7 +135,7 @@ def test_the_suite_for_metrics() -> None:
     done = bftrain.replay(LOG, TASKS)
     conformance.check_metric(starts_each, done)
     conformance.check_metric(Ends, done.result)
-    with pytest.raises(Nonconformance, match="otherwise when it is asked again"):
+    with pytest.raises(Nonconformance, match="other numbers when called again"):
         conformance.check_metric(fickle, done)
     with pytest.raises(Nonconformance, match="not among its figures"):
         conformance.check_metric(Chatty, done)

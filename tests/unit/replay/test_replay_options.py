@@ -218,13 +218,13 @@ def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
     [
         (
             {"window": "10..20"},
-            "window: '10..20' does not lie within the log (the log goes from 1000000.0 to 1000100.0",
+            "window: '10..20' is not within the log (the log goes from 1000000.0 to 1000100.0",
         ),
-        ({"window": "yesterday.."}, "is no window"),
+        ({"window": "yesterday.."}, "is not a window"),
         ({"skip_events": 3}, "skip_events: 3 events cannot be skipped (there are 3, the begin included)"),
-        ({"nodes": "2:9"}, "nodes: '2:9' cuts no nodes out of 0:3"),
+        ({"nodes": "2:9"}, "nodes: '2:9' selects no nodes from 0:3"),
         ({"nodes": "n[1-9]"}, "nodes: the log has no 'n4', 'n5', 'n6' and 3 others"),
-        ({"nodes": "n[1-"}, "nodes: 'n[1-' is no node set"),
+        ({"nodes": "n[1-"}, "nodes: 'n[1-' is not a node set"),
     ],
 )
 def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: str) -> None:

@@ -59,7 +59,7 @@ def test_sizes_that_are_not_allowed_are_not_chosen() -> None:
 
 
 def test_stopping_costs_are_not_forgotten() -> None:
-    # Size 0 is worth less than nothing to those that run
+    # Size 0 is worth negative to those that run
     assert sizes(table_of([[-5, 1], [-1, 1], [-3, 1]], pool=2, present=[1, 1, 0])) == [1, 0, 1]
 
 

@@ -398,14 +398,14 @@ def test_waiting_over_kinds_is_the_fewest_or_more(limit: int, monkeypatch: pytes
             used = [sum(int(needs[i, kind]) for i, at in enumerate(choice) if at == kind) for kind in range(2)]
             if used[0] <= pools[0] and used[1] <= pools[1]:
                 most = max(most, sum(at < 2 for at in choice))
-        found = fair_objectives.together(needs, pools)
+        found = fair_objectives.count_fitting(needs, pools)
         assert found <= most
         missed += found < most
     assert missed == 0 if limit else missed < 15
 
 
 def test_no_task_is_counted_over_large_kinds_without_a_table_of_all_of_them() -> None:
-    assert fair_objectives.together(np.empty((0, 3), dtype=np.int64), [15_000] * 3) == 0
+    assert fair_objectives.count_fitting(np.empty((0, 3), dtype=np.int64), [15_000] * 3) == 0
 
 
 def test_nodes_on_which_a_task_does_not_run_are_no_service() -> None:

@@ -239,15 +239,15 @@ def wrong(answer: Callable[[NDArray[np.int64]], object]) -> Objective:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (lambda sizes: np.where(sizes == 3, nan, 1.0), "gave nan at size 3"),
-        (lambda sizes: -inf * np.maximum(sizes, 1), "gave -inf at size 0"),
-        (lambda sizes: sizes[:-1], r"gave shape \(5,\) for 6 sizes"),
-        (lambda _: 3.0, r"gave shape \(\) for 6 sizes"),
+        (lambda sizes: np.where(sizes == 3, nan, 1.0), "returned nan at size 3"),
+        (lambda sizes: -inf * np.maximum(sizes, 1), "returned -inf at size 0"),
+        (lambda sizes: sizes[:-1], r"returned shape \(5,\) for 6 sizes"),
+        (lambda _: 3.0, r"returned shape \(\) for 6 sizes"),
         (lambda _: 1 / 0, "raised ZeroDivisionError"),
         (lambda _: ["a"] * 6, "raised ValueError"),
-        (lambda _: [1j] * 6, "gave complex numbers"),
+        (lambda _: [1j] * 6, "returned complex numbers"),
         (lambda sizes: sizes.__imul__(2), "raised ValueError: .*read-only"),
-        (lambda sizes: sizes.resize(3, refcheck=False), "raised|gave shape"),
+        (lambda sizes: sizes.resize(3, refcheck=False), "raised|returned shape"),
         (lambda _: sys.exit(3), "raised SystemExit: 3"),
     ],
 )
@@ -314,7 +314,7 @@ def test_registered_objectives_by_name() -> None:
         ("squres", "did you mean 'squares'"),
         ("number", "is of the type int"),
         ("Nameless", "has no name"),
-        ("Greedy", "cannot be made without arguments"),
+        ("Greedy", "cannot be created without arguments"),
     ],
 )
 def test_a_value_that_is_no_objective_is_refused(file: Path, name: str, complaint: str) -> None:
@@ -327,7 +327,7 @@ def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
     leaving.write_text("raise SystemExit(3)\n")
     with pytest.raises(BadInput, match=r"leaving.py raised SystemExit: 3"):
         resolve_objective(f"{leaving}:f")
-    with pytest.raises(BadInput, match="there is no file"):
+    with pytest.raises(BadInput, match="no such file"):
         resolve_objective(f"{tmp_path}/none.py:f")
     broken = tmp_path / "broken.py"
     broken.write_text("def f(:\n")
@@ -335,7 +335,7 @@ def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
         resolve_objective(f"{broken}:f")
     other = tmp_path / "objective.txt"
     other.write_text(FILE)
-    with pytest.raises(BadInput, match=r"must end in \.py"):
+    with pytest.raises(BadInput, match=r"ends in \.py"):
         resolve_objective(f"{other}:squares")
 
 

@@ -294,10 +294,10 @@ def test_weights_of_zero_and_no_task() -> None:
     [
         (
             {"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"q": 1.0}}]},
-            "'a' has a speed on 'q', which is no kind",
+            "'a' has a speed on 'q', an unknown kind",
         ),
-        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": 1.0}, "nodes": 2}]}, "'a' can run nowhere"),
-        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": 0.0}}]}, "'a' can run nowhere"),
+        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": 1.0}, "nodes": 2}]}, "'a' cannot run"),
+        ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": 0.0}}]}, "'a' cannot run"),
         ({"nodes": {"k": 1}, "tasks": [{"name": "a", "speeds": {"k": -1.0}}]}, "numbers of at least 0"),
         ({"nodes": {"k": -1}, "tasks": []}, "whole numbers of at least 0"),
         ({"nodes": {"k": 1}, "tasks": [], "entities": {"e": {"weight": 0.0}}}, "weight"),

@@ -194,9 +194,9 @@ class _Own:
     ("answer", "complaint"),
     [
         (ZeroDivisionError("no"), r"recast\(\) raised ZeroDivisionError: no"),
-        (None, "did not give a table of the same"),
+        (None, "did not return a table of the same"),
         (inf, "not finite"),
-        (-inf, "changed which sizes are allowed"),
+        (-inf, "changed the allowed sizes"),
     ],
 )
 def test_an_objective_that_spoils_the_table_is_named(answer: object, complaint: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bftrain.values.solution import Limits, Termination
-from bftrain.values.table import of_kinds
+from bftrain.values.table import columns_for
 from bftrain_solvers.conformance import best_by_trying_all
 from bftrain_solvers.exact import solver
 from bftrain_solvers.value_grid import cleared, lopsided
@@ -81,7 +81,7 @@ def test_that_all_stay_is_no_plan_if_there_are_not_the_nodes_for_it() -> None:
     assert np.isfinite(found.values).any(axis=1).all()
     assert found.values[0, 0] > -np.inf
     assert found.values[2, 1] > -np.inf
-    kinds = of_kinds((("a", 1), ("b", 1)))
+    kinds = columns_for((("a", 1), ("b", 1)))
     wide = np.array([[-1e9, 1.0, 1.0], [-1e9, 2.0, 2.0], [-1e9, 3.0, 3.0]])
     assert cleared(wide, np.array([1, 1, 2]), [1, 1], kinds).values[0, 0] > -np.inf
 

@@ -148,13 +148,13 @@ def test_large_machines_are_built_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nothing_to_build_from_says_why() -> None:
-    with pytest.raises(BadInput, match=r"jobs: no row tells of a node that was held: there are none"):
+    with pytest.raises(BadInput, match=r"jobs: no row describes a node that was held: there are none"):
         taken()
     with pytest.raises(BadInput, match=r"2 zero_length, 1 bad_nodes .bftrain check explains each"):
         taken((0, 0, "a"), (0, 0, "a"), (0, 1, "a["))
-    with pytest.raises(BadInput, match=r"no job names its nodes.*--counts reads how many"):
+    with pytest.raises(BadInput, match=r"no job lists its nodes.*--counts uses the number"):
         taken((0, 5, ""))
-    with pytest.raises(BadInput, match=r"jobs: the records leave nothing between 2023-11-14 .* UTC .say with --window"):
+    with pytest.raises(BadInput, match=r"jobs: nothing usable is between 2023-11-14 .* UTC .set the time"):
         taken((0, RUNNING, "a"))
 
 

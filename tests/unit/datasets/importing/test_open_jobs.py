@@ -41,7 +41,7 @@ def test_an_end_finds_its_start() -> None:
     assert known.start_s == 10
     assert jobs.get("1") is None
     assert jobs.named("7") == []
-    assert jobs.ended_lately("1")
+    assert jobs.recently_ended("1")
 
 
 def test_what_is_left_still_runs_or_ended_at_its_deadline() -> None:
@@ -53,23 +53,23 @@ def test_what_is_left_still_runs_or_ended_at_its_deadline() -> None:
 def test_an_end_that_was_read_before_its_start() -> None:
     intake = opened(job("1", 10), job("2", 20), job("3", 30, "n3", "7"))
     for name, end_s in (("1", 300), ("1", 200), ("2", 15), ("7", 90)):
-        intake.open_jobs.end_unseen(name, end_s, place_of(1, 5), counts=False)
+        intake.open_jobs.end_before_start(name, end_s, place_of(1, 5), counts=False)
     assert stays(intake) == [(10, 200), (20, float("inf")), (30, 90)]
 
 
 def test_an_end_that_tells_its_start_was_counted_when_it_was_read() -> None:
     intake = opened(job("1", 10))
-    intake.open_jobs.end_unseen("1", 200, place_of(1, 5), start_s=10, counts=False)
+    intake.open_jobs.end_before_start("1", 200, place_of(1, 5), start_s=10, counts=False)
     assert stays(intake) == []
     intake = opened(job("1", 10))
-    intake.open_jobs.end_unseen("1", 900, place_of(1, 5), start_s=500, counts=False)
+    intake.open_jobs.end_before_start("1", 900, place_of(1, 5), start_s=500, counts=False)
     assert stays(intake) == [(10, 500)]  # it was started again
 
 
 def test_an_end_whose_start_is_in_no_file() -> None:
     intake = opened()
     intake.row(5)
-    intake.open_jobs.end_unseen("1", 200, place_of(1, 5))
+    intake.open_jobs.end_before_start("1", 200, place_of(1, 5))
     intake.use()
     assert stays(intake) == []
     assert intake.rows().aside == {"no_start": 1}
@@ -89,8 +89,8 @@ def test_jobs_that_ended_are_not_remembered_for_ever() -> None:
     for number in range(MOST_ENDED + 5):
         jobs.begin(job(str(number), 1))
         jobs.end(str(number), 2)
-    assert not jobs.ended_lately("4")
-    assert jobs.ended_lately("5")
+    assert not jobs.recently_ended("4")
+    assert jobs.recently_ended("5")
 
 
 def test_places() -> None:

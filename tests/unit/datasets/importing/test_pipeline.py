@@ -133,7 +133,7 @@ def test_nothing_to_read_is_said() -> None:
 
 def test_formats_are_not_mixed(tmp_path: Path) -> None:
     swf = "; UnixStartTime: 0\n" + " ".join(["1", str(DAY), "0", "10", "1", *["-1"] * 13, "{a}"]) + "\n"
-    with pytest.raises(BadInput, match=r"/1: this is swf, and the files before are sacct .import one format at a time"):
+    with pytest.raises(BadInput, match=r"/1: this file is swf, the files before are sacct .import one format"):
         imported(tmp_path, MONDAY, swf)
 
 
@@ -146,9 +146,9 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
         (b"", "the file is empty"),
         (b"  \n\n\t\n", "the file is empty"),
         (b"PK\x03\x04 and so on", "this may be a log already .try bftrain inspect"),
-        (b"PAR1 and so on", "not a whole Parquet file"),
-        (b"\x7fELF\0\0\0", "a binary file that no reader knows .name the format with --format, one of: sacct, "),
-        (b"Dear Sir or Madam,\n", "no reader recognises how it begins"),
+        (b"PAR1 and so on", "incomplete Parquet file"),
+        (b"\x7fELF\0\0\0", "a binary file of unknown format .set the format by --format, one of: sacct, "),
+        (b"Dear Sir or Madam,\n", "no reader recognises its beginning"),
     ],
 )
 def test_what_no_reader_knows(tmp_path: Path, content: bytes, what: str) -> None:
@@ -160,7 +160,7 @@ def test_a_format_can_be_named(tmp_path: Path) -> None:
     assert imported(tmp_path, MONDAY, format="sacct").format == "sacct"
     with pytest.raises(UnknownName, match=r"no reader is called 'sact' .did you mean 'sacct'"):
         imported(tmp_path, MONDAY, format="sact")
-    with pytest.raises(BadInput, match=r"no row tells|not .*columns"):
+    with pytest.raises(BadInput, match=r"no row describes|unknown columns"):
         imported(tmp_path, "Dear Sir or Madam,\n", format="sacct")
 
 
@@ -299,13 +299,13 @@ def zipped(content: bytes, name: str) -> bytes:
         (gzip.compress(zipped(JOBS.encode(), "jobs.csv")), "packed twice .unpack it once"),
         (zipped(b"<xml/>", "xl/workbook.xml"), "a workbook of a spreadsheet program .save its sheet as CSV"),
         (PAGE.encode(), r"a page of the web .HTML., not a file of records .save its table as CSV"),
-        (b"[]", "JSON without a record of a job .give objects"),
-        (b"[1, 2]", "JSON without a record of a job .give objects"),
-        (JOBS.encode("utf-16-be"), "written in UTF-16 .turn it into UTF-8"),
-        (JOBS.encode("utf-16-le"), "written in UTF-16 .turn it into UTF-8"),
+        (b"[]", "JSON without a job record .use objects"),
+        (b"[1, 2]", "JSON without a job record .use objects"),
+        (JOBS.encode("utf-16-be"), "written in UTF-16 .convert it to UTF-8"),
+        (JOBS.encode("utf-16-le"), "written in UTF-16 .convert it to UTF-8"),
         (
             JOBS.replace("nodes", "nodes,start").replace("n1", "n1,1600000400").encode(),
-            "two columns are called 'start' .rename one of them",
+            "two columns have the name 'start' .rename one of them",
         ),
         (
             JOBS.replace("1600000000", "13/09/2020 12:00").encode(),

@@ -119,7 +119,7 @@ def test_a_zone_by_its_offset() -> None:
 
 @pytest.mark.parametrize("name", ["Europe/Berln", "", "../etc/passwd", "/etc/passwd", "+2:00", "Europe", "\x00"])
 def test_no_such_zone(name: str) -> None:
-    with pytest.raises(BadInput, match="no time zone is called"):
+    with pytest.raises(BadInput, match="unknown time zone"):
         zone(name)
     with pytest.raises(BadInput, match="did you mean 'Europe/Berlin'"):
         zone("Europe/Berln")
@@ -153,7 +153,7 @@ def test_windows_in_a_zone() -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "a..b", "10..5", "5..5", "1...2", "-5..5"])
 def test_no_window(text: str) -> None:
-    with pytest.raises(BadInput, match=r"--down: .*(no window|ends before).*write A..B"):
+    with pytest.raises(BadInput, match=r"--down: .*(not a window|ends before).*write A..B"):
         window(text, "--down")
 
 
@@ -161,7 +161,7 @@ def test_spans() -> None:
     assert span_s("1-02:03:04") == 93784
     assert span_s("12:00:00.5") == 43200.5
     for text in ("", "12:00", "x", "1-2-3", "9" * 30 + ":00:00"):
-        with pytest.raises(ValueError, match="no span of time"):
+        with pytest.raises(ValueError, match="not a time span"):
             span_s(text)
 
 

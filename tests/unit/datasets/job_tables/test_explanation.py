@@ -30,10 +30,10 @@ def test_each_column_its_meaning_unit_and_reason() -> None:
 def test_a_format_with_a_reader_of_its_own_needs_no_explanation(tmp_path: Path) -> None:
     path = tmp_path / "pods.json"
     path.write_bytes(SAMPLES["kubernetes"][0])
-    with pytest.raises(BadInput, match="this is kubernetes, whose fields have one meaning"):
+    with pytest.raises(BadInput, match="this is kubernetes, whose fields have fixed meanings"):
         explain(path, ImportOptions())
     path.write_text('{"a": 1}')
-    with pytest.raises(BadInput, match="no column is recognised"):
+    with pytest.raises(BadInput, match="recognised: no column"):
         explain(path, ImportOptions())
 
 
@@ -50,7 +50,7 @@ def test_units_of_run_times_are_what_end_minus_start_is(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("start,end,duration,hosts\n1600000000,1600000600,10,a\n1600000000,1600001200,20,b\n")
     (use,) = [each for each in explain(path, ImportOptions()).columns if each["meaning"] == "elapsed"]
-    assert (use["unit"], use["why"]) == ("min", "by its name; it is end minus start")
+    assert (use["unit"], use["why"]) == ("min", "by its name; equals end minus start")
 
 
 def test_explain_writes_nothing_and_an_import_needs_a_file_to_write() -> None:

@@ -47,7 +47,7 @@ def test_each_form_has_the_same_records(tmp_path: Path, form: str) -> None:
     ['{\n"id": 1,', '{\n"id": 1, "x"\n: ', '[{"id": 1},\n', '{\n"id" 1}', '{\n"jobs": [{"id": 1}', '{\n"id": 1\n'],
 )
 def test_what_is_cut_off_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadInput, match="not whole JSON"):
+    with pytest.raises(BadInput, match="incomplete JSON"):
         read(tmp_path, text)
 
 

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 NEAR_MISSES: Final = [
     ("1|2026-01-05T00:00:00|2026-01-05T02:00:00|n1\n", "4 cells with '|' between them, but no header", "--columns"),
     ("1,1767571200,1767574800,n1\n", "4 cells with ',' between them, but no header", "--columns"),
-    ("some;words;here\n1;2;3\n", "none of these columns is known of jobs: some, words, here", "--map start=COL"),
-    ('{"a": 1, "b": 2}\n', "no field is known of jobs: a, b", "--map start=FIELD"),
-    ('{"jobs": []}', "JSON without a record of a job", "objects with the fields of jobs"),
+    ("some;words;here\n1;2;3\n", "no known column of jobs: some, words, here", "--map start=COL"),
+    ('{"a": 1, "b": 2}\n', "without a known field of jobs: a, b", "--map start=FIELD"),
+    ('{"jobs": []}', "JSON without a job record", "objects with the fields of jobs"),
     ('<?xml version="1.0"?><Data/>', "XML", "JSON or CSV"),
-    ("JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n", "what squeue prints", "sacct -a"),
-    ("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST\n", "what bjobs prints", "bhist -a"),
-    ("Job id            Name             User              Time Use S Queue\n", "what qstat prints", "accounting"),
-    ("job-ID  prior   name       user         state submit/start at     queue\n", "what qstat prints", "qacct -j"),
-    ("JobID|Start|End\n1|1767571200|1767574800\n", "no job names its nodes", "--map nodes=COL"),
-    ("JobID|Start|NodeList\n1|1767571200|n1\n", "missing is when it ended", "--map start=COL"),
+    ("JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n", "output of squeue", "sacct -a"),
+    ("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST\n", "output of bjobs", "bhist -a"),
+    ("Job id            Name             User              Time Use S Queue\n", "output of qstat", "accounting"),
+    ("job-ID  prior   name       user         state submit/start at     queue\n", "output of qstat", "qacct -j"),
+    ("JobID|Start|End\n1|1767571200|1767574800\n", "no job lists its nodes", "--map nodes=COL"),
+    ("JobID|Start|NodeList\n1|1767571200|n1\n", "missing: its end", "--map start=COL"),
 ]
 
 
@@ -39,10 +39,10 @@ def test_a_near_miss_names_what_helps(tmp_path: Path, text: str, what: str, fix:
 
 @pytest.mark.parametrize(
     ("options", "fix"),
-    [({"nodes": ("m1",)}, "--nodes names none"), ({"preemptible": ("a",)}, "leave out --preemptible")],
+    [({"nodes": ("m1",)}, "--nodes contains none"), ({"preemptible": ("a",)}, "omit --preemptible")],
 )
 def test_options_that_leave_nothing_are_named(tmp_path: Path, options: dict[str, tuple[str, ...]], fix: str) -> None:
     text = f"JobID|Partition|Start|End|NodeList\n1|a|{DAY}|{DAY + 10}|n1\n"
-    with pytest.raises(BadInput, match="no row tells") as caught:
+    with pytest.raises(BadInput, match="no row describes") as caught:
         imported(tmp_path, text, **options)
     assert fix in (caught.value.fix or "")

@@ -95,7 +95,7 @@ def test_idle_gpus_of_helios_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     found = imported(tmp_path, text, unit="gpu", node_units=8, node_count=16, window=window)
     assert found.log.node_names[:9] == (*(f"n0001/gpu{slot}" for slot in range(8)), "n0002/gpu0")
     assert found.log.idle_node_s == pytest.approx(idle_slot_s(stays, {"all": 128}, *window), rel=1e-12)
-    with pytest.raises(BadInput, match=r"how many GPUs a node has.*--node-gpus N"):
+    with pytest.raises(BadInput, match=r"number of GPUs of a node.*--node-gpus N"):
         imported(tmp_path, text, unit="gpu")
 
 
@@ -108,7 +108,7 @@ def test_gpus_and_cores_of_any_table_with_nodes(tmp_path: Path) -> None:
     assert (found.log.idle_node_s, found.rows.aside) == (3.0, {"no_units": 1})
     found = imported(tmp_path, text, unit="core", node_units=4)
     assert found.log.idle_node_s == 9.0 * (3 * 4 - 6 - 2)
-    with pytest.raises(BadInput, match="missing is how many GPUs it had"):
+    with pytest.raises(BadInput, match="missing: its GPUs"):
         imported(tmp_path, text.replace("gpus", "other"), unit="gpu")
     alone = "began,took,g\n1600000000,60,3\n1600000030,60,4\n"
     found = imported(tmp_path, alone, map=("start=began", "elapsed=took", "gpus=g:4"), unit="gpu")

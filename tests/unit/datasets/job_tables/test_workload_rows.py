@@ -41,15 +41,15 @@ def test_a_table_is_scheduled_like_the_same_jobs_in_swf(tmp_path: Path) -> None:
 def test_nodes_may_be_shared_where_the_table_tells_cores(tmp_path: Path) -> None:
     assert scheduled(tmp_path, TABLE, nodes=1, cores_per_node=8, sharing="cores").workload.jobs.size == [4, 6, 2, 8]
     assert scheduled(tmp_path, TABLE, nodes=4, cores_per_node=8).workload.jobs.size == [2, 3, 1, 4]
-    with pytest.raises(BadInput, match=r"does not say how many cores a node has .--cores-per-node N"):
+    with pytest.raises(BadInput, match=r"number of cores per node is unknown .--cores-per-node N"):
         scheduled(tmp_path, TABLE, nodes=4, sharing="cores")
-    with pytest.raises(BadInput, match=r"missing is how many cores it had .cores."):
+    with pytest.raises(BadInput, match=r"missing: its cores .cores."):
         scheduled(tmp_path, TABLE.replace("num_cores", "c"), nodes=4, cores_per_node=8, sharing="cores")
 
 
 def test_a_table_without_submission_says_so(tmp_path: Path) -> None:
     text = TABLE.replace("submit_time", "made")
-    with pytest.raises(BadInput, match=r"missing is when a job was submitted .submit.; other.*with --map submit=COL"):
+    with pytest.raises(BadInput, match=r"missing: the submission of a job .submit.; other.*by --map submit=COL"):
         scheduled(tmp_path, text, nodes=4)
     named = scheduled(tmp_path, text, nodes=4, map="submit=made, count = num_nodes")
     assert named.schedule.start_s == scheduled(tmp_path, TABLE, nodes=4).schedule.start_s
@@ -59,7 +59,7 @@ def test_a_table_that_tells_no_starts_is_scheduled(tmp_path: Path) -> None:
     """As Philly's: what counts is when jobs came, how long they ran and how much they had."""
     lines = "".join(f"{DAY + at},{run},{nodes},vc{job % 2}\n" for job, at, _, run, nodes in JOBS)
     table, mapped = "timestamp,duration,num_gpus,cluster\n" + lines, "submit=timestamp,count=num_gpus"
-    with pytest.raises(BadInput, match=r"choose one: --map cluster=cluster:vc1, or cluster:all"):
+    with pytest.raises(BadInput, match=r"select one: --map cluster=cluster:vc1, or cluster:all"):
         scheduled(tmp_path, table, nodes=4, map=mapped)
     found = scheduled(tmp_path, table, nodes=4, map=f"{mapped},cluster=cluster:all")
     assert found.schedule.start_s == scheduled(tmp_path, TABLE, nodes=4).schedule.start_s
@@ -70,7 +70,7 @@ def test_a_table_that_tells_no_starts_is_scheduled(tmp_path: Path) -> None:
 def test_a_public_set_is_named(tmp_path: Path) -> None:
     text = (ROWS / "mira.csv").read_text()
     assert scheduled(tmp_path, text, preset="mira").workload.nodes == 49_152
-    with pytest.raises(BadInput, match=r"no public set is called .alfc. .did you mean .alcf."):
+    with pytest.raises(BadInput, match=r"unknown public set .alfc. .did you mean .alcf."):
         scheduled(tmp_path, text, preset="alfc")
 
 

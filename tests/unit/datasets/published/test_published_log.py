@@ -112,7 +112,7 @@ def test_times_become_seconds(index: pd.Index[float], seconds: list[float]) -> N
         (pd.DataFrame({"a": [0, 1]}, index=pd.DatetimeIndex(["2021-01-01", "NaT"])), "row 2 has no time"),
         (pd.DataFrame({"a": []}), "the table is empty"),
         (pd.DataFrame(index=[1, 2]), "the table is empty"),
-        (pd.DataFrame({"a ": [0, 1]}), "a column is called 'a ', which is no name of a node"),
+        (pd.DataFrame({"a ": [0, 1]}), "a column is called 'a ', which is not a node name"),
     ],
 )
 def test_what_is_no_log_is_refused_with_its_place(table: pd.DataFrame, says: str) -> None:

@@ -39,18 +39,18 @@ ZEROS = array(dtype("i1"), (2, 2), octets(bytes(4)))
     [
         (array(dtype("i1"), (2, 2), octets(bytes(5))), "does not have 5 bytes"),
         (array(dtype("i1"), (1 << 40, 1 << 40), octets(b"")), "does not have 0 bytes"),
-        (array(dtype("i1"), (-1, 2), octets(b"")), "a shape that no table has"),
-        (array(dtype("i1"), (1, 2, 2), octets(bytes(4))), "a shape that no table has"),
+        (array(dtype("i1"), (-1, 2), octets(b"")), "an impossible shape"),
+        (array(dtype("i1"), (1, 2, 2), octets(bytes(4))), "an impossible shape"),
         (array(dtype("i1"), (2, 2), text("abcd")), "bytes are missing"),
         (array(dtype("O8"), (2, 2), octets(bytes(32))), "does not have 4 values"),
         (array(dtype("O8"), (2, 2), listed(b"N")), "does not have 4 values"),
-        (array(dtype("V8"), (2, 2), octets(bytes(32))), "a type that is not known"),
-        (array(dtype("M8"), (2, 2), octets(bytes(32))), "a type that is not known"),
-        (array(dtype("i3"), (2, 2), octets(bytes(12))), "a type that is not known"),
-        (array(dtype("i8", "="), (2, 2), octets(bytes(32))), "a type that is not known"),
-        (array(text("i1"), (2, 2), octets(bytes(4))), "a type that is not known"),
-        (number(1), "values of a kind that is not known"),
-        (called(asked("numpy", "ndarray"), tupled(number(1 << 30))), "values of a kind that is not known"),
+        (array(dtype("V8"), (2, 2), octets(bytes(32))), "an unknown type"),
+        (array(dtype("M8"), (2, 2), octets(bytes(32))), "an unknown type"),
+        (array(dtype("i3"), (2, 2), octets(bytes(12))), "an unknown type"),
+        (array(dtype("i8", "="), (2, 2), octets(bytes(32))), "an unknown type"),
+        (array(text("i1"), (2, 2), octets(bytes(4))), "an unknown type"),
+        (number(1), "values of an unknown kind"),
+        (called(asked("numpy", "ndarray"), tupled(number(1 << 30))), "values of an unknown kind"),
     ],
 )
 def test_arrays_are_checked_before_they_are_made(values: bytes, says: str) -> None:
@@ -71,8 +71,8 @@ NO_ROW = array(dtype("i1"), (1, 0), octets(b""))
         (AB, pickles.times(1), [(ZEROS, BOTH)], "does not fit 2 columns of 1 rows"),
         (pickles.names(*"abcd"), TWO_ROWS, [(ZEROS, BOTH), (ZEROS, BOTH)], "does not have each column once"),
         (pickles.names("a", "a"), TWO_ROWS, [(ZEROS, BOTH)], "have the same name"),
-        (AB, number(1), [(ZEROS, BOTH)], "labels of a kind that is not known"),
-        (AB, TWO_ROWS, [(ZEROS, number(1))], "of a kind that is not known"),
+        (AB, number(1), [(ZEROS, BOTH)], "labels of an unknown kind"),
+        (AB, TWO_ROWS, [(ZEROS, number(1))], "of an unknown kind"),
         (AB, TWO_ROWS, [(ZEROS, pickles.places(0, 2, 0))], "does not fit 0 columns"),
         (AB, TWO_ROWS, [(ZEROS, called(asked("builtins", "slice"), text("x")))], "no number"),
         (NO_NAME, pickles.times(), [(NO_ROW, pickles.places(0, 1))], "neither text nor a number"),
@@ -171,7 +171,7 @@ def test_texts_as_arrow_lays_them_out(kind: str) -> None:
     ids=["too few", "beyond the end", "before the begin", "falling", "less than none", "missing", "other type"],
 )
 def test_texts_that_arrow_would_not_lay_out_so_are_refused(columns: bytes) -> None:
-    assert "texts in a way that is not known" in refused(whole(pickles.frame(columns, TWO_ROWS, (ZEROS, BOTH))))
+    assert "texts in an unknown form" in refused(whole(pickles.frame(columns, TWO_ROWS, (ZEROS, BOTH))))
 
 
 SCALAR = asked("numpy.core.multiarray", "scalar")

@@ -48,7 +48,7 @@ def test_without_a_total_the_machine_is_as_large_as_the_option_says_or_the_large
 
 def test_idle_nodes_of_an_unknown_number_are_refused(tmp_path: Path) -> None:
     text = f"time,idle\n{DAY},1\n{DAY + 60},3\n"
-    with pytest.raises(BadInput, match="of how many is not said"):
+    with pytest.raises(BadInput, match="without their total"):
         imported(tmp_path, text)
     assert imported(tmp_path, text, node_count=4).log.idle_node_s == 60
 

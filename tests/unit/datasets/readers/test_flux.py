@@ -87,5 +87,5 @@ def test_gpus_and_cores_are_those_of_the_resources(tmp_path: Path) -> None:
 def test_lists_of_jobs_tell_cores_and_no_gpus(tmp_path: Path) -> None:
     text = flux_jobs({"t_inactive": DAY + 60, "nodelist": "n[1-2]", "ncores": 4})
     assert busy_node_s(imported(tmp_path, text, unit="core", node_units=8).log) == 4 * 60
-    with pytest.raises(BadInput, match="does not tell GPUs"):
+    with pytest.raises(BadInput, match="has no GPUs"):
         imported(tmp_path, text, unit="gpu")

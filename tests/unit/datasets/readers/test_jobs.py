@@ -306,7 +306,7 @@ def test_sacct_json_tells_what_was_allocated(tmp_path: Path) -> None:
 
 def test_jobs_of_two_clusters_are_not_merged(tmp_path: Path) -> None:
     text = "cluster,start,end,hosts\na,1600000000,1600000600,n1\nb,1600000000,1600001200,n1\n"
-    with pytest.raises(BadInput, match=r"jobs of 2 clusters.*a, b .choose one: --map cluster=cluster:b"):
+    with pytest.raises(BadInput, match=r"jobs of 2 clusters.*a, b .select one: --map cluster=cluster:b"):
         imported(tmp_path, text)
     assert busy_node_s(tmp_path, text, map=("cluster=cluster:b",)) == 1200
     assert busy_node_s(tmp_path, text, cluster="a") == 600
@@ -353,11 +353,11 @@ def test_rows_are_judged_as_those_of_any_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("JobID|Elapsed|NodeList\n1|00:01:00|n1\n", r"JobID = job.*missing is when a job started \(start\).*--map"),
+        ("JobID|Elapsed|NodeList\n1|00:01:00|n1\n", r"JobID = job.*missing: the start of a job \(start\).*--map"),
         ("JobID|Start|End|User\n", r"sacct: "),
-        ("job_id,start_time,gpus\n1,2,3\n", r"missing is when it ended \(end\), or how long it ran .* and its nodes"),
+        ("job_id,start_time,gpus\n1,2,3\n", r"missing: its end \(end\), or run time .* and its nodes"),
         ("JobId=1 JobName=a\n   UserId=b JobState=RUNNING\n   StartTime=2026-01-01T00:00:00\n", "scontrol"),
-        ('[{"start_time": 1, "machine": "a"}]', r"start_time = start.*missing is when it ended"),
+        ('[{"start_time": 1, "machine": "a"}]', r"start_time = start.*missing: its end"),
     ],
 )
 def test_a_near_miss_says_what_is_missing(tmp_path: Path, text: str, what: str) -> None:
@@ -370,12 +370,12 @@ def test_a_near_miss_says_what_is_missing(tmp_path: Path, text: str, what: str) 
 @pytest.mark.parametrize(
     ("option", "what"),
     [
-        ({"map": ("start=bgan",)}, "there is no column 'bgan' .did you mean 'began'"),
-        ({"map": ("strt=began",)}, "'strt=began' does not say what a column means"),
+        ({"map": ("start=bgan",)}, "no column 'bgan' .did you mean 'began'"),
+        ({"map": ("strt=began",)}, "'strt=began' is not a meaning of a column"),
         ({"map": ("start=began:weeks",)}, "unknown unit .start may be in iso, s, ms, us, ns"),
         ({"map": ("cores=job:many",)}, "has no number for a unit"),
-        ({"preset": "pm10"}, "no public set is called 'pm10' .did you mean 'pm100'"),
-        ({"preset": "pm100"}, "there is no column 'job_id'"),
+        ({"preset": "pm10"}, "unknown public set 'pm10' .did you mean 'pm100'"),
+        ({"preset": "pm100"}, "no column 'job_id'"),
     ],
 )
 def test_wrong_options_say_what_would_be_right(tmp_path: Path, option: dict[str, Any], what: str) -> None:

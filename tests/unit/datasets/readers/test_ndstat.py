@@ -36,7 +36,7 @@ def test_nodes_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_tables_of_tasks_are_not_logs(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no reader knows"):
+    with pytest.raises(BadInput, match="unknown format"):
         imported(tmp_path, (PICKLES / "pandas-2.2-bounds.pkl").read_bytes())
 
 

@@ -96,7 +96,7 @@ def test_jobs_in_a_list_and_jobs_alone(tmp_path: Path) -> None:
     ['{"assigned_network_address": ', '{"assigned_network_address": ' + "[" * 100_000, '["assigned_network_address"]'],
 )
 def test_what_is_not_whole_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadInput, match=r"not whole JSON|not what OAR writes"):
+    with pytest.raises(BadInput, match=r"incomplete JSON|not written by OAR"):
         imported(tmp_path, text, format="oar")
 
 

@@ -63,7 +63,7 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
 )
 def test_places(text: str, nodes: str) -> None:
     if not nodes:
-        with pytest.raises(ValueError, match="is no block"):
+        with pytest.raises(ValueError, match="is not a block"):
             reader.places_of(text)
         return
     assert reader.places_of(text) == nodes.split()
@@ -98,7 +98,7 @@ def test_a_name_before_each_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "+", "n1 /0", "[name]/0", "n1/0+n\0/1", "(/0"])
 def test_places_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="names no node"):
+    with pytest.raises(ValueError, match="has no node"):
         reader.places_of(text)
 
 

@@ -91,5 +91,5 @@ def test_what_is_set_aside_and_why(tmp_path: Path) -> None:
         "bad_nodes": 1, "bad_time": 2, "other_record": 1, "malformed": 1, "bad_state": 1,
     }  # fmt: skip
     assert finding(found, "bad_time").count == 2
-    with pytest.raises(BadInput, match="not whole JSON"):
+    with pytest.raises(BadInput, match="incomplete JSON"):
         imported(tmp_path, JOBS, pbs_nodes(n1=("down", 5))[:-3])

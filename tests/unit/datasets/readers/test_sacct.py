@@ -126,9 +126,9 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert busy_node_s(found.log) == BUSY_S
     tabs = imported(tmp_path, text.replace("|", "\t"), format="sacct", columns=COLUMNS)
     assert busy_node_s(tabs.log) == BUSY_S
-    with pytest.raises(BadInput, match=r"--columns: not enough columns: JobID .name JobID, Start, End"):
+    with pytest.raises(BadInput, match=r"--columns: not enough columns: JobID .list JobID, Start, End"):
         imported(tmp_path, text, format="sacct", columns=("JobID",))
-    with pytest.raises(BadInput, match=r"no header, and not the columns that we know .*--columns"):
+    with pytest.raises(BadInput, match=r"no header, and unknown columns .*--columns"):
         imported(tmp_path, text, format="sacct")
 
 
@@ -138,7 +138,7 @@ def test_what_sacct_prints_by_itself_cuts_names_off(tmp_path: Path) -> None:
         "------------ ------------------- ------------------- --------------- \n"
         f"1            {iso(0)} {iso(10)}    nid[0001-00+ \n"
     )
-    with pytest.raises(BadInput, match=r"0: columns that are cut to a width .use sacct with --parsable2"):
+    with pytest.raises(BadInput, match=r"0: columns cut to a width .use sacct with --parsable2"):
         imported(tmp_path, text)
 
 
@@ -250,7 +250,7 @@ def test_columns_that_change_in_the_middle(tmp_path: Path) -> None:
 
 def test_counts_of_a_dump_without_names(tmp_path: Path) -> None:
     text = dump(*(job | {"NodeList": ""} for job in TWO))
-    with pytest.raises(BadInput, match=r"no job names its nodes.*--counts"):
+    with pytest.raises(BadInput, match=r"no job lists its nodes.*--counts"):
         imported(tmp_path, text)
     found = imported(tmp_path, text, counts=True)
     assert busy_node_s(found.log) == BUSY_S

@@ -52,7 +52,7 @@ def test_states_that_are_out(tmp_path: Path, state: str) -> None:
 
 
 def test_downtime_alone_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no row tells of a node that was held"):
+    with pytest.raises(BadInput, match="no row describes a node that was held"):
         imported(tmp_path, HEADER + event("n1", DAY, DAY + 9))
 
 

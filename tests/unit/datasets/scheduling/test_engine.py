@@ -79,11 +79,11 @@ def test_it_receives_what_happened_since() -> None:
     ("starts", "what"),
     [
         (lambda cluster: cluster.waiting[:], "starts job 2 on 2 nodes where 1 are free"),
-        (lambda _: [2], "starts job number 2, which does not wait"),
-        (lambda cluster: [*cluster.waiting[:1], *cluster.waiting[:1]], "starts job number 0, which does not wait"),
-        (lambda _: [-1], "starts job number -1, which does not wait"),
+        (lambda _: [2], "starts job number 2, which is not waiting"),
+        (lambda cluster: [*cluster.waiting[:1], *cluster.waiting[:1]], "starts job number 0, which is not waiting"),
+        (lambda _: [-1], "starts job number -1, which is not waiting"),
         (lambda _: [1 // 0], "raised ZeroDivisionError: "),
-        (lambda _: [], "leaves job 1 waiting though nothing runs"),
+        (lambda _: [], "leaves job 1 waiting on an empty machine"),
     ],
 )
 def test_a_policy_that_breaks_the_rules_is_reported(

@@ -157,7 +157,7 @@ def test_the_schedule_read_again_leaves_as_many_nodes_idle(log: Path, tmp_path: 
     assert changes(counted) == ours
     text = (folder / "schedule.swf").read_text()
     assert "; Note: derived: bftrain" in text
-    assert "; Note: 1 jobs that did not start are left out" in text
+    assert "; Note: 1 jobs that did not start are omitted" in text
     again = schedule(folder / "schedule.swf", policy="conservative")
     assert again.schedule.start_s == result.schedule.start_s[:-1]  # all but the refused one
 
@@ -287,7 +287,7 @@ def test_settings_are_checked() -> None:
 def test_what_is_not_there_is_refused(log: Path) -> None:
     with pytest.raises(UnknownName, match=r"no queue_policy is called 'eazy' \(did you mean 'easy'\?\)"):
         schedule(log, policy="eazy")
-    with pytest.raises(BadInput, match="is no time"):
+    with pytest.raises(BadInput, match="is not a time"):
         schedule(log, until="tomorrow")
     with pytest.raises(BadInput, match="not after the first submission"):
         schedule(log, until=f"{DAY - 5}")

@@ -156,13 +156,13 @@ def test_the_gaps_between_submissions_can_be_scaled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "what"),
     [
-        (line(1, DAY, 9, 1), {}, "how large the machine is .*--nodes N"),
-        (HEADER + line(1, 5, -1, 1, status=5), {}, "no row tells of a job that ran: 1 never_started"),
+        (line(1, DAY, 9, 1), {}, "the machine's size .*--nodes N"),
+        (HEADER + line(1, 5, -1, 1, status=5), {}, "no row describes a job that ran: 1 never_started"),
         (HEADER, {}, "there are none"),
         ("JobID|Start\n", {}, "not in the Standard Workload Format"),
         (HEADER + line(1, 5, 9, 1), {"nodes": 10**9}, "beyond the limit"),
-        (HEADER + line(1, 5, 9, 1), {"window": "b..a"}, "no window"),
-        (HEADER + line(1, 5, 9, 17), {}, "every job is larger than the machine, which has 4 nodes"),
+        (HEADER + line(1, 5, 9, 1), {"window": "b..a"}, "not a window"),
+        (HEADER + line(1, 5, 9, 17), {}, "every job is larger than the machine of 4 nodes"),
     ],
 )
 def test_nonsense_is_refused(tmp_path: Path, text: str, options: dict[str, Any], what: str) -> None:
@@ -197,10 +197,10 @@ def test_shares_come_from_a_file(tmp_path: Path) -> None:
     ("text", "what"),
     [
         ("3\n", ":1: 1 words"),
-        ("3 1\n4 x\n", ":2: 'x' is no share"),
-        ("3 0\n", "'0' is no share"),
-        ("3 nan\n", "is no share"),
-        ("3 inf\n", "is no share"),
+        ("3 1\n4 x\n", ":2: 'x' is not a share"),
+        ("3 0\n", "'0' is not a share"),
+        ("3 nan\n", "is not a share"),
+        ("3 inf\n", "is not a share"),
         ("3 1\n3 2\n", ":2: names user '3' twice"),
     ],
 )

@@ -42,9 +42,9 @@ def test_whole_nodes_are_sizes_where_their_gpus_are_known(tmp_path: Path) -> Non
     path = saved(tmp_path, SET)
     toy = catalogue([path], CatalogueOptions(gpus_per_node=2))["toy"]
     assert toy.curve.nodes == (1, 2, 3)
-    with pytest.raises(BadInput, match=r"no speed of nodes with 4 GPUs each \(whole nodes were measured with 1, 2\)"):
+    with pytest.raises(BadInput, match=r"no speed of nodes with 4 GPUs each \(whole nodes have 1, 2\)"):
         catalogue([path], CatalogueOptions(gpus_per_node=4))
-    with pytest.raises(BadInput, match=r"batch size 64 of a GPU was not measured at every size \(choose one of 32\)"):
+    with pytest.raises(BadInput, match=r"batch size 64 per GPU was not measured at every size \(choose one of 32\)"):
         catalogue([path], CatalogueOptions(local_batch=64))
 
 
@@ -56,12 +56,12 @@ def test_what_was_measured_twice_counts_by_its_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,b\n1,2\n", "it lacks num_nodes, num_replicas, local_bsz, step_time"),
+        ("a,b\n1,2\n", "missing num_nodes, num_replicas, local_bsz, step_time"),
         (HEADER, "has no rows"),
         (HEADER + "1,2,32,soon,0\n", "soon"),
-        (HEADER + "2,1,32,0.5,0\n", "a count or a time that cannot be"),
-        (HEADER + "1,1,32,0,0\n", "a count or a time that cannot be"),
-        (HEADER + "1,1,32,1,0\n1,2,64,1,0\n", "no batch size is at every size"),
+        (HEADER + "2,1,32,0.5,0\n", "an impossible count or time"),
+        (HEADER + "1,1,32,0,0\n", "an impossible count or time"),
+        (HEADER + "1,1,32,1,0\n1,2,64,1,0\n", "no batch size was measured at every size"),
     ],
 )
 def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -80,7 +80,7 @@ def test_a_table_of_gavel_gives_the_models_of_one_kind(tmp_path: Path) -> None:
 
 def test_a_name_stands_once_and_is_found_or_suggested(tmp_path: Path) -> None:
     path = saved(tmp_path, SET)
-    with pytest.raises(BadInput, match="another file has a model 'toy' too"):
+    with pytest.raises(BadInput, match="the model 'toy' is in another file too"):
         catalogue([path, path])
     known = catalogue(())
     assert chosen(known, "vgg16") is known["vgg16"]

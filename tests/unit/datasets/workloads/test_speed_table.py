@@ -53,19 +53,19 @@ def test_keys_of_new_and_older_tables(tmp_path: Path, key: str, model: str, gang
         ("{", "speeds.json: not JSON"),
         ("[" * 100_000, "speeds.json: not JSON"),
         ([], "speeds.json: must be an object, not \\[\\]"),
-        ({}, "speeds.json: names no kind of node"),
+        ({}, "speeds.json: has no node kind"),
         ({"v100": 3}, "speeds.json: v100: must be an object, not 3"),
         ({"v100": {"('A', 1)": 3}}, r"speeds.json: v100: \('A', 1\): must be an object"),
-        ({"v100": {"('A', 1)": {}}}, r"v100: \('A', 1\): null: None is no speed .give steps/s, or 0"),
-        ({"v100": {"('A', 1)": {"null": -1}}}, "null: -1 is no speed"),
-        ({"v100": {"('A', 1)": {"null": True}}}, "null: True is no speed"),
-        ({"v100": {"('A', 1)": {"null": "9"}}}, "null: '9' is no speed"),
-        ('{"v100": {"A": {"null": NaN}}}', "null: nan is no speed"),
-        ('{"v100": {"A": {"null": 1e999}}}', "null: inf is no speed"),
-        (f'{{"v100": {{"A": {{"null": 1{"0" * 400}}}}}}}', "null: 1000.* is no speed"),
-        ({"v100": {"('A', 0)": {"null": 1}}}, "names no model with a gang of at least 1"),
-        ({"v100": {"": {"null": 1}}}, "names no model"),
-        ({"v100": {"('A', 1)": {"null": 1}, "A": {"null": 2}}}, "the gang 1 of 'A' stands there twice"),
+        ({"v100": {"('A', 1)": {}}}, r"v100: \('A', 1\): null: None is not a speed .write steps/s, or 0"),
+        ({"v100": {"('A', 1)": {"null": -1}}}, "null: -1 is not a speed"),
+        ({"v100": {"('A', 1)": {"null": True}}}, "null: True is not a speed"),
+        ({"v100": {"('A', 1)": {"null": "9"}}}, "null: '9' is not a speed"),
+        ('{"v100": {"A": {"null": NaN}}}', "null: nan is not a speed"),
+        ('{"v100": {"A": {"null": 1e999}}}', "null: inf is not a speed"),
+        (f'{{"v100": {{"A": {{"null": 1{"0" * 400}}}}}}}', "null: 1000.* is not a speed"),
+        ({"v100": {"('A', 0)": {"null": 1}}}, "has no model with a gang of at least 1"),
+        ({"v100": {"": {"null": 1}}}, "has no model"),
+        ({"v100": {"('A', 1)": {"null": 1}, "A": {"null": 2}}}, "the gang 1 of 'A' occurs twice"),
     ],
 )
 def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, content: object, says: str) -> None:
@@ -85,7 +85,7 @@ def test_the_kind_of_node_is_the_one_asked_for_the_only_one_or_the_usual_one(tmp
     assert (both.kind("k80"), both.kind(None)) == ("k80", "v100")
     assert load_speed_table(table(tmp_path, {"t4": rows})).kind(None) == "t4"
     several = load_speed_table(table(tmp_path, {"t4": rows, "a100": rows}))
-    with pytest.raises(BadInput, match=r"has speeds of several kinds of nodes: t4, a100 .choose one .* --node-kind"):
+    with pytest.raises(BadInput, match=r"has speeds of several kinds of nodes: t4, a100 .select one by --node-kind"):
         several.kind(None)
     with pytest.raises(UnknownName, match=r"speeds.json: no kind of node is called 'a10' .did you mean 'a100'"):
         several.kind("a10")

@@ -215,8 +215,8 @@ def test_sizes_that_tasks_cannot_have_are_refused(size: str, tmp_path: object) -
 def test_what_is_set_in_a_policy() -> None:
     tasks = [gang("a", 10.0)]
     for policy, words in (
-        ("tiresias=1,speed=2", "policy 'tiresias': has no 'speed'"),
-        ("max-min=3", r"policy 'max-min': has nothing that can be set \(write max-min alone\)"),
+        ("tiresias=1,speed=2", "policy 'tiresias': has no setting 'speed'"),
+        ("max-min=3", r"policy 'max-min': has no settings \(write max-min alone\)"),
         ("themis,promote", "policy 'themis': 'promote' sets nothing"),
         ("aging=x", "policy 'aging': "),
     ):

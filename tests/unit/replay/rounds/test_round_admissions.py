@@ -161,7 +161,7 @@ def test_courses_add_up_to_the_node_hours() -> None:
     assert (done.used * lasted_s).sum() / 3600 == pytest.approx(done.summary.used_node_h)
     assert (done.pool * lasted_s).sum() / 3600 == pytest.approx(done.summary.idle_node_h)
     assert run().summary.metrics == {}
-    with pytest.raises(BadInput, match="two of them have a number called"):
+    with pytest.raises(BadInput, match="two metrics have a number called"):
         run(metrics="campaigns,campaigns")
 
 

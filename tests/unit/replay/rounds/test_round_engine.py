@@ -142,7 +142,7 @@ def log_of(
 ) -> EventLog:
     builder = LogBuilder()
     for node, kind in kinds.items():
-        builder.tell_kind(node, kind)
+        builder.set_kind(node, kind)
     for time_s, node, state in changes:
         builder.add(time_s, node, state)
     return builder.build(end_s=end_s)

@@ -92,8 +92,8 @@ def test_what_was_received_counts_though_nodes_come_and_go() -> None:
 @pytest.mark.parametrize("policy", sorted(registry.parts("sharing")))
 def test_a_kind_may_go_and_come_back(policy: str) -> None:
     builder = LogBuilder()
-    builder.tell_kind("n1", "k")
-    builder.tell_kind("n2", "v")
+    builder.set_kind("n1", "k")
+    builder.set_kind("n2", "v")
     for time_s, node, state in (
         (0.0, "n1", "IDLE"),
         (0.0, "n2", "IDLE"),
@@ -278,8 +278,8 @@ def test_what_is_wrong_with_a_policy_of_ones_own(own: Path) -> None:
     for name, words in (
         ("Wrong", r"gave priorities of shape \(1,\) for 2 tasks and 1 kinds"),
         ("Raises", "raised AttributeError at 0 s"),
-        ("broken", "cannot be made: ValueError: no"),
-        ("nothing", "gives a int, and no policy"),
+        ("broken", "cannot be created: ValueError: no"),
+        ("nothing", "returned a int, not a policy"),
     ):
         with pytest.raises(BadInput, match=words):
             rounds({"": 2}, tasks, policy=f"{own}:{name}")
