@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import signal
 import socket
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.program import bftrain
 from tests.helpers.warm_python import PRELOAD
 from tests.helpers.workers import Worker, Workers
 
 pytestmark = pytest.mark.torch
+EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 TRANSFORMERS = """
 import json, os, sys
@@ -223,3 +226,17 @@ def test_the_trainer_of_lightning_trains_as_one_process_through_resizes(tmp_path
     (first, second, third), alone = train_resized(tmp_path, LIGHTNING, modules="lightning", planned=planned)
     assert len(compared_logs(first, second, alone)) == 18
     compare_training(first, second, third, alone)
+
+
+@pytest.mark.parametrize(
+    ("example", "modules"),
+    [
+        pytest.param("bert_huggingface.py", "transformers.trainer", marks=needs("transformers")),
+        pytest.param("cnn_lightning.py", "lightning", marks=needs("lightning")),
+    ],
+)
+def test_nothing_is_wrong_with_a_trainer_that_joins_the_group(tmp_path: Path, example: str, modules: str) -> None:
+    words = (EXAMPLES / example, "--preload", modules, "--json", "--", "--output", tmp_path / "out")
+    done = bftrain("elastic", "check", *words)
+    assert done.code == 0, done.out + done.err
+    assert all(one["ok"] for one in json.loads(done.out))
