@@ -70,6 +70,9 @@ class TrainerGroup:
             what = f"a Trainer with {'DeepSpeed' if trainer.is_deepspeed_enabled else 'FSDP'} divides the model"
             fix = "leave it out, or train with --backend process, from Trainer's own checkpoints"
             raise BadScript(f"{what}: each worker must hold all of it", where="run_trainer", fix=fix)
+        if getattr(trainer.args, "train_sampling_strategy", "") == "batch_rebalance":
+            what = "train_sampling_strategy='batch_rebalance' divides the data for a number of workers that will change"
+            raise BadScript(what, where="run_trainer", fix="take 'group_by_length' or 'random'")
         from transformers import TrainerCallback
 
         self.trainer, self.random_by_sample = trainer, random_by_sample

@@ -20,6 +20,14 @@ def test_a_trainer_of_transformers_that_divides_its_model_is_refused(enabled: st
     assert "--backend process" in refused.value.fix
 
 
+def test_data_that_the_trainer_of_transformers_divides_itself_is_refused() -> None:
+    args = SimpleNamespace(train_sampling_strategy="batch_rebalance")
+    trainer = SimpleNamespace(args=args, **dict.fromkeys(PARTS, False))
+    with pytest.raises(BadScript, match="divides the data for a number of workers that will change") as refused:
+        huggingface.run_trainer(trainer)
+    assert "group_by_length" in refused.value.fix
+
+
 class FSDPStrategy:
     """As that of Lightning by its name, which is all that is looked at."""
 
