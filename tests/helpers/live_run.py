@@ -117,7 +117,9 @@ class LiveRun:
 
     # -- using it
 
-    def call(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def call(
+        self, *words: str, check: bool = True, patience_s: float = _PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of bftrain's as the same user."""
         done = subprocess.run(
             [self.user.python, "-m", "bftrain", *words],
@@ -129,7 +131,7 @@ class LiveRun:
             user=self.user.uid,
             group=self.user.gid,
             extra_groups=[] if os.geteuid() == 0 else None,
-            timeout=_PATIENCE_S,
+            timeout=patience_s,
             check=False,
         )
         if check:
