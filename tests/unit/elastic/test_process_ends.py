@@ -196,3 +196,21 @@ def test_an_end_while_the_order_to_stop_was_on_its_way_is_an_end_by_itself() -> 
     case.lifecycle.exited(only, WorkerExit(0))
     case.settle()
     assert case.context.kinds()[-1] == "done"
+
+
+def test_a_program_that_dies_at_once_waits_between_its_starts_though_a_node_left_lately() -> None:
+    """Its third failure makes the manager take its nodes and give them again: that explains no death that follows."""
+    case = Play("a")
+    case.set_nodes("a")
+    (first,) = case.started()
+    case.set_nodes(at_once=("a",))
+    case.lifecycle.exited(first, WorkerExit(-9))
+    starts = 0
+    for _ in range(100):
+        case.tick(0.01)
+        case.set_nodes("a")
+        for worker in list(case.context.spawned):
+            starts += 1
+            case.started()
+            case.lifecycle.exited(worker, WorkerExit(1))
+    assert 1 <= starts <= 10

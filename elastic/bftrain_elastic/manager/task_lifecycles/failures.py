@@ -103,6 +103,10 @@ class FailurePolicy:
         """Return whether any of these nodes left a moment ago."""
         return any(now - self._left.get(node, -math.inf) <= self._settle_s for node in nodes)
 
+    def left_since(self, nodes: Iterable[str], at_s: float) -> bool:
+        """Return whether any of these nodes left since then, as far as that is remembered."""
+        return any(self._left.get(node, -math.inf) >= at_s for node in nodes)
+
     def node_leaves(self, node: str, now: float) -> None:
         """Know that a node leaves: what died on it, or with it, was preempted."""
         self._left[node] = now

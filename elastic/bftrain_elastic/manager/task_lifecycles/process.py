@@ -264,7 +264,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             return  # it had its time, and the work is done
         if end.code and self._context.slots(process.node):
             self._take_in_death(process, end)
-            if not taken:
+            if not taken or not self._supervision.failures.left_since(nodes, self._began_at):
                 self._retry.failed(now)
         self._broken = bool(end.code)
         self._stop_all(min(BROKEN_GRACE_S, self._job.stop_grace_s))
