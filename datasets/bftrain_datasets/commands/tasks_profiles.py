@@ -85,6 +85,13 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @heading("How files are read")
 @reading_options
+@click.option(
+    "--complete-from",
+    "references",
+    type=_FILE,
+    multiple=True,
+    help="Fill in sizes that were not measured, from the models of this file. May be repeated.",
+)
 @heading("Result")
 @click.option(
     "-o",
@@ -94,7 +101,13 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
     help="Write them as a profile file (.toml).",
 )
 @prints_results
-def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - CatalogueOptions
+def command(
+    files: tuple[Path, ...],
+    path: Path | None,
+    references: tuple[Path, ...],
+    out: Output,
+    **given: Any,  # noqa: ANN401 - CatalogueOptions
+) -> None:
     """List measured models: speeds by size, scaling, and rescaling costs."""
     from msgspec import structs
 
@@ -102,7 +115,13 @@ def command(files: tuple[Path, ...], path: Path | None, out: Output, **given: An
     from bftrain.values import wire
     from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
 
-    known = catalogue(files, CatalogueOptions(**given))
+    options = CatalogueOptions(**given)
+    known = catalogue(files, options)
+    if references:
+        from bftrain_datasets.workloads.speed_completion import completed_profiles
+
+        full = completed_profiles(known.values(), list(catalogue(references, options).values()))
+        known = {each.name: each for each in full}
     if path is not None:
         save_profiles(known.values(), path)
     records = [{**structs.asdict(each), "curve": structs.asdict(each.curve)} for each in known.values()]

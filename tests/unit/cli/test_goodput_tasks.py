@@ -68,3 +68,19 @@ def test_goodput_is_no_slower_than_polluxs_published_rule() -> None:
     ours = [mean_completion_h(replayed(tasks, 16, objective="goodput")) for tasks in cases]
     rule = [mean_completion_h(replayed(tasks, 16, objective="goodput", solver=PolluxRule())) for tasks in cases]
     assert np.mean(ours) < np.mean(rule)
+
+
+def test_profiles_are_completed_from_other_models(bftrain: CommandLine, tmp_path: Path) -> None:
+    few, others, full = tmp_path / "few.toml", tmp_path / "others.toml", tmp_path / "full.toml"
+    few.write_text('[[profile]]\nname = "new"\nnodes = [1, 4]\nrate = [100.0, 380.0]\n')
+    bftrain("tasks", "profiles", "-o", others)
+    done = bftrain("tasks", "profiles", few, "--complete-from", others, "-o", full)
+    assert done.code == 0, done.err
+    (record,) = json.loads(bftrain("tasks", "profiles", full, "--json").out)
+    assert record["curve"]["nodes"] == [1, 2, 4, 8, 16, 32, 64]
+    assert (record["curve"]["rate"][0], record["curve"]["rate"][2]) == (100.0, 380.0)
+    few.write_text('[[profile]]\nname = "new"\nnodes = [3]\nrate = [100.0]\n')
+    wrong = bftrain("tasks", "profiles", few, "--complete-from", others)
+    assert wrong.code == 3
+    assert "measured at no size of the models to complete it from" in wrong.err
+    assert "measure it at one of 1, 2, 4" in wrong.err

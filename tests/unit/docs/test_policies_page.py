@@ -55,7 +55,7 @@ def test_every_sharing_policy_has_its_formula_and_its_use() -> None:
 def test_every_policy_was_measured() -> None:
     table = rows("What each costs")
     assert set(table) == {*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"]}
-    assert {*SCRIPT["OBJECTIVES"]} == set(BUILT_IN["objective"]) - {"goodput", "max-min-now"}
+    assert {*SCRIPT["OBJECTIVES"]} == set(BUILT_IN["objective"]) - {"max-min-now"}
     assert tuple(table) == (*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"])
 
 
