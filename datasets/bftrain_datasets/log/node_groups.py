@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,19 +11,31 @@ from numpy.typing import NDArray
 
 from bftrain.node_units import node_of
 from bftrain.nodesets import expand
+from bftrain.topology import rack_of
 from bftrain_datasets.log.eventlog import EventLog
 
+RACKS: Final = "rack"
 KINDS: Final = "kind"
 PARTITION: Final = "partition"
 NAMES: Final = "name"
 NO_PARTITION: Final = "no partition known"
+NO_RACK: Final = "no rack known"
 
 
-def groups_of_nodes(log: EventLog) -> tuple[tuple[str, ...], NDArray[np.int32], str] | None:
+def groups_of_nodes(
+    log: EventLog, racks: Mapping[str, str] | None = None
+) -> tuple[tuple[str, ...], NDArray[np.int32], str] | None:
     """Return names of groups, the group of each node, and where they are from; nothing where there are not several.
 
-    Kinds come first, then the partitions whose jobs held the nodes longest, then names that are alike.
+    Racks that are given come first, as ``bftrain.topology.load_topology`` gives them, then kinds, then the partitions
+    whose jobs held the nodes longest, then names that are alike.
     """
+    if racks:
+        rack = rack_of(racks)
+        found = [rack(name) or NO_RACK for name in log.node_names]
+        places = {name: place for place, name in enumerate(dict.fromkeys(found))}
+        if len(places) > 1:
+            return tuple(places), np.array([places[name] for name in found], dtype=np.int32), RACKS
     if len(log.kind_names) > 1:
         return log.kind_names, log.node_kinds, KINDS
     partition = {node: name for name, text in log.provenance.partitions.items() for node in expand(text)}

@@ -122,7 +122,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
         tasks=str(tasks) if isinstance(tasks, str | Path) else "" if tasks is None else "the call",
         zone=time_formats.zone(zone) if zone else UTC,
         prices=node_prices or NodePrices(),
-        groups=NodeGroups.of(sample.log),
+        groups=NodeGroups.of(sample.log, settings.racks),
         start_cost_s=files.start_cost_s,
         handback_delay_s=handback_delay_s,
         jobs=jobs,

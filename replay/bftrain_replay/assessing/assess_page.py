@@ -33,7 +33,7 @@ _SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
 _WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", KEPT: "saved {}"}
 _MIXES: Final = 3  # rows
 _GROUPS: Final = 8  # rows; more are one row together
-_BY: Final = {"kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
+_BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
 
 
 def page(found: LogAssessment) -> HtmlPage:

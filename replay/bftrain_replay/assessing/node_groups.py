@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,9 @@ class NodeGroups:
     source: str
 
     @classmethod
-    def of(cls, log: EventLog) -> NodeGroups | None:
-        """Return the kinds of a log's nodes, their partitions, or groups of like names; nothing without any."""
-        found = groups_of_nodes(log)
+    def of(cls, log: EventLog, racks: Mapping[str, str] | None = None) -> NodeGroups | None:
+        """Return racks that are given, the kinds of a log's nodes, their partitions, or groups of like names."""
+        found = groups_of_nodes(log, racks)
         return None if found is None else cls(*found)
 
     def idle_by_block(self, sample: ReplayedSample) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import DurationType, overwrite_option
+from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
 from bftrain_datasets.commands.logfiles import kinds_option
 from bftrain_replay.commands.sensitivity import QUICK
@@ -65,6 +65,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies what starts and rescales take [1].")
 @click.option("--config", type=_existing_file, help="TOML file with these and more settings of a replay.")
 @kinds_option
+@topology_option
 @click.option("--timezone", help="Zone of hours and weekdays, such as Europe/Berlin [that of the import, else UTC].")
 @heading("What it does to batch jobs")
 @click.option(

@@ -74,6 +74,7 @@ class AssessRequest:
     records: tuple[Path, ...]
     profiles: tuple[Path, ...]
     resimulate: str | None = None
+    topology: str | None = None
 
     def run(self, out: Output) -> None:
         """Replay, compute all figures, write the folder, and show them."""
@@ -98,7 +99,7 @@ class AssessRequest:
                 tasks=str(self.task_file or ""),
                 zone=self._zone(files.log),
                 prices=prices,
-                groups=NodeGroups.of(files.log),
+                groups=NodeGroups.of(files.log, settings.racks),
                 start_cost_s=files.start_cost_s,
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
@@ -111,7 +112,7 @@ class AssessRequest:
 
     @property
     def _settings(self) -> ReplaySettings:
-        given = {name: getattr(self, name) for name in ("max_tasks", "progress", "cost_factor")}
+        given = {name: getattr(self, name) for name in ("max_tasks", "progress", "cost_factor", "topology")}
         return settings_of_kind(self.config, given, ReplaySettings)
 
     @property

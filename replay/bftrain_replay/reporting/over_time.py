@@ -138,7 +138,7 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
     """Give the figure."""
     names, held = material.log.node_names, material.holdings
     drawn, step_s = _fitting(material, letters)
-    grouped = groups_of_nodes(material.log)
+    grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
     rounded = f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
     says = "No node was ever given to a task"
     if held.task.size:
@@ -185,9 +185,9 @@ def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
     raise AssertionError("the coarsest is always taken")
 
 
-def _node_rows(log: EventLog) -> tuple[NDArray[np.int64], list[tuple[str, int]]]:
-    """Return the nodes in the order of their rows, and groups of them: kinds, partitions, or nodes with names alike."""
-    found = groups_of_nodes(log)
+def _node_rows(log: EventLog, racks: Mapping[str, str] | None) -> tuple[NDArray[np.int64], list[tuple[str, int]]]:
+    """Return the nodes in the order of their rows, and groups of them, such as racks or kinds."""
+    found = groups_of_nodes(log, racks)
     if found is None:
         return np.arange(len(log.node_names)), []
     names, of_node, _ = found
@@ -211,7 +211,7 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     node, from_s, to_s, task = _rounded(held.node, held.from_s, held.to_s, step_s, held.task)
     if most is not None and idle[0].size + node.size > most:
         return None
-    order, groups = _node_rows(log)
+    order, groups = _node_rows(log, material.summary["settings"].get("racks"))
     row_of = np.argsort(order)
     # Of what happens to a node at one moment the last counts: a task leaves it idle, it leaves, joins, a task takes it
     left, joined = np.full(idle[0].size, _BUSY), np.full(idle[0].size, _IDLE)

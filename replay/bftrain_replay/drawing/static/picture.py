@@ -318,10 +318,12 @@ def _one(figure: ChartFigure, spec: Mapping[str, Any], form: str) -> str:
     if figure.raster is not None:
         image = figure.raster.image(LIGHT, _RASTER_WIDTH, int(height))
         raster = f'<image width="100%" height="{height:g}" preserveAspectRatio="none" href="{image}"/>'
-        for name, row in figure.raster.groups:
-            at = height * row / len(figure.raster.rows)
-            raster += f'<line class="axis" x2="100%" y1="{at:.1f}" y2="{at:.1f}"/>'
-            raster += f'<text class="group" x="4" y="{at + FONT_SIZE:.1f}">{escape(name)}</text>'
+        edges = [row for _, row in figure.raster.groups] + [len(figure.raster.rows)]
+        for (name, row), end in zip(figure.raster.groups, edges[1:], strict=False):
+            at, room = (height * rows / len(figure.raster.rows) for rows in (row, end - row))
+            if room > FONT_SIZE:
+                raster += f'<line class="axis" x2="100%" y1="{at:.1f}" y2="{at:.1f}"/>'
+                raster += f'<text class="group" x="4" y="{at + FONT_SIZE:.1f}">{escape(name)}</text>'
     step_s = figure.moments.span_s / STEPS if figure.moments else 0.0
     pale = f"pale: lowest to highest within {text_formats.duration(step_s)}"
     content = [beside(y, height, lines=True), across(x, height), raster]

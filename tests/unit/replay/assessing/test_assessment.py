@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from bftrain.topology import load_topology
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
@@ -190,6 +192,20 @@ def test_the_sure_harvest_leaves_out_the_doubtful_share_at_each_time(replayed: R
             sure[block] += share * _hours_within(here, max(begin_s, low), min(end_s, high))
     hours = [(high - low) / 3600 for low, high in pairwise(edges)]
     _same(found.sure, _bootstrap(sure, hours, 168.0))
+
+
+def test_racks_of_real_names_are_rows_and_add_up() -> None:
+    log = site_log("summit")
+    groups = NodeGroups.of(log, load_topology("names:1"))
+    assert groups is not None
+    found = assess(_replayed(log, FREE), FREE, AssessmentInputs(name="log", command="", groups=groups))
+    assert found.groups_by == "rack"
+    racks = Counter(re.sub(r"n\d+$", "n", name) for name in log.node_names)  # as c05n of c05n06
+    assert {group.name: group.nodes for group in found.groups} == dict(racks)
+    assert len(racks) > 8
+    # Medians of resamples do not add up exactly; those of the same days nearly do
+    assert sum(group.harvest.median for group in found.groups) == pytest.approx(found.harvest.median, rel=0.1)
+    assert f"{len(racks) - 8:,} others" in str(page(found))
 
 
 RECORDS: Final = {"theta_2022.swf.gz": "swf", "wagap-2013.swf.gz": "pernode", "ub-micro-slurm_acct.out": "sacct"}
