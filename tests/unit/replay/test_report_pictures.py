@@ -161,16 +161,16 @@ def state_of(drawn: StateRaster, row: int, time_s: float) -> str:
     return drawn.labels[place]
 
 
-@pytest.mark.parametrize("by", ["kind", "partition", "name"])
+@pytest.mark.parametrize("by", ["kind", "partition", "rack", "name"])
 def test_rows_of_nodes_stand_in_groups(by: str) -> None:
     log = log_of((0.0, ("b2", "a10", "a9", "b1"), ()), (500.0, (), ("a10", "b1")), end_s=1000.0)
+    sets = {"v100": "a10,b[1-2]", "k80": "a9"}
     if by == "partition":
-        sets = {"v100": "a10,b[1-2]", "k80": "a9"}
         log = replace(log, provenance=msgspec.structs.replace(log.provenance, partitions=sets))
     if by == "kind":
         log = replace(log, kind_names=("v100", "k80"), node_kinds=np.array([0, 0, 1, 0], dtype=np.int32))
         assert log.node_names == ("a10", "a9", "b1", "b2")
-    done = study(log, [task("x", max_nodes=2)], Settings())
+    done = study(log, [task("x", max_nodes=2)], Settings(racks=sets if by == "rack" else {}))
     figure = over_time.holders(of_study(done, InputSource()))
     drawn = figure.raster
     assert drawn is not None
@@ -182,6 +182,9 @@ def test_rows_of_nodes_stand_in_groups(by: str) -> None:
         assert gone is (name in {"a10", "b1"})
     for name, _ in drawn.groups:
         assert f">{name}</text>" in static_picture(figure)
+    low = replace(figure, height=30, spec=figure.spec | {"height": 30})  # the first group has no room for its name
+    shown = [name for name, _ in drawn.groups if f">{name}</text>" in static_picture(low)]
+    assert shown == [name for name, _ in drawn.groups if by == "name" or name == "v100"]
 
 
 def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
