@@ -15,6 +15,7 @@ from bftrain.ports import Objective, objective_capabilities
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
+from bftrain.values.wire import unchecked
 
 _CACHED_ROWS = 20_000
 _ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
@@ -30,6 +31,7 @@ class ValueTableBuilder:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
+        self._of_speeds = getattr(objective, "of_speeds", None) is not None
         self._rows: dict[tuple[CompetingTask, float, Layout], NDArray[np.float64]] = {}
         self._numbers = 0
         # Full width, before the cut to a pool
@@ -115,7 +117,8 @@ class ValueTableBuilder:
         if len(layout) == 1:
             ((kind, largest),) = layout
             layout = ((kind, min(task.max_nodes, largest)),)
-        key = (task, horizon_s, layout)
+        # What an objective of speeds gives does not depend on the name: tasks alike have one row
+        key = (unchecked(task, name="") if self._of_speeds else task, horizon_s, layout)
         row = self._rows.get(key)
         if row is None:
             most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + len(problem.tasks)))

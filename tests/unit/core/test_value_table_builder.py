@@ -24,8 +24,35 @@ CURVE = SpeedCurve(nodes=(1, 8), rate=(10.0, 50.0))
 
 
 def problem(number: int) -> AllocationProblem:
-    tasks = tuple(CompetingTask(name=name, max_nodes=8, curve=CURVE) for name in ("always", f"t{number}"))
+    weights = {"always": 1.0, f"t{number}": 2.0 + number}
+    tasks = tuple(CompetingTask(name=name, max_nodes=8, curve=CURVE, weight=each) for name, each in weights.items())
     return AllocationProblem(pool=8, horizon_s=60.0, tasks=tasks)
+
+
+class Counted:
+    """Throughput that counts how often it is asked; ``of_speeds`` says that a name does not matter to it."""
+
+    name = "counted"
+
+    def __init__(self, *, of_speeds: bool) -> None:
+        self.asked = 0
+        if of_speeds:
+            self.of_speeds = throughput.of_speeds
+
+    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        self.asked += 1
+        return throughput.values(task, sizes)
+
+
+@pytest.mark.parametrize(("of_speeds", "asked"), [(True, 2), (False, 4)])
+def test_tasks_alike_have_one_row_if_their_names_do_not_matter(*, of_speeds: bool, asked: int) -> None:
+    objective = Counted(of_speeds=of_speeds)
+    held = {"a": 0, "b": 2, "c": 0, "d": 2}
+    tasks = tuple(CompetingTask(name=name, size=size, max_nodes=8, curve=CURVE) for name, size in held.items())
+    given = AllocationProblem(pool=8, horizon_s=60.0, tasks=tasks)
+    table = ValueTableBuilder(objective).table(given)
+    assert objective.asked == asked
+    assert np.array_equal(table.values, ValueTableBuilder(throughput).table(given).values)
 
 
 def test_many_short_tasks_do_not_fill_the_memory_and_values_stay_right() -> None:
