@@ -41,6 +41,7 @@ from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
 from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 
 _ID_DIGITS = 16
+_LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (("racks", {}),)  # of settings added since release 0.1.0
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
 
@@ -64,8 +65,9 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """A name for all of it."""
-        return hashlib.sha256(wire.encode(self)).hexdigest()[:_ID_DIGITS]
+        """A name for all of it. Settings that came later and have their defaults do not change it."""
+        settings = {name: value for name, value in self.settings.items() if (name, value) not in _LATER_DEFAULTS}
+        return hashlib.sha256(wire.encode(replace(self, settings=settings))).hexdigest()[:_ID_DIGITS]
 
 
 class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
