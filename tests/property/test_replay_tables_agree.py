@@ -39,7 +39,9 @@ def files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
     replay_folder.write(done, folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
     return content | {
-        "summary": wire.encode(summaries.lasting(summary_json.summary(done, InputSource()), summary_json.MEASURED))
+        "summary": wire.encode(
+            summaries.without_measured(summary_json.summary(done, InputSource()), summary_json.MEASURED)
+        )
     }
 
 

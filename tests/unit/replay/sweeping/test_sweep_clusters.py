@@ -156,7 +156,7 @@ def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
     mine.unlink()
     failed = swept(tmp_path, sweep_file).rows[0]
     assert failed.state is PointState.FAILED
-    assert str(tmp_path) not in failed.error.partition("there is no file")[0]
+    assert str(tmp_path) not in failed.error.partition("no such file")[0]
 
 
 def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
         ("[grid]\nuntil_s = [60, inf]", r"sweep.toml:5: grid.until_s: must be a finite number above 0, not inf"),
         ("[fixed]\nround_s = 60\n[grid]\nuntil_s = [inf]", r"sweep.toml:7: grid.until_s: must be a finite number"),
         ("[grid]\nadmission = ['laod=1']", r"sweep.toml:5: grid.admission: no admission is called 'laod'"),
-        ("[grid]\nadmission = ['all', 'load,size=1']", r"sweep.toml:5: grid.admission: has no 'size'"),
+        ("[grid]\nadmission = ['all', 'load,size=1']", r"sweep.toml:5: grid.admission: has no setting 'size'"),
         ("[fixed]\nround_s = 60\nadmission = 'laod'", r"sweep.toml:6: fixed.admission: no admission is called 'laod'"),
         ("[fixed]\nround_s = 60\n[grid]\npolicy = ['las', 'lsa']", r"sweep.toml:7: grid.policy: no policy of rounds"),
         ("[fixed]\nmetrics = 'campaigns,campagins'", r"fixed.metrics: no metric is called 'campagins'"),
