@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from copy import copy
+from functools import lru_cache
+from types import MappingProxyType
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry
@@ -25,44 +27,65 @@ class ExpectedSpread:
 
     def __init__(self, pool: NodePool, place_of: Callable[[str], str]) -> None:
         self._pool, self._place_of = pool, place_of
-        self._free: dict[str, Counter[str]] = {}  # free nodes by kind and place, cached
+        self._free: dict[str, dict[str, int]] = {}  # free nodes by kind and place, the most first, cached
 
     def seen(self, entry: TaskEntry, task: CompetingTask) -> CompetingTask:
-        """Return the task with its expected speeds."""
+        """Return the task with its expected speeds; the same object as long as nothing changes."""
         spread = entry.decided.spread
         if spread is None:
             return task
+        held = Counter(map(self._place_of, entry.held))
         most = min(task.max_nodes, len(self._pool))
-        if not task.curves:
-            return replace(task, curve=self._curve(spread, task.curve, ANY_KIND, entry, most))
-        curves = {kind: self._curve(spread, curve, kind, entry, most) for kind, curve in task.curves.items()}
-        own = next((kind for kind, curve in task.curves.items() if curve == task.curve), None)
-        return replace(task, curves=curves, curve=task.curve if own is None else curves[own])
 
-    def _curve(self, spread: SpreadSpeeds, together: SpeedCurve, kind: str, entry: TaskEntry, most: int) -> SpeedCurve:
-        if kind not in self._free:
-            free = (node for group in self._pool.free_of(kind).values() for node in group)
-            self._free[kind] = Counter(map(self._place_of, free))
-        free_at = self._free[kind]
-        held = Counter(map(self._place_of, entry.held)) if entry.kind == kind or not entry.held else Counter[str]()
-        ends = list(_ends(held, free_at))
-        points = sorted(_points(spread, together, ends, most))
-        places = _places_at(points, ends)
-        rates = (
-            spread.speed(size, count, together.speed(size), kind) for size, count in zip(points, places, strict=True)
-        )
-        return SpeedCurve(nodes=tuple(points), rate=tuple(rates))
+        def expected(kind: str, together: SpeedCurve) -> SpeedCurve:
+            mine = held if entry.kind == kind else Counter[str]()
+            return _curve(spread, together, kind, tuple(self._ends(kind, mine, most)), most)
+
+        curves = {kind: expected(kind, curve) for kind, curve in task.curves.items()}
+        own = next((kind for kind, curve in task.curves.items() if curve == task.curve), ANY_KIND)
+        curve = curves[own] if own in curves else task.curve if curves else expected(ANY_KIND, task.curve)
+        known = entry.expected
+        if known is not None and known[0] is task and known[1].curve is curve and dict(known[1].curves) == curves:
+            return known[1]
+        found = copy(task)  # msgspec checks no copy: what changes below are curves
+        force_setattr(found, "curve", curve)
+        if curves:
+            force_setattr(found, "curves", MappingProxyType(curves))
+        entry.expected = (task, found)
+        return found
+
+    def _ends(self, kind: str, held: Counter[str], most: int) -> Iterator[int]:
+        """Yield the largest sizes that lie on 1, 2, 3, ... places, up to ``most`` nodes."""
+        free = self._free.get(kind)
+        if free is None:
+            nodes = (node for group in self._pool.free_of(kind).values() for node in group)
+            free = self._free[kind] = dict(Counter(map(self._place_of, nodes)).most_common())
+        size = 0
+        last = len(held)
+        for number, count in enumerate(sorted(held.values(), reverse=True), start=1):
+            size += count
+            if number == last:
+                size += sum(free.get(place, 0) for place in held)
+            yield min(size, most)
+            if size >= most:
+                return
+        for place, count in free.items():
+            if place not in held:
+                size += count
+                yield min(size, most)
+                if size >= most:
+                    return
 
 
-def _ends(held: Counter[str], free: Counter[str]) -> Iterator[int]:
-    """Yield the largest size that fits on 1, 2, 3, ... places."""
-    sizes = sorted(held.values(), reverse=True)
-    beside = sum(free[place] for place in held)
-    if sizes:
-        yield from list(accumulate(sizes))[:-1]
-        yield sum(sizes) + beside
-    others = sorted((count for place, count in free.items() if place not in held and count), reverse=True)
-    yield from (sum(sizes) + beside + more for more in accumulate(others))
+@lru_cache(maxsize=4096)
+def _curve(spread: SpreadSpeeds, together: SpeedCurve, kind: str, ends: tuple[int, ...], most: int) -> SpeedCurve:
+    """Return the speeds by size where ``ends`` are the largest sizes on 1, 2, 3, ... places."""
+    points = sorted(_points(spread, together, ends, most))
+    rates = (
+        spread.speed(size, count, together.speed(size), kind)
+        for size, count in zip(points, _places_at(points, ends), strict=True)
+    )
+    return SpeedCurve(nodes=tuple(points), rate=tuple(rates))
 
 
 def _points(spread: SpreadSpeeds, together: SpeedCurve, ends: Iterable[int], most: int) -> set[int]:

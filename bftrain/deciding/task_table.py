@@ -73,6 +73,7 @@ class TaskEntry:
     paused: bool = False
     chooses_batch: bool = False  # whether decisions choose its batch; its speed is then the progress at the best batch
     place_of: Callable[[str], str] = host_of
+    expected: tuple[CompetingTask, CompetingTask] | None = None  # as it is, and with its expected speeds
     changes: int = 0  # number of changes of its size, kind or spec
     # Descriptions by cost fit, which alternates; cleared at each change
     _descriptions: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
