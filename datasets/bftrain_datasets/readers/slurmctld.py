@@ -161,10 +161,10 @@ def _end(match: re.Match[str], time_s: float, intake: RecordIntake, *, preempted
     elif intake.open_jobs.recently_ended(key):
         intake.set_aside("other_record")
     else:
-        _end_unseen(key, time_s, intake, counts=True)
+        _end_before_start(key, time_s, intake, counts=True)
 
 
-def _end_unseen(key: str, time_s: float, intake: RecordIntake, *, counts: bool) -> None:
+def _end_before_start(key: str, time_s: float, intake: RecordIntake, *, counts: bool) -> None:
     intake.open_jobs.end_before_start(key, time_s, intake.place(), counts=counts)
     if counts:
         intake.use()  # until all files are read; then the row may be set aside
@@ -189,7 +189,7 @@ def _killed(match: re.Match[str], time_s: float, intake: RecordIntake) -> None:
     if found:
         intake.use()
     else:
-        _end_unseen(_key(match), time_s, intake, counts=False)
+        _end_before_start(_key(match), time_s, intake, counts=False)
 
 
 def _not_killed(match: re.Match[str], _: float, intake: RecordIntake) -> None:
