@@ -1,15 +1,15 @@
-"""DecisionLoop: takes events in, has departures handed back at once, and has the rest decided while the loop goes on.
+"""DecisionLoop: applies events, hands nodes back at once, and decides in a solver thread while the loop goes on.
 
-What must not wait (departures, what ended, what its owner stops) is taken in at any time. What can wait (nodes that
-join, new tasks, measurements) waits while a solver thinks, so its answer is still worth something. An answer to a
-question that was outdated meanwhile is thrown away and solved again; if that happens too often the fallback
-answers instead. Every decision so follows from all events before it in the journal, and comes out again from there.
+Urgent events (departures, tasks that end, requests of owners to stop) are applied at any time. Others (nodes that join,
+new tasks, measurements) wait while a solver runs, so that its answer stays valid. An answer to an outdated problem is
+dropped and solved again; if that happens too often, the fallback answers instead. So each decision follows from all
+events before it in the journal, and a re-run of the journal reproduces it.
 
-Orders that a departure demands go out before anything is written: should we die in between, the outside tells us
-again. What is decided is written down before it is ordered: no task is started that is not remembered.
+Orders for departures are sent before anything is written: after a crash in between, scheduler and agents report them
+again. A decision is written before it is ordered, so that no task runs of which the journal knows nothing.
 
-While the journal cannot be written, for a full disk perhaps, nothing more is decided. What happens is taken in, and
-what it demands is ordered; it waits to be written in its order, which is tried again and again.
+While the journal cannot be written, such as on a full disk, nothing is decided. Events are still applied and their
+orders sent; writing them is retried in their order.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ class DecisionListener(Protocol):
     """Receives the steps of the decision loop, in the event loop."""
 
     def order(self, actions: Sequence[Action]) -> None:
-        """Have actions carried out; returns at once."""
+        """Carry out actions; returns at once."""
 
     def hand_batches(self, batches: Mapping[str, int]) -> None:
-        """Have tasks train with these batches from now on; called before the orders of the same decision."""
+        """Set the batches with which tasks train; called before the orders of the same decision."""
 
     def due(self) -> Sequence[Statement]:
-        """Give what is to be written together with the next events or decision."""
+        """Return the statements to write together with the next events or decision."""
 
     def asking(self, time_s: float) -> Sequence[Event]:
-        """Give what the decision core should know before it decides."""
+        """Return the events to apply before a decision, such as the work that is left."""
 
     def absorbed(self, events: Sequence[Event]) -> None:
-        """Know that events were taken in, and what they demanded was ordered; what is due now is written with them."""
+        """Called after events were applied and their orders sent; :meth:`due` is asked next."""
 
     def written(self, events: Sequence[Event]) -> None:
-        """Know that events are written down: they will not happen again."""
+        """Called when events are on disk: they will not be repeated."""
 
     def decided(self, decision: Decision) -> None:
-        """Know what was decided, written down and ordered."""
+        """Called when a decision was made, written and ordered."""
 
     def remark(self, text: str) -> None:
-        """Know of something odd."""
+        """Receive a notice for operators."""
 
     def stalled(self, error: JournalStalled | None) -> None:
-        """Know that the journal cannot be written now, or (none) that all of it is written again."""
+        """Called when the journal cannot be written, and with ``None`` when all of it is written again."""
 
     def broke(self, error: BaseException) -> None:
-        """Know that it cannot go on: the journal cannot be written, for instance."""
+        """Called when the loop cannot go on."""
 
 
 @dataclass(eq=False, repr=False)
@@ -98,7 +98,7 @@ class DecisionLoop:
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
         self._outdated = 0
-        self._hurry = ""
+        self._release_at_once = ""
         self._held_back = True
         self._ended = False
         self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # and what to do once it is
@@ -115,19 +115,19 @@ class DecisionLoop:
 
     @property
     def pool(self) -> frozenset[str]:
-        """The nodes in use, those included that wait to be taken in."""
+        """The nodes in use, including those whose events are not applied yet."""
         joining = {node for event in self._waiting if isinstance(event, NodesJoined) for node in event.nodes}
         return self._harvester.pool | joining
 
     @property
     def idle(self) -> bool:
-        """Whether everything that happened so far was decided."""
+        """Whether all events so far are applied and decided."""
         return self._question is None and self._next is None and not self._waiting
 
     def on_events(self, *events: Event, sync: bool = False) -> None:
-        """Take events in: at once, or when the solver has answered if they can wait.
+        """Apply events: at once, or after the solver's answer if they can wait.
 
-        With ``sync`` what is due is safe against a power cut when this returns, whether they wait or not.
+        With ``sync`` the due statements are synced to disk when this returns.
         """
         self._waiting.extend(events)
         if self._question is None or not all(isinstance(event, _CAN_WAIT) for event in events):
@@ -136,24 +136,24 @@ class DecisionLoop:
             self.change(self._watcher.due())
 
     def change(self, statements: Sequence[Statement], *, sync: bool = True) -> bool:
-        """Write what others keep beside the events; return whether it is written."""
+        """Write statements that belong to no event; return whether they are written."""
         return not statements or self._write(lambda: self._journal.change(*statements, sync=sync))
 
     def perform(self, step: Callable[[], None]) -> bool:
-        """Do a step with the journal in its turn, now or when it can be written; return whether it is done."""
+        """Run a step on the journal in its turn, now or when it can be written; return whether it was run."""
         return self._write(step)
 
     def decide(self) -> None:
-        """See that a decision is made: after a restart, and when decisions were held back until now."""
+        """Request a decision: after a restart, or after :meth:`hold_back`."""
         self._held_back = False
         self._soon()
 
     def hold_back(self) -> None:
-        """Decide nothing until :meth:`decide` is called; departures are handed back all the same."""
+        """Make no decision until :meth:`decide` is called; departures are still handed back."""
         self._held_back = True
 
     def close(self) -> None:
-        """Do nothing any more."""
+        """Stop."""
         self._ended = True
         for handle in (self._next, self._overtime, self._again):
             if handle is not None:
@@ -182,9 +182,9 @@ class DecisionLoop:
         return not actions or self._guarded(lambda: self._watcher.order(actions), Exception)
 
     def _guarded(self, step: Callable[[], None], caught: type[Exception] = BftrainError) -> bool:
-        """Order something, and give up if it goes wrong: what is written would not be what is known.
+        """Run a step, and stop the loop if it fails: journal and memory would differ; the next start recovers.
 
-        The next start finds out what happened. ``caught`` is Exception where launchers of others may do anything.
+        ``caught`` is Exception where launchers of other packages are called.
         """
         try:
             step()
@@ -198,7 +198,7 @@ class DecisionLoop:
     # -- writing
 
     def _write(self, step: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
-        """Write a step after those that wait, now or when the journal can be written; ``then`` follows on it."""
+        """Write a step after those that wait, now or when the journal can be written, and then call ``then``."""
         self._unwritten.append((step, then))
         return self.stalled is None and self._write_all()
 
@@ -228,7 +228,7 @@ class DecisionLoop:
     # -- deciding
 
     def _soon(self) -> None:
-        """Ask once all is taken in that is waiting in the loop now."""
+        """Ask for a decision once all waiting events are applied."""
         if (
             self._next is None
             and self._question is None
@@ -251,13 +251,13 @@ class DecisionLoop:
             return
         question = self._question = self._harvester.ask(self.now)
         self._overtime = self._loop.call_later(self._settings.solver_deadline_s + _OVERTIME_S, self._give_up)
-        hurry, self._hurry = self._hurry, ""
+        hurry, self._release_at_once = self._release_at_once, ""
         if self._thinker is None:
             self._thinker = SimpleQueue()
             Thread(target=_work, args=(self._thinker,), name="bftrain-solver", daemon=True).start()
 
         def think() -> None:
-            """Look for an answer, in the solver's thread: there is one at a time, unless one hangs."""
+            """Solve, in the solver's thread: one problem at a time, unless a solver hangs."""
             answer: ChosenSizes | Exception
             try:
                 answer = self._harvester.answer(question, hurry=hurry)
@@ -282,7 +282,7 @@ class DecisionLoop:
             return  # it is asked again when the journal can be written
         if self._harvester.outdated(question):
             self._outdated += 1
-            self._hurry = HURRY if self._outdated >= _OUTDATED else ""
+            self._release_at_once = HURRY if self._outdated >= _OUTDATED else ""
             self._soon()
             return
         self._outdated = 0
@@ -302,8 +302,8 @@ class DecisionLoop:
         self._absorb()
 
     def _carry_out(self, decision: Decision) -> None:
-        """Order what was decided, now that it is written down."""
-        actions = decision.actions if self.stalled is None else tuple(self._still_to_take(decision.actions))
+        """Send the orders of a decision that is written."""
+        actions = decision.actions if self.stalled is None else tuple(self._valid_actions(decision.actions))
         if decision.batches and not self._guarded(lambda: self._watcher.hand_batches(decision.batches), Exception):
             return
         if not self._ordered(actions):
@@ -313,8 +313,8 @@ class DecisionLoop:
             self._kept_at = len(self._journal)
             self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
 
-    def _still_to_take(self, actions: Sequence[Action]) -> Iterator[Action]:
-        """Return which nodes tasks are still to take by a decision that waited: some may have gone, or their task."""
+    def _valid_actions(self, actions: Sequence[Action]) -> Iterator[Action]:
+        """Yield the actions of a waiting decision without nodes and tasks that have gone meanwhile."""
         for action in actions:
             if isinstance(action, Start | Grow):
                 held = self._harvester.held.get(action.task, ())
@@ -323,9 +323,9 @@ class DecisionLoop:
                     yield (Grow if len(held) > len(nodes) else Start)(task=action.task, nodes=nodes)
 
     def _give_up(self) -> None:
-        """Leave a solver that does not come back to itself; the fallback answers."""
+        """Abandon a solver that does not return; the fallback answers."""
         self._watcher.remark(f"solver '{self._settings.solver}' hangs; the fallback decides")
-        self._question, self._hurry = None, HANGS
+        self._question, self._release_at_once = None, HANGS
         self._dismiss()
         self._absorb()
         self._soon()

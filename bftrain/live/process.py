@@ -1,4 +1,4 @@
-"""Running: a live run as a process: signals, the API, and how it ends."""
+"""A live run as a process: signals, the API, and how it ends."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None
 def run(
     site: SiteSettings, say: Say, beside: Beside | None = None, *, warn: Say | None = None, ends_with_it: bool = False
 ) -> None:
-    """Run until SIGTERM or SIGINT, which drain; a second one ends at once.
+    """Run until SIGTERM or SIGINT, which drain; a second signal ends at once.
 
-    ``say`` receives lines for the terminal, ``warn`` those that people should look at, if it is another one.
+    ``say`` receives lines for the terminal, ``warn`` the warnings.
 
-    With ``ends_with_it`` it also ends in order when what is done beside it is done.
+    With ``ends_with_it`` the run also ends in order when ``beside`` has ended.
     """
     asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it).run())
 
@@ -47,7 +47,7 @@ class LiveProcess:
         self, site: SiteSettings, say: Say, beside: Beside | None, *, warn: Say | None = None, ends_with_it: bool
     ) -> None:
         self._site = site
-        self._say, self._warn = _saying(say), _saying(warn or say)
+        self._say, self._warn = _safe_say(say), _safe_say(warn or say)
         self._beside = beside
         self._ends_with_it = ends_with_it
         self._signals = 0
@@ -67,7 +67,7 @@ class LiveProcess:
             self._daemon = LiveDaemon(opened, self._warn)
             if before := self._daemon.run_before:
                 self._say(before)
-            loop.set_exception_handler(self._went_wrong)
+            loop.set_exception_handler(self._on_internal_error)
             with self._notifying(loop):
                 await self._live(opened)
         finally:
@@ -94,8 +94,8 @@ class LiveProcess:
         else:
             self._now.set()
 
-    def _went_wrong(self, _loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-        """End on a mistake of ours: what we know may be wrong now, and what is written is right."""
+    def _on_internal_error(self, _loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        """End after an internal error: the state in memory may be wrong, the journal is right."""
         error = about.get("exception")
         self._daemon.broke(Fault(f"{about.get('message')}: {type(error).__name__}: {error}"))
 
@@ -115,7 +115,7 @@ class LiveProcess:
                 notify_systemd("READY=1")
                 if self._beside is not None:
                     beside = asyncio.create_task(self._beside(daemon, api, service), name="beside")
-                await self._until_it_ends(message, beside, daemon.broken)
+                await self._wait_for_end(message, beside, daemon.broken)
             began.cancel()
             if beside is not None:
                 beside.cancel()
@@ -146,10 +146,10 @@ class LiveProcess:
             self._daemon.remark(text)
         return api
 
-    async def _until_it_ends(
+    async def _wait_for_end(
         self, message: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
     ) -> None:
-        """Wait for a signal, for what is done beside if it ends with that or that fails, or for a fault."""
+        """Wait for a signal, the end or failure of ``beside``, or an internal error."""
         if beside is not None:
             await _first({*message, beside}, broken)
             if not beside.done() or self._ends_with_it or beside.cancelled() or beside.exception() is not None:
@@ -168,8 +168,8 @@ class LiveProcess:
         drain.cancel()
 
 
-def _saying(say: Say) -> Say:
-    """Return what says lines as ``say`` does, and goes on where they cannot be written: the disk may be full."""
+def _safe_say(say: Say) -> Say:
+    """Return ``say``, made to ignore failed writes: the disk may be full."""
 
     def said(text: str) -> None:
         with suppress(OSError):
@@ -183,7 +183,7 @@ async def _first(tasks: set[asyncio.Task[Any]], broken: asyncio.Future[BaseExcep
 
 
 def notify_systemd(words: str) -> None:
-    """Tell systemd, if it started us, how far we are."""
+    """Report the state to systemd, if it started this process."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in {"/", "@"}:
         return

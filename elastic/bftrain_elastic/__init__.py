@@ -43,7 +43,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Import what is asked for when it is: an agent needs none of it, and has to be there at once."""
+    """Import public names on first use: an agent needs none of them, and must start at once."""
     if name not in _HOMES:
         raise AttributeError(f"module 'bftrain_elastic' has no attribute '{name}'")
     from importlib import import_module

@@ -1,6 +1,6 @@
-"""Accelerate in elastic training: an Accelerator of the present group of workers.
+"""Accelerate in elastic training: an Accelerator for the present group of workers.
 
-By itself Accelerate forms its own group, from what its launcher says, once for the life of a process.
+By default Accelerate forms its own group from its launcher's environment, once in the life of a process.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def in_group(accelerator: Any, wrapped: list[Any]) -> Any:  # noqa: ANN401 - cla
 
 @contextmanager
 def group_environment(rank: int, workers: int, threads: int) -> Iterator[None]:
-    """Show the group in the environment as torchrun does, where Accelerate looks; without it for a worker alone."""
+    """Set torchrun's variables for the group, which Accelerate reads; remove them for a lone worker."""
     group = {
         "RANK": rank,
         "WORLD_SIZE": workers,

@@ -57,7 +57,7 @@ class ConformanceCase:
     run: Callable[[LocalStage], None]
 
     def check(self, stage: LocalStage) -> None:
-        """Put the stage's launcher through it, and end its tasks. If that fails, the next case finds all nodes."""
+        """Run the check, and end its tasks. If it fails, all nodes are restored for the next case."""
         try:
             self.run(stage)
             stage.end(*stage.tasks)
@@ -68,7 +68,7 @@ class ConformanceCase:
 
 
 def check(make: Callable[[OnEvent, AgentHub], LauncherPort], script: Sequence[str] = TRIAL) -> None:
-    """Put a launcher through all cases."""
+    """Run all cases on a launcher."""
     with LocalStage(make, script) as stage:
         for case in CASES:
             case.check(stage)
@@ -172,7 +172,7 @@ def _nodes_are_taken(stage: LocalStage) -> None:
 
 
 def _goes_on(stage: LocalStage, task: str) -> None:
-    """Demand that no step behind a reported commit is done again."""
+    """Raise if a step before a reported commit is done again."""
     safe = -1
     for one in stage.messages.all:
         if one.get("task") != task:

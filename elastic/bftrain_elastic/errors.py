@@ -1,10 +1,10 @@
-"""What can go wrong on the training side: each says what is wrong, where, and what to do about it."""
+"""Errors of the training side: each says what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
 
 class ElasticError(Exception):
-    """Root of the tree. ``what`` is wrong, ``where`` it was found, and the ``fix``: what the reader can do."""
+    """Base class. ``what`` is wrong, ``where`` it was found, and ``fix`` is what the reader can do."""
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
         super().__init__(what, where, fix)
@@ -19,19 +19,19 @@ class ElasticError(Exception):
 
 
 class BadMessage(ElasticError):
-    """A message from the other side is too long, not sealed as agreed, or not what it should be."""
+    """A message is too long, has a wrong MAC, or is malformed."""
 
 
 class BadSecret(ElasticError):
-    """The file with the secret of a run is missing, damaged, or can be read by others."""
+    """The file with the secret of a run is missing, damaged, or readable by others."""
 
 
 class NoInterface(ElasticError):
-    """An address is none of this machine, so that it is not known where to listen."""
+    """An address belongs to no network interface of this machine."""
 
 
 class BadJob(ElasticError):
-    """What to run for a task is not what it should be."""
+    """The job of a task is not valid."""
 
 
 class BadCommit(ElasticError):
@@ -39,7 +39,7 @@ class BadCommit(ElasticError):
 
 
 class Superseded(ElasticError):
-    """A worker that its manager has given up wants to write, but others have gone on without it."""
+    """A worker that its manager has given up tries to write after others have gone on without it."""
 
 
 class BadScript(ElasticError):

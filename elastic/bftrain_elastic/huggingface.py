@@ -137,7 +137,7 @@ class TrainerGroup:
             self.state.commit()
 
     def share_losses(self) -> None:
-        """Let all members have the mean of the losses that were not logged yet; of all members."""
+        """Replace the losses that were not logged yet by their mean over all members; called by all members."""
         if self.state.workers > 1:
             mine = self.trainer._tr_loss  # noqa: SLF001 - there is no public way
             mine.fill_(inner(self.state).group.sums([float(mine)])[0] / self.state.workers)
@@ -169,7 +169,7 @@ class TrainerGroup:
         return f'{json.dumps(values)[:-1]}, "log_history": {self._history[1]}}}'
 
     def resume(self) -> None:
-        """Give the Trainer what its own way of resuming leaves out."""
+        """Restore the parts of a Trainer that its own way of resuming leaves out."""
         trainer = self.trainer
         self.committed = trainer.state.global_step
         self.samples, self.loss = 0, 0.0
@@ -222,7 +222,7 @@ class _CallbackMixin:
 
 
 class _TrainerMixin(_Base):  # type: ignore[misc]  # it is put before a class that is known when it is imported
-    """What a Trainer does otherwise in a group; the class is put before the Trainer's own."""
+    """Changes to a Trainer in a group; this class is put before the Trainer's own."""
 
     _group: TrainerGroup
 
@@ -314,7 +314,7 @@ class _TrainerMixin(_Base):  # type: ignore[misc]  # it is put before a class th
 
 @contextmanager
 def _left_alone(accelerator: Untyped) -> Iterator[None]:
-    """Let an Accelerator prepare nothing: what it makes of a DataLoader is divided in its own way."""
+    """Make an Accelerator prepare nothing: it would divide a DataLoader in its own way."""
     accelerator.prepare = lambda *parts, **_: parts if len(parts) > 1 else parts[0]
     try:
         yield

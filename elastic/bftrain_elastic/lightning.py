@@ -131,7 +131,7 @@ class TrainerGroup:
         return found
 
     def resume(self) -> None:
-        """Know that the Trainer goes on from here, and set what its way of resuming counts otherwise."""
+        """Record that the Trainer goes on from here, and set what its way of resuming counts otherwise."""
         self.committed, self.optimizers = self.trainer.global_step, list(self.trainer.strategy.optimizers)
         self.samples, self.loss = 0, 0.0
         if self.progress:
@@ -167,7 +167,7 @@ class _CallbackMixin:
 
 
 class _StrategyMixin(_Base):  # type: ignore[misc]  # it is put before DDPStrategy, which is known when it is imported
-    """What DDPStrategy does otherwise in a group that exists already."""
+    """Changes to DDPStrategy in an existing group."""
 
     _group: TrainerGroup
 

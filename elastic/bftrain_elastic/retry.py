@@ -1,4 +1,4 @@
-"""Retry: wait a little before what went wrong is tried again, longer each time."""
+"""Retry delays that grow with every failure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class RetryDelay:
         self._until = 0.0
 
     def failed(self, now: float) -> None:
-        """Know of one more failure."""
+        """Record one more failure."""
         self._until = now + min(self._longest_s, self._first_s * 2**self._failures)
         self._failures = min(self._failures + 1, 32)
 
     def succeeded(self) -> None:
-        """Begin with the first delay again."""
+        """Reset to the first delay."""
         self._failures = 0
 
     def left_s(self, now: float) -> float:
-        """Return after how many seconds another try is due."""
+        """Return the seconds until the next try."""
         return max(0.0, self._until - now)
 
     def waits(self, now: float) -> bool:

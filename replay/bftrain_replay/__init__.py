@@ -1,1 +1,1 @@
-"""Replay: a recorded log on a virtual clock, every idle node-second and every lost sample accounted for."""
+"""Replay: simulates a recorded log on a virtual clock, and accounts for every idle node-second and lost sample."""

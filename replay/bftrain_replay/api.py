@@ -1,4 +1,4 @@
-"""``bftrain.replay``: what the command does, for people who work in Python."""
+"""``bftrain.replay``: the command's function for use in Python."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _TABLE: Final = "sensitivity"  # its name for watchers
 
 @dataclass(frozen=True, repr=False)
 class ReplayOutcome(ShortRepr):
-    """A replay and what it is compared with; its results have ``decisions_frame()`` and the like."""
+    """A replay and its comparison runs; its results have ``decisions_frame()`` and the like."""
 
     study: ReplayStudy
     source: InputSource
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         title, figures = self.study.shown()
         headline = self.study.headline
         if headline is None:
@@ -66,27 +66,27 @@ class ReplayOutcome(ShortRepr):
 
     @property
     def result(self) -> ReplayResult:
-        """The replay that was asked for."""
+        """The main replay."""
         return self.study.result
 
     @property
     def baseline(self) -> ReplayResult | None:
-        """The same with the simple solver, if one was named."""
+        """The same replay with the baseline solver, if one was named."""
         return self.study.baseline
 
     @property
     def ceiling(self) -> ReplayResult | None:
-        """The same without costs."""
+        """The same replay without costs."""
         return self.study.ceiling
 
     @property
     def sensitivity(self) -> tuple[SensitivityRow, ...] | None:
-        """What the usual alternatives to what is assumed come to, if that was asked for."""
+        """The figures of the usual alternatives to the assumptions, if requested."""
         return self.study.sensitivity
 
     @property
     def advice(self) -> tuple[AdviceRow, ...] | None:
-        """Changes of settings that were tried and gain, the largest gain first, if ``sensitivity`` was asked for."""
+        """Tried changes of settings that gain, the largest gain first, if ``sensitivity`` was requested."""
         return None if self.study.advice is None else gaining(self.study.advice)
 
     @cached_property
@@ -95,24 +95,24 @@ class ReplayOutcome(ShortRepr):
         return summary_json.summary(self.study, self.source)
 
     def write(self, folder: str | Path, *, tables: str = replay_folder.CSV, overwrite: bool = False) -> None:
-        """Write the files that the command writes; a finished result is replaced only if ``overwrite`` says so."""
+        """Write the files that the command writes; a finished result is replaced only with ``overwrite``."""
         replay_folder.check_tables(tables)
         with ResultFolder(Path(folder), replay_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
             result.replace(lambda draft: replay_folder.write(self.study, draft, self.source, tables=tables))
 
     def report(self, path: str | Path, *, title: str = "") -> None:
-        """Write the page of the replay, which needs no other file and no network; refuse to replace other files."""
+        """Write the page of the replay, a single self-contained file; other files are not replaced."""
         write_page(Path(path), report.render(self._material, title))
 
     def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
-        """Write the pictures of the page as files of their own, svg or png; gives where they are."""
+        """Write the figures of the page as svg or png files; return their paths."""
         if form not in vega.FORMS:
             raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, vega.FORMS))
         replay_folder.prepare(Path(folder))
         return report.write_figures(self._material, Path(folder), form)
 
     def chart(self, name: str) -> vega.SvgChart:
-        """Return one picture of the page, such as ``waterfall`` or ``nodes``, which notebooks show."""
+        """Return one figure of the page, such as ``waterfall`` or ``nodes``, for notebooks."""
         return vega.chart(report.figures(self._material), name)
 
     @cached_property
@@ -181,7 +181,7 @@ def replay(
 
 
 def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, watch: Watch | None) -> ReplayStudy:
-    """Return the study with its sensitivity table; what was given as values is written to files for the workers."""
+    """Return the study with its sensitivity table; inputs given as values are written to files for the workers."""
     span_s = done.part.span_s
 
     def going(over: float, of: int) -> bool:

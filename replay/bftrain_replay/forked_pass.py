@@ -30,7 +30,7 @@ _OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})  # which stop the pare
 
 
 class PassProgress(NamedTuple):
-    """How far a pass is."""
+    """The progress of a pass."""
 
     simulated_s: float
     decisions: int
@@ -41,12 +41,12 @@ class _PassEnd(NamedTuple):
 
 
 def usable_cpus() -> int:
-    """Count the processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def may_fork() -> bool:
-    """Say whether this process can be forked safely."""
+    """Return whether this process can be forked safely."""
     return threading.active_count() == 1 and not any(name in sys.modules for name in _NOT_TO_BE_FORKED)
 
 
@@ -74,7 +74,7 @@ class ForkedPass:
         theirs.close()
 
     def refresh(self, wait_s: float = 0.0) -> None:
-        """Receive what the child has sent, if anything within so many seconds; a child that died leaves no result."""
+        """Receive the child's messages within this time; a child that died leaves no result."""
         while self.running and self._connection.poll(wait_s):
             try:
                 message = self._connection.recv()
@@ -88,7 +88,7 @@ class ForkedPass:
             wait_s = 0.0
 
     def stop(self) -> None:
-        """End the child, also one that hangs."""
+        """Kill the child, also one that hangs."""
         if self.running:
             self.running = False
             self._process.kill()
@@ -109,7 +109,7 @@ class PassesBeside:
         return name in self._passes
 
     def start(self, name: str, run: RunPass) -> None:
-        """Start a pass; what runs in its child sees none of the others."""
+        """Start a pass; its child inherits none of the others."""
 
         def alone(keep_going: KeepGoing) -> ReplayResult | None:
             self._passes.clear()
@@ -118,7 +118,7 @@ class PassesBeside:
         self._passes[name] = ForkedPass(alone)
 
     def refresh(self, wait_s: float = 0.0) -> None:
-        """Report how far each is, at most ten times a second unless there is time to wait."""
+        """Report the progress of each, at most ten times a second unless there is time to wait."""
         if not self._passes or (not wait_s and time.monotonic() < self._next_s):
             return
         for name, each in self._passes.items():
@@ -128,14 +128,14 @@ class PassesBeside:
         self._next_s = time.monotonic() + _TELL_EVERY_S
 
     def result(self, name: str, going: Callable[[], bool]) -> ReplayResult | None:
-        """Wait for a pass while ``going()``; ``None`` if there is none, it has failed, or is not waited for."""
+        """Wait for a pass while ``going()``; ``None`` if there is none, it has failed, or waiting ended."""
         found = self._passes.get(name)
         while found is not None and found.running and going():
             self.refresh(_TELL_EVERY_S)
         return found.result if found is not None and going() else None
 
     def stop(self) -> None:
-        """End all that still run."""
+        """Kill all running passes."""
         for each in self._passes.values():
             each.stop()
 

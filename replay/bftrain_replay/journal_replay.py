@@ -1,7 +1,7 @@
-"""A journal gone through again, every step decided again, and booked like any replay.
+"""Replay of a journal: every step is decided again, and accounted for like any replay.
 
-Sizes, waits and node-time are those that were. A journal holds decisions, and of what tasks reported at most the sum:
-so samples are what the curves say that such sizes do, in proportion to the sum where there is one.
+Sizes, waits and node-time are the recorded ones. A journal holds decisions, and of the tasks' reports at most the sum:
+so samples are computed from the curves, scaled to the sum where there is one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from bftrain_replay.study_passes import Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoneThrough:
-    """What became of the steps; ``work_samples`` of the tasks that are over is what they did by their curves."""
+class JournalPass:
+    """The result of the steps; ``work_samples`` are those of finished tasks by their curves."""
 
     run: EngineRun
     work_samples: Mapping[str, float]
@@ -44,7 +44,7 @@ class GoneThrough:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalReplay:
-    """A journal gone through: as a study, and what was decided otherwise than recorded."""
+    """A replayed journal: as a study, and the decisions that differ from the recorded ones."""
 
     study: ReplayStudy
     steps: int
@@ -61,26 +61,26 @@ def rerun(
 ) -> JournalReplay:
     """Decide ``journal`` again, and replay its ``events`` as log and tasks without costs, and with ``baseline``.
 
-    ``reported``: samples by task, as far as that is known; its curve is scaled so that it comes to as many.
+    ``reported``: samples by task, as far as known; the task's curve is scaled to this sum.
     """
     settings = ReplaySettings.of(journal.settings_now)
     parts = check_parts(settings, baseline)
     if reported:
         # How many times as fast as its curve each task was, where that is known
-        followed = go_through(journal, events, decide_again=False).run.tasks
+        followed = process_steps(journal, events, decide_again=False).run.tasks
         done = {task.spec.name: task.done_samples for task in followed if isinstance(task, TaskProgress)}
         known = {name: samples for name, samples in reported.items() if samples > 0.0 and done.get(name, 0.0) > 0.0}
         events = events.paced({name: samples / done[name] for name, samples in known.items()})
-    gone = go_through(journal, events, watch=watch)
+    gone = process_steps(journal, events, watch=watch)
     tasks = events.with_work(gone.work_samples)
     study = study_of(result_of(gone.run, settings), events.log, tasks, parts, watch)
     return JournalReplay(study=study, steps=len(journal), differences=gone.differences)
 
 
-def go_through(
+def process_steps(
     journal: Journal, events: JournalEvents, *, decide_again: bool = True, watch: Watch | None = None
-) -> GoneThrough:
-    """Go through all steps of ``journal``, and decide them again or follow the recorded decisions."""
+) -> JournalPass:
+    """Process all steps of ``journal``, and decide them again or follow the recorded decisions."""
     again = Rerun(journal, decide_again=decide_again)
     rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)
     books = _Books(events, again.harvester, rules)
@@ -95,12 +95,12 @@ def go_through(
         if watch is not None and not watch("journal", books.now_s, len(books.decisions)):
             break
     run = books.close(perf_counter() - begun)
-    return GoneThrough(run=run, work_samples=books.work_samples, differences=tuple(differences))
+    return JournalPass(run=run, work_samples=books.work_samples, differences=tuple(differences))
 
 
 @dataclass(slots=True)
 class _Books:
-    """The books of the steps gone through so far. Times are seconds since the log's start."""
+    """The accounts of the steps processed so far. Times are seconds since the log's start."""
 
     events: JournalEvents
     harvester: Harvester
@@ -123,7 +123,7 @@ class _Books:
         self._ledger.open(0.0, 0, 0, {})
 
     def step(self, again: RerunStep) -> None:
-        """Book what a step did."""
+        """Account for a step."""
         events, decision = again.step.events, again.step.decision
         if events:
             self._move_to(events[-1].time_s)
@@ -143,7 +143,7 @@ class _Books:
             self._open(decision)
 
     def close(self, wall_s: float) -> EngineRun:
-        """Give the run that it was."""
+        """Return the run."""
         now_s = self.now_s
         complete = now_s >= self.events.log.span_s
         self._harvest.look(now_s)
@@ -198,7 +198,7 @@ class _Books:
                 kind = self.events.log.kind_of[action.nodes[0]]
                 self._kind[task.spec.name] = kind
                 curve = task.spec.curve_on(kind) or task.spec.curve
-                task.go_by(curve.speeds(min(task.spec.max_nodes, len(self.events.log.node_names))).tolist(), kind)
+                task.set_speeds(curve.speeds(min(task.spec.max_nodes, len(self.events.log.node_names))).tolist(), kind)
             carry_out(task, action, self.now_s)
             self._allocations.act(replace(action, task=task.spec.name), self.now_s)
             self._harvest.note(task)

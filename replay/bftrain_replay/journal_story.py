@@ -1,4 +1,4 @@
-"""Story: the steps of a journal in sentences, with nodes, tasks and sizes."""
+"""The steps of a journal in sentences, with nodes, tasks and sizes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHANGES: Final = {
 
 
 class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which steps are wanted: those of some tasks or nodes, in a time; empty for all."""
+    """The steps to show: those of some tasks or nodes, in a time; empty for all."""
 
     tasks: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float | None = None
 
     def wants(self, step: JournalStep) -> bool:
-        """Return whether a step is one of them."""
+        """Return whether a step is to be shown."""
         at_s = time_of(step)
         if (self.since_s is not None and at_s < self.since_s) or (self.until_s is not None and at_s > self.until_s):
             return False
@@ -55,7 +55,7 @@ class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_moment(text: str) -> float:
-    """Read a time: seconds, or a date and perhaps a time of this place, such as ``2026-11-25T17:00``."""
+    """Parse a time: seconds, or a local date and time, such as ``2026-11-25T17:00``."""
     try:
         return float(text)
     except ValueError:
@@ -67,19 +67,19 @@ def parse_moment(text: str) -> float:
 
 
 def time_of(step: JournalStep) -> float:
-    """Return when a step was decided, or else when it happened."""
+    """Return the time of a step's decision, or else of its event."""
     return step.decision.time_s if step.decision is not None else step.events[-1].time_s
 
 
 def clock(time_s: float) -> str:
-    """Return a time as people read it: by the calendar where it is one, else seconds of a log."""
+    """Format a time: calendar time if it is one, else seconds of a log."""
     if time_s < _CALENDAR_S:
         return f"{time_s:g} s"
     return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def sentences(step: JournalStep) -> Iterator[str]:
-    """Tell what happened and what followed."""
+    """Yield sentences on a step's events and consequences."""
     yield from map(_event, step.events)
     decision = step.decision
     if decision is None:

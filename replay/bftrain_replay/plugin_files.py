@@ -1,4 +1,4 @@
-"""Own files: what a replay or a run in rounds takes out of files of one's own, such as an objective or a policy."""
+"""Plug-in files of users in a replay or a run in rounds, such as an objective or a policy."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
 
 
 def from_anywhere(settings: S, folder: Path | None = None) -> S:
-    """Give the same settings by names that hold in every folder; files are looked for from ``folder`` on."""
+    """Return the settings with absolute paths of plug-in files, which are relative to ``folder``."""
     return replace(settings, **{name: _NAMING[name](said, folder) for name, said in _said(settings)})
 
 
 def files(settings: msgspec.Struct) -> Iterator[Path]:
-    """Name them."""
+    """Yield the plug-in files."""
     for name, said in _said(settings):
         admission = said.partition(",")[0].partition("=")[0]
         for each in said.split(",") if name == "metrics" else (admission if name == "admission" else said,):
@@ -39,7 +39,7 @@ def files(settings: msgspec.Struct) -> Iterator[Path]:
 
 
 def sha256(settings: msgspec.Struct) -> str:
-    """Give the SHA-256 of the one, or of those of all of them; nothing if there is none, or none to be read."""
+    """Return the SHA-256 of the file, or of those of all of them; "" if there is none, or it cannot be read."""
     found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files(settings) if file.is_file()]
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
 

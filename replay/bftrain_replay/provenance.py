@@ -1,4 +1,4 @@
-"""Origins: what a result was made from and with."""
+"""Provenance: the inputs and versions behind a result."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
-    """How the caller named the inputs: a log, a task file, a baseline. Empty for what was made in memory.
+    """The inputs as the caller named them: a log, a task file, a baseline. Empty for values in memory.
 
-    ``options`` are those that say more of the inputs, such as ``--kinds FILE``, or a cluster instead of a log.
-    ``workload`` is what was replayed where no tasks were given.
+    ``options`` are further options on the inputs, such as ``--kinds FILE``, or a cluster instead of a log. ``workload``
+    describes the generated tasks if none were given.
     """
 
     log: str = ""
@@ -31,12 +31,12 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def task_name(self) -> str:
-        """The name of the tasks: that of their file, or what was made in its place."""
+        """The name of the tasks' file, or of the generated workload."""
         return self.tasks or (f"{self.workload.trials} trials of {self.workload.model}" if self.workload else "")
 
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
-    """SHA-256 of what the tasks say, from any file."""
+    """Return the SHA-256 of the tasks' content, from any file."""
     # With every field, since equal tasks may differ in which defaults their JSON leaves out; but for batches and
     # spread that are not given, so that results from before tasks had these are of the same tasks
     specs = [msgspec.structs.asdict(spec) for spec in tasks]
@@ -48,7 +48,7 @@ def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
 
 
 def versions_with(solver: str) -> dict[str, str]:
-    """Give the versions of what figures depend on that ``solver`` decides."""
+    """Return the versions of packages on which figures depend with ``solver``."""
     from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
 
     return {

@@ -1,4 +1,4 @@
-"""Write a study as files in one folder.
+"""Writes a study as files in one folder.
 
 The same inputs give the same bytes, except for times measured by a real clock
 (:data:`bftrain_replay.output.summary_json.MEASURED`), which appear in ``summary.json`` and in the page only.
@@ -38,12 +38,12 @@ KIND: Final = ResultKind(
 
 
 def prepare(folder: Path) -> None:
-    """Make ``folder`` if it is not there, so that a place that cannot be written to is found before any work."""
+    """Make ``folder`` if necessary, so that a folder that cannot be written fails before any work."""
     prepare_folder(folder)
 
 
 def check_tables(form: str) -> None:
-    """Make sure that tables of this ``form`` can be written here."""
+    """Raise if tables of this ``form`` cannot be written here."""
     if form == PARQUET:
         parquet_tables.pyarrow()
 
@@ -72,7 +72,7 @@ def write(study: ReplayStudy, folder: Path, source: InputSource | None = None, *
 
 
 def _rerun(source: InputSource, tables: str) -> str:
-    """Give the command that runs it again, as a comment, if it can be written on one line."""
+    """Return the command that repeats it, as a comment, if it fits on one line."""
     words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options]
     if source.tasks:
         words += ["--tasks", source.tasks]

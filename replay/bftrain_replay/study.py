@@ -1,4 +1,4 @@
-"""Study: one log and one set of tasks, replayed with its yardsticks and, if wanted, a simple baseline."""
+"""Study: one log and one set of tasks, replayed with its references and, if wanted, a baseline."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from bftrain_replay.study_passes import StudyPasses, Watch
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayStudy(ShortRepr):
-    """The replay asked for, and what it is compared with: ``None`` where that was not asked for or not reached.
+    """The main replay and its comparison runs: ``None`` if not requested or not reached.
 
-    ``log`` is the one that was given, ``part`` the window and nodes of it that were replayed.
+    ``log`` is the given one, ``part`` its replayed window and nodes.
     """
 
     log: EventLog
@@ -57,14 +57,14 @@ class ReplayStudy(ShortRepr):
 
     @property
     def doubts(self) -> IdleDoubts:
-        """How much of the idle node-time that was replayed is doubtful."""
+        """How much of the replayed idle node-time is doubtful."""
         end_s = self.part.start_s + self.result.simulated_s
         whole = self.complete or end_s >= self.part.end_s
         return doubts_of(self.part if whole else self.part.select(window=(None, end_s)))
 
     @property
     def headline(self) -> HarvestHeadline | None:
-        """What came of the nodes that were idle; ``None`` on clusters, whose nodes are no find."""
+        """The headline on the idle nodes; ``None`` on clusters, whose nodes are not idle."""
         if self.fixed is not None:
             return None
         assumed = progress_kept.in_short(ReplaySettings.progress_in(self.result.settings))
@@ -74,11 +74,11 @@ class ReplayStudy(ShortRepr):
 
     @property
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
-        """What was wrong with metrics that were asked for and gave no numbers."""
+        """The errors of requested metrics that gave no numbers."""
         return tuple(_broken_metrics(self.result, self.baseline))
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         title, figures = self.result.shown()
         figures = dict(figures)
         for name, each in {"baseline": self.baseline, "without costs": self.ceiling}.items():
@@ -112,13 +112,13 @@ def study(
     answers: AnswerFile | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> ReplayStudy:
-    """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as yardsticks.
+    """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as references.
 
-    ``baseline`` names a second solver to replay with; ``objective`` replaces the one the settings name. Parts that were
-    checked already stand for all three. Once ``watch`` says no, the replay in hand ends where it is and the others are
-    left out; ``answers`` let it go on later. ``warn`` receives warnings about the inputs before the replay; the results
-    hold them too. Passes on a long log run side by side in processes of their own where there is more than one
-    processor, so that ``watch`` is asked for one and the other in turn.
+    ``baseline`` names a second solver to replay with; ``objective`` replaces that of the settings. Parts that were
+    checked already replace all three. Once ``watch`` returns false, the present replay ends and the others are left
+    out; ``answers`` allow resuming it. ``warn`` receives warnings about the inputs before the replay; the results hold
+    them too. Passes on a long log run side by side in processes of their own if there is more than one processor, so
+    that ``watch`` is called for each in turn.
     """
     parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
     passes = StudyPasses(log, tasks, parts, watch, answers)
@@ -127,7 +127,7 @@ def study(
         for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
             warn(text)
     with passes.side_by_side():
-        return _held_against_yardsticks(passes, parts.baseline, passes.main())
+        return _with_references(passes, parts.baseline, passes.main())
 
 
 def cluster_study(
@@ -143,8 +143,8 @@ def cluster_study(
 ) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
 
-    There a harvest has no yardsticks; with ``ideally`` the ideal is what it is held against. The log of the study ends
-    when the replay that was asked for ends.
+    A harvest has no references there; with ``ideally`` it is compared with the ideal. The log of the study ends with
+    the main replay.
     """
     known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
     check_cluster(known)
@@ -177,14 +177,14 @@ def cluster_study(
 def study_of(
     main: ReplayResult, log: EventLog, tasks: Sequence[TaskSpec], parts: ReplayParts, watch: Watch | None = None
 ) -> ReplayStudy:
-    """Hold against its yardsticks what came of ``log`` and ``tasks`` in some other way than by a replay."""
+    """Build a study from a run of ``log`` and ``tasks`` that was not a replay."""
     passes = StudyPasses(log, tasks, parts, watch)
     passes.going = main.complete
-    return _held_against_yardsticks(passes, parts.baseline, main)
+    return _with_references(passes, parts.baseline, main)
 
 
-def _held_against_yardsticks(passes: StudyPasses, baseline: str, main: ReplayResult) -> ReplayStudy:
-    """Return the study of a replay: with the baseline, and with what its harvest is held against."""
+def _with_references(passes: StudyPasses, baseline: str, main: ReplayResult) -> ReplayStudy:
+    """Return the study of a replay, with the baseline and the references."""
     simple = passes.replay(solver=baseline) if baseline else None
     ceiling, dedicated = passes.ceiling_and_dedicated()
     warnings = _warnings(passes.part, passes.tasks, main, simple, {passes.ceiling_words: ceiling})
@@ -212,7 +212,7 @@ def _warnings(
     simple: ReplayResult | None,
     more: Mapping[str, ReplayResult | None],
 ) -> tuple[str, ...]:
-    """Say what is odd about the inputs, the settings, the decisions of these replays and their metrics."""
+    """Return warnings about the inputs, the settings, the decisions of these replays and their metrics."""
     made = {main.settings.solver: main, **({simple.settings.solver: simple} if simple else {}), **more}
     odd = (
         *odd_inputs(log, tasks, main.settings.racks),

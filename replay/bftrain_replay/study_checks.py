@@ -1,4 +1,4 @@
-"""What a study needs: checked, and found by name, before any work is done."""
+"""Checks of a study before any work is done, and its parts found by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 @dataclass(frozen=True, slots=True)
 class ReplayParts:
-    """The settings of a study and the parts that they name: found once, before any work is done.
+    """The settings of a study and the parts that they name.
 
     ``harvesters`` are those of the replays by the solver and by the baseline, by solver; each is good for one replay.
     """
@@ -34,7 +34,7 @@ class ReplayParts:
 
 
 def check_parts(settings: Settings, baseline: str = "", objective: Objective | None = None) -> ReplayParts:
-    """Find every part that a study needs before any work is done."""
+    """Find every part that a study needs; raise if one is missing or wrong."""
     if baseline == settings.solver:
         raise UsageError(f"the baseline '{baseline}' is the solver itself", fix="name another solver")
     objective = objective or resolve_objective(settings.objective)
@@ -46,7 +46,7 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
 
 
 def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
-    """Refuse tasks that no kind of node can ever hold, however many of its nodes were idle at once."""
+    """Raise for tasks that no kind of node can ever hold, however many of its nodes were idle at once."""
     unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
     if unfit:
         fix = "leave them out, or give them a curve for a kind that the log has"
@@ -54,7 +54,7 @@ def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
 
 
 def check_cluster(settings: ReplaySettings) -> None:
-    """Refuse what has no meaning where nodes never leave."""
+    """Raise for settings without a meaning if nodes never leave."""
     usual = ReplaySettings()
     for name in ("semantics", "events", "window", "nodes", "skip_events"):
         if getattr(settings, name) != getattr(usual, name):

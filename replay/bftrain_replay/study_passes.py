@@ -1,4 +1,4 @@
-"""The replays that a study is made of."""
+"""The replays (passes) of a study."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WORTH_A_FORK: Final = 2000  # moments of a log: a second of work, and to fork t
 
 
 class StudyPasses:
-    """The replays that a study is made of: any of them, one after the other or side by side, until stopped."""
+    """The replays of a study, run one after the other or side by side, until stopped."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class StudyPasses:
 
     @contextmanager
     def side_by_side(self) -> Iterator[None]:
-        """Run the yardsticks beside the replays in the block, in other processes, if that is safe and worth it."""
+        """Run the references beside the replays in the block, in other processes, if that is safe and worth it."""
         if len(self.part) >= _WORTH_A_FORK and may_fork():
             for name in BESIDE[: usable_cpus() - 1]:
                 self._beside.start(name, self._in_child(name))
@@ -75,7 +75,7 @@ class StudyPasses:
             self._beside.stop()
 
     def _in_child(self, name: str) -> RunPass:
-        """Return what a child does for the pass of this ``name``."""
+        """Return the function that a child runs for the pass of this ``name``."""
 
         def run_pass(keep_going: KeepGoing) -> ReplayResult | None:
             self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
@@ -87,42 +87,42 @@ class StudyPasses:
         return self.ceiling() if name == CEILING else self.dedicated()
 
     def _go_on(self, name: str, simulated_s: float, decisions: int) -> bool:
-        """Report progress; return whether to go on, which no pass does after the first one was stopped."""
+        """Report progress; return whether to go on: no pass does after the first one was stopped."""
         if self.going and self._watch is not None:
             self.going = self._watch(name, simulated_s, decisions)
         return self.going
 
     @property
     def part(self) -> EventLog:
-        """The window and nodes of the log that are replayed."""
+        """The replayed window and nodes of the log."""
         return self._chosen.log
 
     @property
     def ceiling_words(self) -> str:
-        """Say who decides in the ceiling."""
+        """Who decides in the ceiling, as text."""
         return f"{self._ideal.solver} {CEILING}"
 
     def main(self) -> ReplayResult:
-        """Replay as asked for, and take down who held which node; it is the first replay."""
+        """Run the main replay, and record allocations; it must be the first."""
         found = self.replay(AllocationRecorder(self.part.node_names))
         if found is None:
             raise Fault("a replay that was not begun was stopped", where="study")
         return found
 
     def ceiling_and_dedicated(self) -> tuple[ReplayResult | None, ReplayResult | None]:
-        """Replay the ceiling and the dedicated pool; ``None`` for what was stopped before."""
+        """Replay the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
         # While the ceiling is under way elsewhere, the dedicated pool can be replayed here
         order = BESIDE[::-1] if CEILING in self._beside else BESIDE
         found = {name: self._yardstick(name) for name in order}
         return found[CEILING], found[DEDICATED]
 
     def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
-        """Replay as asked for, or with another solver; ``None`` if stopped before."""
+        """Run the main replay, or one with another solver; ``None`` if stopped before."""
         settings = changed(self._settings, solver=solver) if solver else self._settings
         return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
 
     def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
-        """Find the ideal of a cluster; ``None`` if stopped."""
+        """Return the ideal of a cluster; ``None`` if stopped."""
 
         def keep_going(simulated_s: float, chosen: int) -> bool:
             return self._go_on(IDEAL, simulated_s, chosen)
@@ -145,7 +145,7 @@ class StudyPasses:
         return found or self._pass(DEDICATED, replace(self._chosen, log=pool), self._free, self._ideal)
 
     def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
-        """Give what a harvest is held against, unless these were not completed."""
+        """Return the references of a harvest; ``None`` if they were not completed."""
         if ceiling is None or not self.going:
             return None
         return ReferenceFigures(
@@ -169,7 +169,7 @@ class StudyPasses:
             return self._replayed(name, chosen, tasks, settings, allocations, answers)
 
     def _answers_of(self, name: str) -> AbstractContextManager[AnswerFile | None]:
-        """Give the file of the answers in a pass: one of its own for a pass that may have a process of its own."""
+        """Return the file of the answers of a pass: one of its own if the pass may have a process of its own."""
         if self._answers is None or name not in BESIDE:
             return nullcontext(self._answers)
         return self._answers.beside(name)
@@ -211,7 +211,7 @@ class StudyPasses:
         return replace(result, wall_s=result.wall_s + answers.repeated_s)
 
     def _harvester(self, name: str, settings: ReplaySettings, answers: AnswerFile | None) -> Harvester:
-        """Give the decision core; its solvers answer as they did before an interruption."""
+        """Return the decision core; its solvers repeat the answers from before an interruption."""
         objective = self._parts.objective
         if answers is None:
             return self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=objective)

@@ -1,4 +1,4 @@
-"""Tables: in what rows and columns a replay is written down. docs/results.md says what each column means."""
+"""The rows and columns of a replay's tables. docs/results.md explains each column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_AN_HOUR = 3600.0
 
 
 class TaskState(StrEnum):
-    """What had become of a task when the replay ended."""
+    """The state of a task at the end of the replay."""
 
     FINISHED = "finished"
     RUNNING = "running"
@@ -74,7 +74,7 @@ ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of di
 
 
 class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One campaign; times are seconds since the log's start, ``None`` where something did not happen."""
+    """One campaign; times are seconds since the log's start, ``None`` for events that did not happen."""
 
     number: int
     user: str
@@ -100,7 +100,7 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnType(StrEnum):
-    """What stands in the cells of a column; any but ``sizes`` may be empty."""
+    """The type of the cells of a column; any but ``sizes`` may be empty."""
 
     TEXT = "text"
     NUMBER = "number"  # 64-bit floating point
@@ -119,7 +119,7 @@ LATER: Final = frozenset({"mean_batch", "mean_goodput"})  # columns that results
 
 
 def _columns_of(record: type[msgspec.Struct], **instead: str) -> Iterator[TableColumn]:
-    """Make a column of each field; ``instead`` names columns that stand for a field."""
+    """Yield a column for each field; ``instead`` names columns that replace a field."""
     for field in fields(record):
         kind = ColumnType.WHOLE if field.type is int else ColumnType.NUMBER
         if isinstance(field.type, type) and issubclass(field.type, str):
@@ -166,7 +166,7 @@ def frame(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> D
 
 
 def allocations_frame(held: AllocationTable) -> DataFrame:
-    """Return one row for each node that a task held without a break; names are categories, for there are many rows."""
+    """Return one row for each uninterrupted allocation of a node; names are categories, as there are many rows."""
     import pandas as pd  # noqa: PLC0415 - as above
 
     named = {"task": (held.task, held.tasks), "node": (held.node, held.nodes)}
@@ -175,7 +175,7 @@ def allocations_frame(held: AllocationTable) -> DataFrame:
 
 
 def allocations_arrow(held: AllocationTable) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return the same as a table of Arrow that shares our memory; Polars and DuckDB take it without a copy too."""
+    """Return the same as an Arrow table that shares our memory; Polars and DuckDB use it without a copy."""
     require("tables")
     pa = import_module("pyarrow")
     named = {

@@ -1,7 +1,7 @@
-"""Allocators: known rules that say who gets how many nodes, without looking for the best. Baselines and fall-backs.
+"""Allocators: simple rules that divide nodes without a search for the optimum. Baselines and fallbacks.
 
-None of them but ``greedy`` looks at the objective or at what rescaling costs. Where nodes have several kinds, each task
-takes the kind on which it is fastest with what is still free there. Those of equal share do not look at speeds either.
+Only ``greedy`` uses the objective and the costs of rescaling. Where nodes have several kinds, each task takes the kind
+on which it is fastest with what is still free there. The equal-share rules do not use speeds either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_SETS: Final = 1_000  # of kinds that are looked at together
 
 
 class FreeNodes:
-    """The columns of a table, and how many nodes of each kind are still free."""
+    """The columns of a table, and the free nodes of each kind."""
 
     def __init__(self, table: ValueTable, stop_at: float) -> None:
         if perf_counter() > stop_at:
@@ -39,34 +39,34 @@ class FreeNodes:
         self._nodes, self._kind_of = table.nodes, table.kind_of
 
     def speeds(self, place: int) -> Floats:
-        """Give the speeds of a task in samples/s by column; -inf where it may not be."""
+        """Return the speeds of a task in samples/s by column; -inf where it may not run."""
         if perf_counter() > self._stop_at:
             raise DeadlinePassed
         row: Floats = self._speeds[place]
         return row
 
     def fits(self) -> Mask:
-        """Say which columns there are the nodes for."""
+        """Return a mask of the columns for which there are enough free nodes."""
         return self._nodes <= self._left[self._kind_of]
 
     def give(self, place: int, column: int) -> None:
-        """Give a task what ``column`` stands for, in place of what it was given."""
+        """Assign ``column`` to a task, in place of its former column."""
         for taken, sign in ((self.chosen[place], 1), (column, -1)):
             self._left[self._kind_of[taken]] += sign * self._nodes[taken]
         self.chosen[place] = column
 
     def fastest(self, place: int, within: Mask) -> int:
-        """Give the fastest of these columns, of equal ones the one with fewest nodes; 0 if none of them runs."""
+        """Return the fastest of these columns, of equal ones the one with fewest nodes; 0 if none of them runs."""
         speeds = np.where(within, self.speeds(place), -inf)
         best = np.flatnonzero(speeds >= max(float(speeds.max()), 0.0))
         return int(best[self._nodes[best].argmin()]) if best.size else 0
 
     def room(self, place: int) -> int:
-        """Give how many nodes of a task's kind are free."""
+        """Return the number of free nodes of a task's kind."""
         return int(self._left[self._kind_of[self.chosen[place]]])
 
     def further(self, place: int) -> tuple[Integers, Integers]:
-        """Give the columns of a task's kind with more nodes than it has that fit, and how many more they have."""
+        """Return the larger columns on a task's kind that fit, and how many more nodes they have."""
         if perf_counter() > self._stop_at:
             raise DeadlinePassed
         now = self.chosen[place]
@@ -75,7 +75,7 @@ class FreeNodes:
         return columns, more[columns]
 
     def smallest(self, place: int) -> int:
-        """Give the column with the fewest nodes that fits and runs, of equal ones the fastest; 0 if there is none."""
+        """Return the smallest column that fits and runs, of equal ones the fastest; 0 if there is none."""
         speeds = self.speeds(place)
         runs = np.flatnonzero(self.fits() & (speeds > 0.0))
         if not runs.size:
@@ -86,17 +86,17 @@ class FreeNodes:
 def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int], stop_at: float = inf) -> list[int]:
     """Choose a column in each row of ``values``; those in ``blocks`` stand for 1, 2, ... nodes of a kind.
 
-    The step, of any length, with the largest gain per added node is taken first. It starts from nothing, sees the
-    costs of rescaling in the table, and never takes a step back; the kind of a task's first step is where it stays.
-    With concave rows of one kind and no costs it is exact; otherwise it is a good start and a fallback that cannot
-    fail. After ``stop_at`` what is known is returned.
+    The step, of any length, with the largest gain per added node is taken first. It starts from nothing, includes the
+    costs of rescaling in the table, and never takes a step back; a task stays on the kind of its first step. With
+    concave rows of one kind and no costs it is optimal; otherwise it is a good start and a fallback that cannot fail.
+    After ``stop_at`` the current choice is returned.
     """
     chosen, free = [0] * len(values), list(pools)
     counts = np.arange(1, values.shape[1] + 1)
     steps: list[tuple[float, int, int, int, int]] = []  # less the rate; row, kind, nodes and column of the step
 
     def add(row: int, kinds: Iterable[int]) -> None:
-        """Remember the best step up that fits, if one gains anything."""
+        """Queue the best step up that fits, if one gains anything."""
         entries, now = values[row], chosen[row]
         best = None
         for kind in kinds:
@@ -131,7 +131,7 @@ def _divided(table: ValueTable, stop_at: float) -> list[int]:
 
 
 def _in_order(key: Callable[[CompetingTask, Floats], float]) -> Callable[[ValueTable, float], list[int]]:
-    """Make a rule by which one task after the other, the least ``key`` first, takes all that makes it faster."""
+    """Return a rule by which tasks in order of ``key`` take all nodes that make them faster."""
 
     def rule(table: ValueTable, stop_at: float) -> list[int]:
         yard = FreeNodes(table, stop_at)
@@ -144,13 +144,13 @@ def _in_order(key: Callable[[CompetingTask, Floats], float]) -> Callable[[ValueT
 
 
 def _remaining_s(task: CompetingTask, speeds: Floats) -> float:
-    """Seconds that a task still takes at its best; what is not known, or never runs, takes for ever."""
+    """Return the seconds that a task still takes at its best; infinite if unknown or if it never runs."""
     best = float(speeds.max())
     return inf if task.work_left_samples is None or best <= 0.0 else task.work_left_samples / best
 
 
-def own_part(table: ValueTable, stop_at: float) -> list[int]:
-    """Give every task an n-th part of the nodes, and no more. Tasks that cannot run on that take turns on the rest."""
+def equal_part(table: ValueTable, stop_at: float) -> list[int]:
+    """Give every task an n-th part of the nodes, and no more. Tasks that cannot run on that share the rest in turn."""
     yard = FreeNodes(table, stop_at)
     part = table.problem.pool // max(len(yard.tasks), 1)
     for place in range(len(yard.tasks)):
@@ -163,7 +163,7 @@ def own_part(table: ValueTable, stop_at: float) -> list[int]:
 
 
 def by_weight(table: ValueTable, stop_at: float) -> list[int]:
-    """Give nodes by weight: the task with least for its weight goes to its next size, until no step fits."""
+    """Give nodes by weight: the task with least for its weight gets its next size, until no step fits."""
     tasks = table.problem.tasks
     if not table.columns.several:
         return _targets(table, [1] * len(tasks), stop_at)
@@ -175,7 +175,7 @@ def by_weight(table: ValueTable, stop_at: float) -> list[int]:
     targets = _targets(table, runs, stop_at)
 
     def turn(place: int) -> tuple[bool, int, int]:
-        """Those with the least choice first, for the others find something else; who has no weight is last."""
+        """Return the order: tasks with the least choice of kinds first, tasks without weight last."""
         return tasks[place].weight <= 0.0, runs[place].bit_count(), -targets[place]
 
     for place in sorted(range(len(tasks)), key=turn):
@@ -197,14 +197,14 @@ def by_weight(table: ValueTable, stop_at: float) -> list[int]:
 
 
 def _by_weight(nodes: float, task: CompetingTask) -> float:
-    """Nodes, or node-seconds, by weight; a task without weight counts as one that has most."""
+    """Return nodes, or node-seconds, divided by weight; a task without weight counts as the largest."""
     return float(nodes) / task.weight if task.weight > 0.0 else inf
 
 
 def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int]:
-    """Give sizes by weight such that of any kinds no more is given, to those who run on no others, than there is.
+    """Return sizes by weight that respect the capacity of each set of kinds.
 
-    A task may be reckoned to have nodes of several kinds. ``runs`` says on which it may have them.
+    A task may be counted on several kinds. ``runs`` is the mask of the kinds on which it may run.
     """
     tasks = table.problem.tasks
     sizes = [np.unique(table.nodes[np.isfinite(row)]).tolist() for row in in_time(table.values, stop_at)]
@@ -239,8 +239,8 @@ def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int
     return targets
 
 
-def by_time_saved(table: ValueTable, stop_at: float) -> list[int]:
-    """Let all run, those with least left first; then give nodes where they save most time to the end."""
+def most_time_saved(table: ValueTable, stop_at: float) -> list[int]:
+    """Let all tasks run, those with least work left first; then give nodes where they save most time."""
     yard = FreeNodes(table, stop_at)
     speeds = [yard.speeds(place) for place in range(len(yard.tasks))]
     left_s = [_remaining_s(task, speeds[place]) for place, task in enumerate(yard.tasks)]
@@ -250,7 +250,7 @@ def by_time_saved(table: ValueTable, stop_at: float) -> list[int]:
     queue: list[tuple[float, int, int, int]] = []  # less the time saved per node, task, column, nodes of the step
 
     def add(place: int) -> None:
-        """Remember the step up on the same kind that saves most time a node."""
+        """Queue the step up on the same kind that saves most time per node."""
         columns, more = yard.further(place)
         saved = (times[place][yard.chosen[place]] - times[place][columns]) / more
         if saved.size and saved.max() > 0.0:
@@ -269,7 +269,10 @@ def by_time_saved(table: ValueTable, stop_at: float) -> list[int]:
 
 
 def _times(task: CompetingTask, speeds: Floats, horizon_s: float) -> Floats:
-    """Seconds to the end by column. A task without a known end counts as one with a horizon to go at its slowest."""
+    """Return the seconds to the end by column.
+
+    A task without a known end counts as one with a horizon left at its slowest.
+    """
     runs = speeds > 0.0
     slowest = float(speeds.min(where=runs, initial=inf))
     work = task.work_left_samples if task.work_left_samples is not None else horizon_s * slowest
@@ -277,7 +280,7 @@ def _times(task: CompetingTask, speeds: Floats, horizon_s: float) -> Floats:
 
 
 def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
-    """Make a solver of a rule that looks only at the allowed sizes and the pool."""
+    """Build a solver from a rule that uses only the allowed sizes and the pool."""
 
     def divide(table: ValueTable, stop_at: float) -> list[int]:
         if table.columns.several:
@@ -291,10 +294,10 @@ def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
 
 
 def _by_kind(table: ValueTable, rule: SizeRule, stop_at: float) -> list[int]:
-    """Send every task to one kind of nodes, then divide each kind; gives columns.
+    """Assign every task to one kind of nodes, then divide each kind; return columns.
 
-    In their order the tasks go where most nodes are for each of those who are there; the kind that a task runs on
-    counts twice, so that tasks do not wander.
+    In order, each task goes to the kind with most nodes per task there; its present kind counts twice, so that tasks do
+    not move back and forth.
     """
     pools, blocks = list(table.problem.by_kind.values()), [block for _, block in table.columns.blocks()]
     there: list[list[tuple[int, list[int]]]] = [[] for _ in pools]  # the tasks on each kind, and their sizes there
@@ -335,11 +338,11 @@ def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
 
 
 def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
-    """Follow the rule of the published replayer.
+    """Apply the rule of the published replayer.
 
-    The share of a task is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum;
-    any other gets nothing. What is left goes to the tasks in their order, each up to its maximum (a task
-    that is still at nothing only if its minimum is left).
+    The share of a task is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum; any
+    other gets nothing. The rest goes to the tasks in order, each up to its maximum (a task that is still at nothing
+    only if its minimum is left).
     """
     share = pool // len(allowed) if allowed else 0
     chosen = [_at_most(sizes, share) if len(sizes) > 1 and share > sizes[1] else 0 for sizes in allowed]
@@ -368,9 +371,9 @@ las = _allocator(
     uses_history=True,
 )
 srtf = _allocator("srtf", "shortest time left first", _in_order(_remaining_s), uses_work_left=True)
-isolated = _allocator("isolated", "every task an n-th part", own_part, uses_history=True)
+isolated = _allocator("isolated", "every task an n-th part", equal_part, uses_history=True)
 proportional_share = _allocator("proportional-share", "nodes by weight", by_weight)
-marginal_gain = _allocator("marginal-gain", "most time saved per node first", by_time_saved, uses_work_left=True)
+marginal_gain = _allocator("marginal-gain", "most time saved per node first", most_time_saved, uses_work_left=True)
 equal_share = _by_sizes("equal-share", fill_evenly, kinds=True)
 equal_share_published = _by_sizes("equal-share-published", published_rule)
 greedy = RuleSolver("greedy", "largest gain per node first", _divided, SolverCapabilities(node_kinds=True))

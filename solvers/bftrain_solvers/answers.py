@@ -1,4 +1,4 @@
-"""Build solutions in one form, also those of a rule: RuleSolver."""
+"""Builds solutions in one form, also for rules: RuleSolver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeadlinePassed(Exception):
 
 
 def in_time(items: Iterable[Item], stop_at: float) -> Iterator[Item]:
-    """Give the items until ``stop_at``, then raise :class:`DeadlinePassed`."""
+    """Yield the items until ``stop_at``, then raise :class:`DeadlinePassed`."""
     for item in items:
         if perf_counter() > stop_at:
             raise DeadlinePassed
@@ -68,7 +68,7 @@ def answer(
 
 
 def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
-    """Give each task, by name, the size that its column stands for."""
+    """Return the size of each task's column, by name."""
     sizes = table.nodes[list(chosen)].tolist() if table.columns.several else chosen
     return dict(zip([task.name for task in table.problem.tasks], sizes, strict=True))
 
@@ -84,13 +84,16 @@ def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:
 
 
 def staying(values: Floats, present: Integers) -> Integers:
-    """Give the column at which each row stays: what is ``present`` where that is allowed, else nothing."""
+    """Return the column at which each row stays: ``present`` where that is allowed, else nothing."""
     inside = np.where(present < values.shape[1], present, 0)
     return np.where(values[np.arange(len(values)), inside] > -np.inf, inside, 0)
 
 
 def unchanged(table: ValueTable, solver: str, started: float) -> Solution:
-    """Answer that all tasks stay as they are, those at a size that is not allowed stop: the deadline has passed."""
+    """Return the solution after a missed deadline: tasks keep their sizes.
+
+    Those at a size not allowed any more stop.
+    """
     stay = staying(table.values, table.columns.present(table.problem.tasks)).tolist()
     words = "the deadline passed before there was a plan: no change"
     return answer(table, stay, solver, Termination.TIME_LIMIT, proven=False, words=words, started=started)
@@ -98,12 +101,12 @@ def unchanged(table: ValueTable, solver: str, started: float) -> Solution:
 
 @dataclass(eq=False)
 class RuleSolver:
-    """Divides by ``rule``, which gives the columns in the order of the tasks; ``words`` tell what it looks at.
+    """A solver by ``rule``, which returns the columns in the order of the tasks; ``words`` describe the rule.
 
-    It gives allowed sizes and proves nothing. One that does not look at the entries at all ignores the objective, so
-    it can say that it solves any coupling. A rule that does not end in time changes nothing, or gives what it knows.
+    It returns allowed sizes and proves nothing. A rule that does not use the entries at all ignores the objective, so
+    it may claim to solve any coupling. A rule that misses its deadline changes nothing, or returns its current choice.
 
-    As a fall-back it also answers where an objective ties tasks together: its sizes are allowed, if not the best.
+    As a fallback it also answers for objectives that couple tasks: its sizes are allowed, if not optimal.
     """
 
     name: str
@@ -112,7 +115,7 @@ class RuleSolver:
     capabilities: SolverCapabilities
 
     def available(self) -> Availability:
-        """It is always available."""
+        """Return that it is always available."""
         return Availability(ok=True, version=__version__)
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:

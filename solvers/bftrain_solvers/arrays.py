@@ -1,4 +1,4 @@
-"""Types of arrays: of floats, of whole numbers, and of yes and no."""
+"""Types of arrays: floats, integers and booleans."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class CbcSolver(MilpSolver):
         self.worker = LibraryProcess(__name__)
 
     def available(self) -> Availability:
-        """Say whether python-mip is installed; no process is started for it."""
+        """Return whether python-mip is installed; no process is started for it."""
         try:
             return Availability(ok=True, version=f"python-mip {version('mip')}")
         except PackageNotFoundError:
@@ -48,7 +48,7 @@ class CbcSolver(MilpSolver):
 
 
 def load() -> None:
-    """Import what is slow to import, in the worker."""
+    """Import the library, in the worker."""
     import mip  # noqa: F401, PLC0415 - an extra, for the worker only
 
 

@@ -42,7 +42,7 @@ _SHARE_THAT_RUNS: Final = 0.7
 
 
 class SolverNonconformance(AssertionError):
-    """A solver does not do what its port demands."""
+    """A solver violates its protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,18 @@ class SolverCheck:
     run: Callable[[Solver, bool], None]
 
     def check(self, solver: Solver, *, optimal: bool = True) -> None:
-        """Put ``solver`` through it."""
+        """Run the check on ``solver``."""
         self.run(solver, optimal)
 
 
 def check(solver: Solver, *, optimal: bool = True) -> None:
-    """Put ``solver`` through all cases."""
+    """Run all cases on ``solver``."""
     for case in CASES:
         case.check(solver, optimal=optimal)
 
 
 def best_by_trying_all(table: ValueTable) -> float:
-    """Find the largest value of any allowed choice by trying every one: for small tables."""
+    """Return the largest value of any allowed choice by enumeration: for small tables."""
     best = -inf
     pools, nodes, kind_of = list(table.problem.by_kind.values()), table.nodes.tolist(), table.kind_of.tolist()
     for chosen in product(*(np.flatnonzero(row > -inf).tolist() for row in table.values)):
@@ -77,7 +77,7 @@ def best_by_trying_all(table: ValueTable) -> float:
 
 
 def random_problem(seed: int) -> AllocationProblem:
-    """Give a small problem, the same for the same seed: odd curves, minima, costs, sizes outside the allowed ones."""
+    """Return a small problem, the same for the same seed: odd curves, minima, costs, sizes outside the allowed ones."""
     rng = np.random.default_rng(seed)
     pool = int(rng.integers(0, 13))
     tasks = []
@@ -96,7 +96,7 @@ def random_problem(seed: int) -> AllocationProblem:
 
 
 def random_kinds(seed: int) -> AllocationProblem:
-    """Give a small problem with two or three kinds of nodes, the same for the same seed; some kinds run no task."""
+    """Return a small problem with two or three kinds of nodes, the same for the same seed; some kinds run no task."""
     rng = np.random.default_rng(seed)
     kinds = ("fast", "slow", "odd")[: int(rng.integers(2, 4))]
     pools = {kind: int(rng.integers(0, 6)) for kind in kinds}
@@ -182,15 +182,15 @@ def _solve(solver: Solver, table: ValueTable, limits: Limits | None = None) -> S
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A problem, its ``best`` value, which may be found by trying all, and the only ``sizes`` or ``kind`` of task a."""
+    """A problem, its ``best`` value (which may be enumerated), and the expected ``sizes`` or ``kind`` of task a."""
 
     problem: AllocationProblem
     best: float | None = None
     sizes: Mapping[str, int] | None = None
     kind: str = ""
 
-    def put_to(self, solver: Solver, *, optimal: bool) -> Solution:
-        """Solve, and require the best value, proven, of solvers that claim to find it."""
+    def check_solver(self, solver: Solver, *, optimal: bool) -> Solution:
+        """Solve, and require the optimum with a proof from solvers that claim to find it."""
         table = _table(self.problem)
         best = best_by_trying_all(table) if self.best is None else self.best
         solution = _solve(solver, table)
@@ -329,13 +329,13 @@ def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no
 def _repeats_itself(solver: Solver, optimal: bool) -> None:
     curve = {1: 10.0, 2: 20.0, 4: 40.0}  # every division of the nodes has the same value
     problem = _problem(9, *(_task(f"task{place}", curve, size=place) for place in range(4)))
-    first = _Question(problem, 9000.0).put_to(solver, optimal=optimal)
+    first = _Question(problem, 9000.0).check_solver(solver, optimal=optimal)
     second = _solve(solver, _table(problem))
     _demand(first.sizes == second.sizes, f"asked again it says {dict(second.sizes)}", first)
 
 
 def _coupled_objective(solver: Solver, optimal: bool) -> None:
-    """Solve it or refuse; who claims the best must not answer another question."""
+    """Require that the solver solves or refuses a coupled objective, rather than another problem."""
     tasks = (_task("a", {8: 80}), _task("b", {1: 5, 8: 20}, size=3), _task("c", {2: 1}))
     problem = AllocationProblem(pool=8, horizon_s=100.0, objective="max-min-now", tasks=tasks)
     table = ValueTableBuilder(max_min_now).table(problem)
@@ -349,12 +349,12 @@ def _coupled_objective(solver: Solver, optimal: bool) -> None:
 
 
 def _case(name: str, questions: Callable[[], Iterable[_Question]], *, kinds: bool = False) -> SolverCheck:
-    """Make a check of questions; those of several ``kinds`` of nodes are put only to solvers that know these."""
+    """Build a check from questions; those with several ``kinds`` are used only for solvers that support these."""
 
     def run(solver: Solver, optimal: bool) -> None:
         if not kinds or solver_capabilities(solver).node_kinds:
             for question in questions():
-                question.put_to(solver, optimal=optimal)
+                question.check_solver(solver, optimal=optimal)
 
     return SolverCheck(name, run)
 

@@ -1,8 +1,8 @@
-"""The core of a problem: the sizes that may be in a best plan, few of all that there are.
+"""The core of a problem: the few sizes that may be in a best plan.
 
-At a price each size has a loss, and the best plan loses no more than any plan that is known. Two bounds leave out most
-sizes. A size that loses more is in no best plan. Neither is one for which others would have to give up nodes, or to
-take nodes, at a loss that is too large: the least loss of a node given up, or taken, says what that costs at least.
+At a price each size has a loss, and the best plan loses no more than any known plan. Two bounds exclude most sizes:
+those with a larger loss themselves, and those for which other tasks would have to give up or take nodes at too large a
+loss, of which the least loss per node is a lower bound.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class NodePrice:
     most: Integers
 
     def least_known(self, sizes: Integers, idle: int, kinds: RowKinds, held: Integers, pool: int) -> int:
-        """Return the smallest loss of some plans: of ``sizes``, which lose only what is ``idle``, and of staying.
+        """Return the smallest loss of some plans: ``sizes``, the present ones, and these with one change.
 
-        And of those that change one size of one of these; ``held`` are the sizes now, by kind.
+        ``sizes`` lose only their ``idle`` nodes; ``held`` are the present sizes, by kind.
         """
         losses, rise, width = self.losses, self.rise, self.losses.shape[1]
         kind, columns = np.arange(len(kinds)), np.arange(width)
@@ -64,10 +64,10 @@ class NodePrice:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Sizes that may be in a plan as good as one that is known: their kinds of rows, sizes and losses.
+    """Sizes that may be in a plan as good as a known one: their kinds of rows, sizes and losses.
 
-    Losses count from the smallest of the kind. What these come to is in no plan to be made good, and so is taken off
-    ``budget``, which is what may still be lost; all in all a plan loses ``fixed`` more.
+    Losses are relative to the smallest of the kind. The sum of these minima is subtracted from ``budget``, the loss
+    that is still allowed; a plan loses ``fixed`` more.
     """
 
     kind: Integers
@@ -79,7 +79,7 @@ class Candidates:
 
     @classmethod
     def of(cls, at_price: NodePrice, kinds: RowKinds, pool: int, known: int) -> Candidates:
-        """Find them; ``known`` is the loss of some plan."""
+        """Return the candidates; ``known`` is the loss of some plan."""
         losses, width = at_price.losses, at_price.losses.shape[1]
         place = np.flatnonzero(losses <= known)
         kind, size = np.divmod(place, width)
@@ -102,7 +102,7 @@ class Candidates:
         return cls(kind, size, loss, loss[loss > 0], fixed, known - fixed)
 
     def cutoff(self, size: int) -> int:
-        """Return the loss up to which ``size`` sizes have one, or the budget if there are no more."""
+        """Return the loss of the ``size``-th cheapest candidate, or the budget if there are fewer."""
         if size >= self.lossy.size:
             return self.budget
         return min(self.budget, int(np.partition(self.lossy, size - 1)[size - 1]))
@@ -128,9 +128,9 @@ class Candidates:
 def _stages_of(
     rows: list[int], sizes: list[int], losses: list[int], budget: int, least: list[int]
 ) -> list[tuple[int, Stage]]:
-    """Return the stages of rows alike; where a row has fewer sizes than the others, raise its ``least``.
+    """Return the stages of equal rows; where a row needs fewer sizes than the others, raise its ``least``.
 
-    If only one size loses nothing, few rows can have another one. Of rows alike the earlier ones have more, so it is
+    If only one size loses nothing, few rows can have another one. Of equal rows the earlier ones have more, so it is
     enough that the first few may have larger sizes, and the last few smaller ones.
     """
     stage = ([size - sizes[0] for size in sizes], losses)
@@ -161,7 +161,7 @@ class Core:
     stages: list[Stage]
 
     def divided(self, more: list[int]) -> list[int]:
-        """Return the sizes of all rows, if those with a choice get so many ``more`` than their least."""
+        """Return the sizes of all rows, given how many nodes ``more`` than their least those with a choice get."""
         sizes = self.least.copy()
         for row, nodes in zip(self.rows, more, strict=True):
             sizes[row] += nodes

@@ -1,4 +1,4 @@
-"""``exact``: the best sizes there are, and their proof."""
+"""``exact``: optimal sizes with a proof."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ExactSolver:
         self._memory = KnapsackMemory()
 
     def available(self) -> Availability:
-        """It is always available: it needs numpy only."""
+        """Return that it is always available: it needs numpy only."""
         return Availability(ok=True, version=__version__)
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:

@@ -1,8 +1,8 @@
-"""Plans that change few tasks, where the best value is known already.
+"""Plans with few changes, for problems whose best value is known already.
 
-Without costs of rescaling the best value depends on the tasks and the number of nodes only, not on who holds what now:
-it is remembered. Of all plans with that value the rule for ties wants the one with fewest changes. Mostly one or two
-are enough, and these are looked for directly, which takes far less time than to prove the value once more.
+Without costs of rescaling the best value depends only on the tasks and the number of nodes, not on the present sizes,
+and is remembered. The rule for ties prefers the plan of that value with the fewest changes. Mostly one or two are
+enough, and a direct search for these takes far less time than another proof of the value.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _Change = tuple[int, int]  # a row, and by how many nodes its size changes
 
 
 class BestValues:
-    """The best values found before, in multiples of the grid's unit, by rows and number of nodes."""
+    """Known best values, in multiples of the grid's unit, by rows and number of nodes."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, int] = {}
 
     def key(self, values: Floats, kinds: RowKinds, grid: ValueGrid, pool: int) -> _Key | None:
-        """Return what a best value depends on; ``None`` where to remember it is of no use.
+        """Return the key of a best value; ``None`` if remembering it is of no use.
 
-        That is where rows that are equal all hold the same now: then who holds what is a part of their values.
+        That is the case if equal rows all have the same present size, which is then a part of their values.
         """
         if not kinds.same_values or len(kinds) > _MOST_KINDS:
             return None
@@ -49,7 +49,7 @@ class BestValues:
         return self._found.get(key)
 
     def keep(self, key: _Key, grid: ValueGrid, kinds: RowKinds, sizes: Integers) -> None:
-        """Remember the value of the best ``sizes``."""
+        """Store the value of the best ``sizes``."""
         if len(self._found) >= _MOST_KEPT:
             self._found.clear()
         entries = sum(grid.whole[kinds.of_row, sizes].tolist())
@@ -57,7 +57,7 @@ class BestValues:
 
 
 def few_changes(grid: ValueGrid, kinds: RowKinds, held: Integers, pool: int, value: int) -> list[int] | None:
-    """Return the best plan of this ``value`` if it changes at most two sizes; ``held`` are those of each kind now."""
+    """Return the best plan of this ``value`` if it changes at most two sizes; ``held`` are the present ones by kind."""
     width, kind = grid.entries.shape[1], np.arange(len(kinds))
     if held.max() >= width or (grid.allowed is not None and not grid.allowed[kind, held].all()):
         return None
@@ -85,7 +85,7 @@ def few_changes(grid: ValueGrid, kinds: RowKinds, held: Integers, pool: int, val
 
 
 def _single(reached: Mask, of_kind: Integers, nodes: Integers, idle: int, kinds: RowKinds) -> list[list[_Change]]:
-    """Return the single changes that are left by the rule for ties, all with the fewest nodes."""
+    """Return the single changes that the rule for ties prefers, all with the fewest nodes."""
     there = np.flatnonzero(reached & (nodes <= idle))
     if there.size == 0:
         return []
@@ -98,7 +98,7 @@ def _single(reached: Mask, of_kind: Integers, nodes: Integers, idle: int, kinds:
 def _pairs(
     gains: Integers, wanted: int, of_kind: Integers, nodes: Integers, idle: int, kinds: RowKinds
 ) -> list[list[_Change]]:
-    """Return the pairs of changes that gain what is ``wanted`` with the fewest nodes; none if they are too many."""
+    """Return the pairs of changes that gain ``wanted`` with the fewest nodes; empty if they are too many."""
     order = gains.argsort()
     ranked = gains[order]
     low, high = (ranked.searchsorted(wanted - ranked, side) for side in ("left", "right"))
@@ -124,7 +124,7 @@ def _pairs(
 
 
 def _placed(kinds: RowKinds, changes: tuple[tuple[int, int], ...]) -> list[_Change]:
-    """Say in which rows: of rows alike the earlier ones have more, so the first ones grow and the last ones shrink."""
+    """Return the rows that change: of equal rows the first ones grow and the last ones shrink."""
     found: list[_Change] = []
     for kind in {kind for kind, _ in changes}:
         rows = kinds.rows(kind)

@@ -1,4 +1,4 @@
-"""``gurobi``: the mixed-integer programme on Gurobi; the licence that comes with the package does for small ones."""
+"""``gurobi``: the mixed-integer programme on Gurobi; the licence that comes with the package covers small ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GurobiSolver(MilpSolver):
     name = "gurobi"
 
     def available(self) -> Availability:
-        """Tell a missing package from a missing licence."""
+        """Return whether gurobipy is installed and has a licence."""
         if find_spec("gurobipy") is None:
             return Availability(ok=False, reason=_MISSING, fix=_HOW_TO_INSTALL)
         import gurobipy  # noqa: PLC0415 - an extra

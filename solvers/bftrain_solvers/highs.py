@@ -1,4 +1,4 @@
-"""``highs``: the mixed-integer programme on HiGHS, which scipy brings along."""
+"""``highs``: the mixed-integer programme on HiGHS, which is part of scipy."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MOST_IN_PROCESS: Final = 4_000
 
 
 class HighsSolver(MilpSolver):
-    """HiGHS through scipy, which passes on no number of threads: HiGHS chooses it.
+    """HiGHS through scipy, which has no option for the number of threads: HiGHS chooses it.
 
-    HiGHS looks at its clock between its own steps only. These are short where the programme is small; others are solved
-    in a worker process, which is given up when it is late.
+    HiGHS checks its clock only between its own steps. These are short for small programmes; others are solved in a
+    worker process, which is abandoned when it is late.
     """
 
     name = "highs"
@@ -41,19 +41,19 @@ class HighsSolver(MilpSolver):
         self.worker = LibraryProcess(__name__)
 
     def available(self) -> Availability:
-        """It is always available: scipy is installed with bftrain."""
+        """Return that it is always available: scipy is installed with bftrain."""
         return Availability(ok=True, version=f"scipy {version('scipy')}")
 
     def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Maximise."""
         if matrix.coefficients.size > _MOST_IN_PROCESS:
             return self.worker.maximised(matrix, limits)
-        with without_stray_lines() if not matrix.integer.all() else nullcontext():
+        with suppress_stdout() if not matrix.integer.all() else nullcontext():
             return maximised(matrix, limits)
 
 
 def load() -> None:
-    """Import what is slow to import, in the worker."""
+    """Import the library, in the worker."""
     import scipy.optimize  # noqa: F401, PLC0415 - slow to import
 
 
@@ -80,12 +80,12 @@ def maximised(matrix: ModelMatrix, limits: Limits) -> RawAnswer:
 
 
 @contextmanager
-def without_stray_lines() -> Iterator[None]:
-    """Leave out what HiGHS prints to stdout, and print later what others do meanwhile.
+def suppress_stdout() -> Iterator[None]:
+    """Drop what HiGHS prints to stdout, and print the output of other threads afterwards.
 
-    Where it repairs a solution with continuous columns it prints a line with printf, although scipy switches its
-    output off (``output_flag``; seen in the release inside scipy 1.17). That would spoil a program's JSON, and no
-    option prevents it.
+    Where it repairs a solution with continuous columns it prints a line with printf, although scipy switches its output
+    off (``output_flag``; seen in the release inside scipy 1.17). That would spoil a program's JSON, and no option
+    prevents it.
     """
     from ctypes import CDLL  # noqa: PLC0415 - where HiGHS is used only
 

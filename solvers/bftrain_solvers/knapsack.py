@@ -35,10 +35,10 @@ _MOST_CANDIDATES: Final = 64  # sizes with a loss of which all sums are tried
 
 @dataclass(slots=True)
 class LastPrice:
-    """The price found last, ``rise / run`` on a grid of ``unit`` and ``weight``: the one to try first.
+    """The last price, ``rise / run`` on a grid of ``unit`` and ``weight``, which is tried first.
 
     From one decision to the next few tasks change, so mostly it is right again. The best sizes are the same for any
-    price that is right, so an answer does not depend on what was asked before.
+    right price, so an answer does not depend on earlier calls.
     """
 
     rise: int = 0
@@ -47,28 +47,28 @@ class LastPrice:
     weight: int = 0
 
     def fits(self, grid: ValueGrid) -> bool:
-        """Say whether it is a price on ``grid`` at which no number gets too large."""
+        """Return whether it is a price on ``grid`` at which no number overflows."""
         width = grid.entries.shape[1]
         alike = self.unit == grid.unit and self.weight == grid.weight
         return alike and 0 < self.run < width and self.rise * width <= LARGEST_PRODUCT
 
     def keep(self, found: NodePrice, grid: ValueGrid) -> None:
-        """Remember a price."""
+        """Store a price."""
         self.rise, self.run, self.unit, self.weight = found.rise, found.run, grid.unit, grid.weight
 
 
 @dataclass(slots=True)
 class KnapsackMemory:
-    """What helps with the next problem, and changes no answer: the last price, and the best values known."""
+    """State for the next problem that changes no answer: the last price, and known best values."""
 
     price: LastPrice = field(default_factory=LastPrice)
     values: BestValues = field(default_factory=BestValues)
 
 
 def priced(grid: ValueGrid, wanted: Integers, pool: int, copies: Integers, last: LastPrice | None = None) -> NodePrice:
-    """Find the price and the losses at it. ``wanted`` are the sizes wanted for nothing; their sum is above ``pool``.
+    """Find the price and the losses at it. ``wanted`` are the sizes at a price of 0; their sum exceeds ``pool``.
 
-    ``copies`` says how many rows each row of the grid stands for.
+    ``copies`` is the number of rows that each row of the grid represents.
     """
     fewest = np.zeros(len(wanted), dtype=np.int64) if grid.allowed is None else grid.allowed.argmax(axis=1)
     low, high = wanted, fewest
@@ -92,9 +92,9 @@ def priced(grid: ValueGrid, wanted: Integers, pool: int, copies: Integers, last:
 
 
 def _bracket(entries: Floats, low: Integers, high: Integers, pool: int, copies: Integers) -> tuple[Integers, Integers]:
-    """Close in, in floating point, on the sizes wanted just below (too many) and just above the price.
+    """Return, in floating point, the sizes wanted just below the price (too many) and just above.
 
-    The price tried next is where the two lines meet that the sizes known so far put under the best total.
+    Each next price is where the lines of the two known plans intersect.
     """
     rows, width = entries.shape
     row = np.arange(rows)
@@ -120,7 +120,7 @@ def _bracket(entries: Floats, low: Integers, high: Integers, pool: int, copies: 
 
 
 def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, copies: Integers, tries: int) -> NodePrice | None:
-    """Close in on the price in whole numbers; each try takes the slope of one row between its two sizes."""
+    """Narrow down the price in whole numbers; each try is the slope of one row between its two sizes."""
     whole = grid.whole
     for _ in range(tries):
         rows = np.flatnonzero(low > high)
@@ -156,12 +156,12 @@ def _losses_at(grid: ValueGrid, whole: Integers, rise: int, run: int) -> NodePri
 
 
 def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:
-    """Fewer stages, which allow only divisions that the given ones allow too, and hardly miss a good one.
+    """Return fewer stages, which allow a subset of the divisions and hardly miss a good one.
 
-    Tasks with the same losses fill up the smallest size ``a`` and the largest ``b`` that lose nothing. Only few of
-    them have another size in a good plan, because it loses something, or because several such are as good as
-    several at ``a`` and ``b``. So a few keep all their sizes; the others are at ``a`` or ``b``, in bundles of
-    1, 2, 4, ... tasks. ``None`` if there are no such many alike.
+    Tasks with the same losses use the smallest size ``a`` and the largest ``b`` that lose nothing. Only few of them
+    have another size in a good plan, because it loses something, or because several such are as good as several at
+    ``a`` and ``b``. So a few keep all their sizes; the others are at ``a`` or ``b``, in bundles of 1, 2, 4, ... tasks.
+    ``None`` if there are not many such tasks.
     """
     if len(stages) <= _FEW_ALIKE:
         return None
@@ -181,7 +181,7 @@ def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:
 
 
 def _free(others: list[int], span: int, cutoff: int) -> int:
-    """How many of many tasks alike may be at a size other than ``a`` and ``b``."""
+    """Return how many of many identical tasks may be at a size other than ``a`` and ``b``."""
     if not others:
         return 0
     by_span = span - 1 if span > 1 else _MOST_FREE
@@ -271,10 +271,10 @@ def _searched(
 
 
 def _best(at_price: NodePrice, kinds: RowKinds, pool: int, known: int, stop_at: float) -> list[int]:
-    """Find the plan that the rules for ties prefer, out of all that lose least; ``known`` is the loss of some plan.
+    """Return the plan that the rules for ties prefer among those that lose least; ``known`` is the loss of some plan.
 
-    A core with all sizes that lose at most as much as some plan does has all the best plans in it. Mostly it is so
-    small that it is divided at once. Where it is not, grow a smaller one until it yields a plan that good.
+    A core with all sizes that lose at most as much as some plan does contains all best plans. Mostly it is small enough
+    to be divided at once. Otherwise a smaller core grows until it yields a plan that good.
     """
     candidates = Candidates.of(at_price, kinds, pool, known)
     if candidates.lossy.size <= _MOST_CANDIDATES:

@@ -1,7 +1,7 @@
-"""LibraryProcess: a native library in a process of its own, kept warm, given up when late, replaced when dead.
+"""LibraryProcess: a native library in a process of its own, kept warm, killed when late, replaced when dead.
 
-Native libraries can abort their process, and look at their clocks between their own steps only. Here that costs a
-failed solution and a new process, not the program.
+Native libraries can abort their process, and check their clocks only between their own steps. Here that costs a failed
+solution and a new process, not the program.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class LibraryProcess:
             self._end(kill=False)
 
     def _after_fork(self) -> None:
-        """Leave the worker, and a lock that no thread here will open, to the process that we were forked from."""
+        """In a forked process, leave the worker and its lock to the parent."""
         if self._owner == os.getpid():
             return
         self._owner = os.getpid()

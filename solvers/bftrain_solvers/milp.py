@@ -1,9 +1,9 @@
-"""What all MILP backends share: a table as a programme, scaling, goals one after the other, reading the answer back.
+"""The common part of all MILP backends: building the programme, scaling, goals in order, reading the answer.
 
-MilpModel: each task picks one linear piece and a whole size in it. No special ordered sets and no big numbers: for a
-piece from size ``a`` to size ``b``, a 0/1 column says whether it is picked and an integer column counts the nodes
-beyond ``a``, at most ``b - a`` of them and none if it is not picked. A ModelDraft collects what an objective with a
-coupling maximises, before it becomes columns and rows.
+MilpModel: each task picks one linear piece and a whole size in it. No special ordered sets and no big-M: for a piece
+from size ``a`` to size ``b``, a 0/1 column says whether it is picked and an integer column counts the nodes beyond
+``a``, at most ``b - a`` of them and none if it is not picked. A ModelDraft collects what an objective with a coupling
+maximises, before it becomes columns and rows.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ROUNDING = 1e-15
 
 
 class ModelDraft:
-    """Collects variables, demands and goals; :func:`programme_of` makes columns and rows of them.
+    """Collects variables, constraints and goals; :func:`programme_of` turns them into columns and rows.
 
-    It behaves as :class:`bftrain.values.coupling.CouplingModel` describes.
+    It implements :class:`bftrain.values.coupling.CouplingModel`.
     """
 
     def __init__(self, table: ValueTable, values: Floats, stop_at: float = inf) -> None:
@@ -61,20 +61,20 @@ class ModelDraft:
         self._handles = count(1)
 
     def value(self, task: int) -> LinearExpression:
-        """Table entry of the chosen size."""
+        """Return the table entry of the chosen size."""
         row = self.values[task]
         return self.over_sizes(task, np.where(row > -inf, row, 0.0))
 
     def size(self, task: int) -> LinearExpression:
-        """Give the chosen size."""
+        """Return the chosen size."""
         return self.over_sizes(task, self.table.nodes)
 
     def speed(self, task: int) -> LinearExpression:
-        """Give the speed at the chosen size, on nodes of the chosen kind."""
+        """Return the speed at the chosen size, on nodes of the chosen kind."""
         return self.over_sizes(task, self.table.speeds(task))
 
     def over_sizes(self, task: int, numbers: ArrayLike) -> LinearExpression:
-        """Entry of ``numbers`` that belongs to the chosen size."""
+        """Return the entry of ``numbers`` at the chosen size."""
         given = np.asarray(numbers, dtype=np.float64)
         if given.shape != (self.width,) or not np.isfinite(given).all():
             raise BadObjective(
@@ -92,15 +92,15 @@ class ModelDraft:
         return LinearExpression(MappingProxyType({handle: 1.0}))
 
     def at_least(self, expression: LinearExpression, bound: float) -> None:
-        """Demand ``expression >= bound``."""
+        """Require ``expression >= bound``."""
         self.rows.append((expression, self._number(bound), inf))
 
     def at_most(self, expression: LinearExpression, bound: float) -> None:
-        """Demand ``expression <= bound``."""
+        """Require ``expression <= bound``."""
         self.rows.append((expression, -inf, self._number(bound)))
 
     def maximise(self, expression: LinearExpression) -> None:
-        """Say what is best; a further call breaks the ties that the calls before leave."""
+        """Add a goal; a further call breaks the ties that earlier goals leave."""
         self.goals.append(expression)
 
     def _handle(self) -> int:
@@ -115,7 +115,7 @@ class ModelDraft:
 
 
 def draft_of(table: ValueTable, stop_at: float = inf) -> ModelDraft:
-    """State what ``table`` asks for: the largest sum of entries, or what its coupling says."""
+    """Build the draft of ``table``: the largest sum of entries, or the model of its coupling."""
     if table.coupling is None:
         return _sum_of_entries(table, stop_at)
     draft = ModelDraft(table, table.values, stop_at)
@@ -146,9 +146,8 @@ def _sum_of_entries(table: ValueTable, stop_at: float) -> ModelDraft:
 class LinearPiece:
     """Sizes ``first`` to ``last`` of a task on one kind of nodes, on which all its functions are linear.
 
-    These are columns of the table: with one kind the number of nodes.
-
-    Column ``pick`` says whether the size is among them, column ``beyond`` how many nodes it has beyond ``first``.
+    These are columns of the table: with one kind the number of nodes. Column ``pick`` of the programme says whether the
+    size is among them, column ``beyond`` how many nodes it has beyond ``first``.
     """
 
     first: int
@@ -167,20 +166,20 @@ class ModelGoal:
 
 @dataclass(frozen=True, slots=True)
 class MilpModel:
-    """The matrix, what it maximises in order of importance, and the way back to sizes."""
+    """The matrix, its goals in order of importance, and the way back to sizes."""
 
     matrix: ModelMatrix
     goals: tuple[ModelGoal, ...]
     pieces: tuple[tuple[LinearPiece, ...], ...]
 
     def chosen(self, columns: Floats) -> list[int]:
-        """Read off a solution which column of the table every task is at."""
+        """Return each task's column of the table in a solution."""
         picked = (max(pieces, key=lambda piece: float(columns[piece.pick])) for pieces in self.pieces)
         return [piece.first + (0 if piece.beyond is None else round(float(columns[piece.beyond]))) for piece in picked]
 
 
 def programme_of(table: ValueTable, stop_at: float = inf) -> MilpModel:
-    """Bring a table, coupled or not, into columns and rows; raises :class:`DeadlinePassed` after ``stop_at``."""
+    """Convert a table, coupled or not, to columns and rows; raise :class:`DeadlinePassed` after ``stop_at``."""
     return _Assembly(draft_of(table, stop_at), stop_at).programme()
 
 
@@ -252,7 +251,10 @@ class _Assembly:
 
 
 def _linear_runs(sizes: Integers, kinds: Integers, functions: Floats) -> list[tuple[int, int]]:
-    """Cut the places 0, 1, ... of ``sizes`` into runs of one kind, without a gap, on which every function is linear."""
+    """Split the places 0, 1, ...
+
+    of ``sizes`` into runs of one kind, without a gap, on which every function is linear.
+    """
     if sizes.size == 1:
         return [(0, 0)]
     steps = np.diff(functions, axis=1)
@@ -272,7 +274,7 @@ def _linear_runs(sizes: Integers, kinds: Integers, functions: Floats) -> list[tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawAnswer:
-    """What a solver library said: columns and bound may be missing."""
+    """The answer of a solver library; columns and bound may be missing."""
 
     termination: Termination
     columns: Floats | None = None
@@ -286,14 +288,14 @@ LATE: Final = RawAnswer(
 
 
 class MilpSolver(ABC):
-    """A solver that hands the neutral matrix to a library."""
+    """A solver that passes the neutral matrix to a library."""
 
     name: str
     capabilities: Final = SolverCapabilities(any_coupling=True, node_kinds=True)
 
     @abstractmethod
     def available(self) -> Availability:
-        """Say whether the library can be used."""
+        """Return whether the library can be used."""
 
     @abstractmethod
     def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
@@ -316,9 +318,9 @@ class MilpSolver(ABC):
         return _solution(table, programme, raw, self.name, perf_counter() - started)
 
     def _maximised(self, programme: MilpModel, limits: Limits, started: float) -> RawAnswer:
-        """Maximise the first goal, then keep what is reached and break its ties by the next one.
+        """Maximise the first goal, then keep its value and break its ties by the next one.
 
-        What comes back is the first goal's answer with better columns.
+        The result is the answer for the first goal with better columns.
         """
         try:
             matrix, units = fitted(programme.matrix)

@@ -63,7 +63,7 @@ def fitted(matrix: ModelMatrix) -> tuple[ModelMatrix, Integers]:
 
 
 def _middle(bits: Integers, group: Integers, count: int) -> Integers:
-    """Give the middle of the largest and the smallest of ``bits`` in each group; 0 for a group of none."""
+    """Return the middle of the largest and the smallest of ``bits`` in each group; 0 for an empty group."""
     largest, smallest = np.full(count, -(2**40)), np.full(count, 2**40)
     np.maximum.at(largest, group, bits)
     np.minimum.at(smallest, group, bits)
@@ -77,9 +77,9 @@ def scale_bits(coefficients: Floats) -> int:
 
 
 def resolved(matrix: ModelMatrix, objective: Floats, constant: float, value: float) -> bool:
-    """Say whether what a library overlooks is nothing beside the ``value``, or beside any number that makes it up.
+    """Return whether the library's tolerance is negligible beside the ``value`` and the numbers that make it up.
 
-    It takes plans for equal that differ by 1e-6 where the largest coefficient is about 2**20. If the objective has a
+    It treats plans as equal that differ by 1e-6 where the largest coefficient is about 2**20. If the objective has a
     ``constant``, the value may be a small difference of large numbers. Where rows tie the objective to what is chosen,
     as with the level of the worst-off, it also matters that a choice may be off by 1e-6 of a whole one.
     """

@@ -1,6 +1,6 @@
-"""Nodes divided over stages so that least is lost: the last part of :mod:`bftrain_solvers.knapsack`.
+"""Division of nodes over stages with the least loss: the last part of :mod:`bftrain_solvers.knapsack`.
 
-A *stage* is a task, or several alike, with the sizes it may have: how many nodes above its least, and what each loses.
+A *stage* is a task, or several identical ones, with its possible sizes: nodes above its least, and the loss of each.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """What is to be divided: ``nodes`` above the minimum of every task, each unused one losing ``idle_loss``.
+    """The problem: ``nodes`` above the minimum of every task, where each unused one loses ``idle_loss``.
 
-    No division with a loss above ``cutoff`` is of interest; ``stop_at`` is a time of ``perf_counter``.
+    Divisions with a loss above ``cutoff`` are ignored; ``stop_at`` is a time of ``perf_counter``.
     """
 
     nodes: int
@@ -42,10 +42,10 @@ class SearchBounds:
 
 
 def quick_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, list[int]] | None:
-    """Give the same as :func:`best_division` where little has to be tried for it; ``None`` if it would be much.
+    """Return the same as :func:`best_division` where few combinations have to be tried; ``None`` otherwise.
 
-    Few sums of sizes lose no more than the cutoff, so for most cores it is faster to go through these, one by one,
-    than to build tables of all numbers of nodes with numpy.
+    Few sums of sizes lose no more than the cutoff, so for most cores it is faster to enumerate these than to build
+    tables over all numbers of nodes with numpy.
     """
     before = list(accumulate((nodes[-1] for nodes, _ in stages), initial=0))  # most that the stages before can take
     if room.cutoff == 0 and before[-1] >= room.nodes and all(nodes[-1] == len(nodes) - 1 for nodes, _ in stages):
@@ -78,7 +78,7 @@ def quick_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, li
 
 
 def _most_first(stages: Sequence[Stage], sums: Sequence[Mapping[int, int]], nodes: int) -> list[int]:
-    """Give every stage, from the first on, the most that still leads to the smallest loss for ``nodes`` in all."""
+    """Give every stage in order the most that still leads to the smallest loss for ``nodes`` in total."""
     chosen = []
     goal = sums[-1][nodes]
     for (sizes, losses), later in zip(stages, reversed(sums[:-1]), strict=True):
@@ -95,13 +95,13 @@ LossTables = list[tuple[Integers, int]]
 
 
 def least_loss(stages: Sequence[Stage], room: SearchBounds) -> int:
-    """Smallest loss of any division, at most the cutoff."""
+    """Return the smallest loss of any division, at most the cutoff."""
     tables = _tables(stages, room)
     return room.cutoff if tables is None else min(room.cutoff, int(_with_idle(tables, room).min()))
 
 
 def best_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, list[int]] | None:
-    """Smallest loss, and of the divisions that have it the one with fewest nodes whose earlier stages get more.
+    """Return the smallest loss, and of its divisions the one with fewest nodes whose earlier stages get more.
 
     ``None``: no division loses as little as the cutoff.
     """
@@ -117,9 +117,9 @@ def best_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, lis
 
 
 def _falling(stages: Sequence[Stage], most: int) -> tuple[list[Stage], int]:
-    """Leave out sizes that are too large if the tasks alike before one are to have as many; count the kinds of tasks.
+    """Drop sizes that are too large if identical earlier tasks must have at least as many; count the kinds of tasks.
 
-    Of tasks alike the earlier has at least as many nodes, for to swap two sizes costs nothing.
+    Of identical tasks the earlier has at least as many nodes, because swapping two sizes costs nothing.
     """
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     falling = []
@@ -138,11 +138,11 @@ def _with_idle(tables: LossTables, room: SearchBounds) -> Integers:
 
 
 def _tables(stages: Sequence[Stage], room: SearchBounds, *, all_alike: bool = False) -> LossTables | None:
-    """Work from the last stage to the first, so that afterwards the first can be served first.
+    """Compute the tables from the last stage to the first, so that retracing serves the first stage first.
 
     A table covers only what the stages from it on can take and what those before it can leave; if all tasks are
-    alike and none has more than one before it, the last ``n`` of them have no more than ``n`` equal parts.
-    ``None``: so many nodes must be used that the stages cannot take them.
+    identical and none has more than one before it, the last ``n`` of them have no more than ``n`` equal parts.
+    ``None``: more nodes must be used than the stages can take.
     """
     before = [0]  # most nodes that the stages before this one can take
     for nodes, _ in stages:
@@ -166,7 +166,7 @@ def _tables(stages: Sequence[Stage], room: SearchBounds, *, all_alike: bool = Fa
 
 
 def _one_more(stage: Stage, later: Integers, later_low: int, low: int, width: int) -> Integers:
-    """Table of a stage for ``low`` nodes and the following ones, from the table of the stage after it."""
+    """Return the table of a stage for ``low`` nodes and more, from the table of the stage after it."""
     nodes, losses = stage
     span = nodes[-1] - nodes[0] + 1
     if _FEW_SIZES < len(nodes) >= span // 2 and span * width <= _LARGEST_SHEET:
@@ -185,7 +185,7 @@ def _one_more(stage: Stage, later: Integers, later_low: int, low: int, width: in
 
 
 def _by_sheet(stage: Stage, later: Integers, offset: int, width: int) -> Integers:
-    """Do the same at one go: row ``i`` of the sheet is ``later`` moved on by ``nodes[0] + i``."""
+    """Compute the same in one array operation: row ``i`` is ``later`` shifted by ``nodes[0] + i``."""
     nodes, losses = stage
     first, last = nodes[0], nodes[-1]
     rows = last - first + 1
@@ -204,7 +204,7 @@ def _by_sheet(stage: Stage, later: Integers, offset: int, width: int) -> Integer
 
 
 def _retraced(stages: Sequence[Stage], tables: LossTables, nodes: int) -> list[int]:
-    """Give every stage, from the first on, the most that still leads to the smallest loss."""
+    """Give every stage in order the most that still leads to the smallest loss."""
     chosen = []
     for stage, (sizes, losses) in enumerate(stages):
         table, first = tables[stage]

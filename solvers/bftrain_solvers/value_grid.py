@@ -1,8 +1,8 @@
-"""Entries as whole numbers: sums of them are exact, so equal plans are equal and the best one is proven best.
+"""Table entries as whole numbers: sums are exact, so equal plans are equal and the best one is proven best.
 
 Sizes so costly that no best plan has them are removed before they drown other entries in rounding: every solver
-computes to a number of digits of the largest entry. A cost of 1e15 s, meant as "never", would leave none for the
-entries among which there is something to decide.
+computes to a number of digits of the largest entry. A cost of 1e15 s, meant as "never", would leave no digits for the
+other entries.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeles
 class ValueGrid:
     """``entries[j, n]``: value in multiples of ``unit`` times ``weight``, less 1 if the size changes.
 
-    ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value.
-    Sizes that are not allowed hold ``-inf``. ``unit`` is a power of two: values that are multiples of it are exact.
-    Where costs are so large that they would leave no digits for the rest, entries of no best plan are not allowed,
-    and ``raised`` is what has been taken off the value of every plan.
+    ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value. Sizes
+    that are not allowed hold ``-inf``. ``unit`` is a power of two: values that are multiples of it are exact. Where
+    costs are so large that they would leave no digits for the rest, entries of no best plan are removed, and ``raised``
+    is what has been taken off the value of every plan.
     """
 
     entries: Floats
@@ -99,7 +99,7 @@ def grid_of(
 
 
 def _range(values: Floats) -> tuple[Mask | None, float, float]:
-    """Which sizes are allowed, ``None`` if all are; their smallest and largest value."""
+    """Return the mask of allowed sizes, ``None`` if all are, and their smallest and largest value."""
     smallest, largest = float(values.min()), float(values.max())
     if smallest > -np.inf:
         return None, smallest, largest
@@ -119,10 +119,10 @@ class PrunedRows:
 def lopsided(
     values: Floats, present: Integers, smallest: float, largest: float, copies: Integers | None = None
 ) -> bool:
-    """Say whether the best plan might come to far less than the largest or the smallest entry does.
+    """Return whether the best plan might be far below the largest or the smallest entry.
 
-    Without losses it comes to the largest entry at least. Else it is as good as letting all tasks stay, and as good
-    as giving one task what brings most, and the others nothing.
+    Without losses it is at least the largest entry. Else it is at least as good as keeping all sizes, and as serving
+    the one task with the largest entry alone.
     """
     if smallest >= 0.0:
         return False
@@ -137,10 +137,10 @@ def lopsided(
 def cleared(
     values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None, stop_at: float = inf
 ) -> PrunedRows:
-    """Take out what stays further behind than some plan does in all, or leaves the others too few nodes.
+    """Remove sizes that lose more than some plan does in total, or leave the others too few nodes.
 
-    ``columns`` say what the columns of ``values`` are, if not the sizes 0, 1, ... The plan grows until ``stop_at``; a
-    smaller one takes out less.
+    ``columns`` describe the columns of ``values``, if they are not the sizes 0, 1, ... The plan is improved until
+    ``stop_at``; a worse one removes less.
     """
     rows, sizes, pool = np.arange(len(values)), np.arange(values.shape[1]), sum(pools)
     # Some plan: the better one of two, by marginal gain, or all tasks stay that may

@@ -2,7 +2,7 @@
 
 It reads problems and writes answers; ``maximised`` of the solver's ``MODULE`` solves. A message is a length, then that
 many bytes. The process ends when its input ends, and an alarm ends it when it overruns a deadline by far: so it never
-outlives the program for longer than the solve it is at, even if the library does not come back.
+outlives the program for longer than its present solve, even if the library does not return.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ READY: Final = WorkerReply(termination=Termination.OPTIMAL, words="ready")
 
 
 def framed(message: WorkerRequest | WorkerReply) -> bytes:
-    """Put the length before the message."""
+    """Return the message with its length in front."""
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def packed(matrix: ModelMatrix) -> dict[str, bytes]:
-    """Give every array of ``matrix`` as bytes."""
+    """Return every array of ``matrix`` as bytes."""
     return {name: getattr(matrix, name).tobytes() for name in ModelMatrix.__slots__}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bftrain_elastic.tryout.local_agents import listening
 from bftrain_elastic.worker import checkpoint_file
-from bftrain_elastic.worker.horovod_group import all_came
+from bftrain_elastic.worker.horovod_group import wait_for_members
 from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
 
 pytestmark = [pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
@@ -126,7 +126,9 @@ def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) 
         store = first.of("ready")[-1]["store"]
         first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=store, sync=True)
         second.process.send_signal(signal.SIGKILL)
-        all_came((store[0], store[1]), 1, 2, 30.0, lambda: False)  # another says that it is there, and is dead then
+        wait_for_members(
+            (store[0], store[1]), 1, 2, 30.0, lambda: False
+        )  # another says that it is there, and is dead then
         until(lambda: len(listening([first.process.pid])) > 1, "Horovod waits for the other one")
         first.tell(type="abort")
         assert first.ends() == os.EX_TEMPFAIL

@@ -87,7 +87,7 @@ def test_one_plain_programme(figures: Figures, monkeypatch: pytest.MonkeyPatch) 
     took = {}
     for what in ("as we do it", "as one plain programme"):
         if what == "as one plain programme":
-            monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.if_all_find_room", lambda *_: None)
+            monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.try_height", lambda *_: None)
             monkeypatch.setattr(rising, "_SMALL", 10_000)
         begun = perf_counter()
         height = rising.rise(columns.market, level, rate).height

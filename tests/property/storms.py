@@ -251,7 +251,7 @@ def _check_order(actions: Sequence[Action]) -> None:
     assert all(action.cause is Cause.DECIDED for action in actions if isinstance(action, (Shrink, Stop)))
 
 
-def go_through(harvester: Harvester, storm: Iterable[Moment], model: Model | None = None) -> list[Decision]:
+def process_steps(harvester: Harvester, storm: Iterable[Moment], model: Model | None = None) -> list[Decision]:
     """Take a harvester through a storm, checking every step against the model; gives the decisions."""
     decisions: list[Decision] = []
     owed: list[Action] = []

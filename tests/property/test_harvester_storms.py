@@ -17,7 +17,7 @@ from bftrain.values.actions import Release
 from bftrain.values.events import NodesLeft
 from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
-from tests.property.storms import Model, Moment, go_through, storms
+from tests.property.storms import Model, Moment, process_steps, storms
 from tests.unit.core import parts
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_with_honest_solvers(solver: Solver, storm: list[Moment], max_tasks: int
     harvester = Harvester(
         solver=solver, objective=throughput, admission=FirstComeAdmission(max_tasks), max_failures=max_failures
     )
-    for decision in go_through(harvester, storm, Model(max_failures)):
+    for decision in process_steps(harvester, storm, Model(max_failures)):
         assert decision.fallback == ""
         assert len(decision.sizes) <= max_tasks
 
@@ -47,14 +47,14 @@ def test_with_dice_for_a_solver_a_fickle_admission_and_a_scattered_placement(sto
         admission=parts.Fickle(seed),
         placement=parts.Scattered(seed),
     )
-    go_through(harvester, storm, Model(max_failures=3))
+    process_steps(harvester, storm, Model(max_failures=3))
 
 
 @settings(max_examples=120)
 @given(storm=storms(), seed=st.integers(0, 999))
 def test_with_dice_for_a_solver_and_grouped_placement(storm: list[Moment], seed: int) -> None:
     harvester = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput)
-    go_through(harvester, storm, Model(max_failures=3))
+    process_steps(harvester, storm, Model(max_failures=3))
 
 
 answers = st.sampled_from(
@@ -73,7 +73,7 @@ def test_with_solvers_that_fail_in_every_way(
 ) -> None:
     fallback = parts.Scripted(*second, name="second") if isinstance(second, list) else second
     harvester = Harvester(solver=parts.Scripted(*script), fallback=fallback, objective=throughput)
-    go_through(harvester, storm, Model(max_failures=3))
+    process_steps(harvester, storm, Model(max_failures=3))
 
 
 @settings(max_examples=60)
@@ -83,7 +83,7 @@ def test_an_answer_that_cannot_be_used_is_always_recorded(
 ) -> None:
     fallback = greedy if with_fallback else None
     harvester = Harvester(solver=parts.Scripted(answer), fallback=fallback, objective=throughput)
-    for decision in go_through(harvester, storm, Model(max_failures=3)):
+    for decision in process_steps(harvester, storm, Model(max_failures=3)):
         if not decision.sizes:
             assert decision.solver_words == "nobody competes"
             continue
@@ -98,7 +98,7 @@ def test_an_answer_that_cannot_be_used_is_always_recorded(
 def test_the_same_events_give_the_same_decisions_to_the_last_byte(storm: list[Moment]) -> None:
     runs = []
     for _ in range(2):
-        decisions = go_through(Harvester(solver=exact, objective=throughput, fallback=greedy), storm)
+        decisions = process_steps(Harvester(solver=exact, objective=throughput, fallback=greedy), storm)
         runs.append([wire.plain(decision) | {"solve_s": 0.0} for decision in decisions])
     assert runs[0] == runs[1]
 

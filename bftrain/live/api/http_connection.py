@@ -1,6 +1,6 @@
-"""HTTP over asyncio's streams: h11 reads and writes the protocol, this file waits, counts and gives up.
+"""HTTP/1.1 over asyncio streams: h11 parses the protocol; this module adds time-outs and limits.
 
-One request after the other on a connection; small bodies; slow or silent clients are sent away.
+Connections are served one request at a time; bodies are small; slow or silent clients are disconnected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is answered: a whole ``body``, or a ``stream`` whose pieces are sent as they come."""
+    """An answer: a complete ``body``, or a ``stream`` whose pieces are sent as they come."""
 
     status: int = 200
     body: bytes = b""
@@ -56,7 +56,7 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 
 class BadRequest(Exception):
-    """The request cannot be read; what to answer."""
+    """The request cannot be parsed; ``response`` is the answer to send."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -64,7 +64,7 @@ class BadRequest(Exception):
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
-    """Answer all requests of one connection; ``refuse`` words a request that cannot be read."""
+    """Answer all requests of one connection; ``refuse`` builds the answer to a request that cannot be parsed."""
     talk = _Talk(reader, writer)
     try:
         more = True
@@ -77,8 +77,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
         await _close(writer)
 
 
-async def turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response) -> None:
-    """Answer before anything is asked, and hang up."""
+async def reject_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response) -> None:
+    """Send an answer before any request is read, and close the connection."""
     try:
         await _Talk(reader, writer).last(response)
     except (ConnectionError, TimeoutError):
@@ -127,7 +127,10 @@ class _Talk:
         await self._linger()
 
     async def _linger(self) -> None:
-        """Read what the client still sends: a reset would take our answer from it."""
+        """Read and drop the client's remaining bytes.
+
+        Closing earlier would reset the connection before our answer arrives.
+        """
         with suppress(OSError, TimeoutError):
             self._writer.write_eof()
             async with asyncio.timeout(_CLOSING_S):
@@ -136,7 +139,7 @@ class _Talk:
                     left -= len(data)
 
     async def _request(self) -> Request | None:
-        """Read a request; nothing if the client left instead, or had nothing to ask for a long time."""
+        """Read a request; return ``None`` if the client closed the connection or sent nothing for too long."""
         self._head_only, self._begun = False, b""
         event = self._state.next_event()
         if event is h11.NEED_DATA:

@@ -1,4 +1,4 @@
-"""Routes of the API, and OpenAPI: their description for programs, made from the forms that they take and give."""
+"""Routes of the API, and their OpenAPI description, generated from the types of their bodies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bftrain.version import __version__
 
 @dataclass(frozen=True, kw_only=True)
 class RouteRequest:
-    """One request as a route sees it: who asks, what stands in the address, and what was sent."""
+    """One request as a route receives it: the caller, the names in the path, the query and the body."""
 
     caller: Caller
     names: Mapping[str, str]
@@ -31,7 +31,7 @@ Answer = Callable[[LiveService, RouteRequest], Any]  # the answer, or what can b
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """What may stand behind the ``?``: in words, and as a JSON schema."""
+    """A query parameter: its description and its JSON schema."""
 
     about: str
     schema: Mapping[str, Any]
@@ -39,10 +39,10 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """One address. ``{name}`` in the path is handed over.
+    """One path and method of the API. A ``{name}`` in the path is passed to ``answer``.
 
-    ``takes`` and ``gives`` are the forms of the bodies; an answer of ``kind`` JSON is made from what ``answer`` gives.
-    ``operators``: others are refused. ``public``: open over TCP without the token.
+    ``takes`` and ``gives`` are the types of the bodies; an answer of ``kind`` JSON is encoded from what ``answer``
+    returns. ``operators``: other users are refused. ``public``: reachable over TCP without the token.
     """
 
     method: str
@@ -67,7 +67,7 @@ class Route:
         return tuple(part.strip("{}") for part in self.parts if part.startswith("{"))
 
     def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
-        """Give what stands where the path has names; nothing if the address is another one."""
+        """Return the values of the path's names, or ``None`` if the path is another one."""
         if len(path) != len(self.parts):
             return None
         found = {}
@@ -116,12 +116,12 @@ _TAG_OF: Final[Mapping[str, str]] = {"tasks": "tasks", "nodes": "nodes", "drain"
 
 
 def described(routes: Iterable[Route]) -> tuple[Route, ...]:
-    """Give the routes that are for programs; the status page's files are for browsers."""
+    """Return the routes that are meant for programs, without the files of the status page."""
     return tuple(route for route in routes if not route.public)
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Give the OpenAPI 3.1 document of routes."""
+    """Return the OpenAPI 3.1 document of the routes."""
     routes = described(routes)
     kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None and kind is not bytes]
     found, components = msgspec.json.schema_components([*kinds, Refused], ref_template=_SCHEMAS)
@@ -200,7 +200,7 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is
-    """Give descriptions as Markdown: docstrings are indented, and mark names in their own way."""
+    """Return descriptions as Markdown: without the indentation and markup of docstrings."""
     if isinstance(value, Mapping):
         return {
             key: inspect.cleandoc(one).replace("``", "`")

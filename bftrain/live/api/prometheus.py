@@ -1,4 +1,4 @@
-"""Figures of a live run in the text form that Prometheus reads, version 0.0.4; they name no user, task or node."""
+"""Metrics of a live run in Prometheus' text format 0.0.4; they name no user, task or node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 
 
 class MetricFamily(NamedTuple):
-    """All series of one name. ``kind`` is counter, gauge or histogram; a series is a suffix, labels and a value."""
+    """All series of one metric. ``kind`` is counter, gauge or histogram; a series is a suffix, labels and a value."""
 
     name: str
     kind: str
@@ -52,22 +52,22 @@ class MetricFamily(NamedTuple):
 
 
 def counter(name: str, about: str, value: float) -> MetricFamily:
-    """Give something that only grows; its name ends with ``_total``."""
+    """Return a counter: a value that only grows; its name ends with ``_total``."""
     return MetricFamily(name, "counter", about, [("", {}, value)])
 
 
 def gauge(name: str, about: str, value: float) -> MetricFamily:
-    """Give something that rises and falls."""
+    """Return a gauge: a value that rises and falls."""
     return MetricFamily(name, "gauge", about, [("", {}, value)])
 
 
 def by(label: str, name: str, kind: str, about: str, values: Mapping[str, float]) -> MetricFamily:
-    """Give one series for each value of a label."""
+    """Return a metric with one series for each value of a label."""
     return MetricFamily(name, kind, about, [("", {label: key}, value) for key, value in values.items()])
 
 
 class Histogram:
-    """How often something took how long, in seconds."""
+    """Histogram of durations in seconds."""
 
     def __init__(self, name: str, about: str, bounds: Sequence[float]) -> None:
         self._name = name
@@ -77,13 +77,13 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     @property
     def family(self) -> MetricFamily:
-        """Give it as series."""
+        """The histogram as a metric family."""
         series: list[tuple[str, Mapping[str, str], float]] = []
         total = 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
@@ -95,7 +95,7 @@ class Histogram:
 
 
 def text(families: Iterable[MetricFamily]) -> str:
-    """Give families in the form that is read."""
+    """Return metric families in Prometheus' text format."""
     lines = []
     for family in families:
         lines += [f"# HELP {family.name} {_escaped(family.about)}", f"# TYPE {family.name} {family.kind}"]
@@ -120,7 +120,7 @@ def _number(value: float) -> str:
 
 
 class LiveMetrics:
-    """Counts what happens from now on, in the daemon's loop; ``text`` is asked for now and then."""
+    """Counts events of a live run; ``text`` renders the metrics on request."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
@@ -149,11 +149,11 @@ class LiveMetrics:
         daemon.observers.append(self._observe)
 
     def answered(self, status: int) -> None:
-        """Know what the API answered."""
+        """Count an answer of the API by its HTTP status."""
         self._answers[str(status)] += 1
 
     def text(self) -> str:
-        """Give all figures as Prometheus reads them."""
+        """Return all metrics in Prometheus' text format."""
         self._size()
         return text([*self._now(), *self._so_far(), *_process()])
 
@@ -209,7 +209,7 @@ class LiveMetrics:
         self._seen.pop(task, None)
 
     def _size(self) -> None:
-        """Count the node-seconds since the sizes were what they were."""
+        """Add the node-seconds since the last change of sizes."""
         now, harvester = time.monotonic(), self._daemon.harvester
         passed, (idle, used) = now - self._sized_at, self._sizes
         self._idle_s += idle * passed
@@ -279,7 +279,7 @@ class LiveMetrics:
         yield self._latency.family
 
     def _used(self) -> Iterator[MetricFamily]:
-        """Give the hours of the ledger, which go on over restarts."""
+        """Yield the hours of the ledger, which go on over restarts."""
         used = self._daemon.task_manager.ledger.by_user
         for place, (name, about) in enumerate(_USED.items()):
             if self._daemon.site.api.metrics_by_user:
@@ -293,7 +293,7 @@ def _tag(kind: type[Event | Action]) -> str:
 
 
 def _size_of(path: Path) -> float:
-    """In bytes, with what SQLite has not yet moved into the file itself."""
+    """Return the size of a database in bytes, including SQLite's write-ahead log."""
     total = 0
     for file in (path, path.with_name(f"{path.name}-wal")):
         try:
@@ -304,7 +304,7 @@ def _size_of(path: Path) -> float:
 
 
 def _process() -> Iterator[MetricFamily]:
-    """What the process takes, by the names that Prometheus' own clients use."""
+    """Yield the metrics of this process, under the names that Prometheus' own clients use."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "Processor time.", used.ru_utime + used.ru_stime)
     try:

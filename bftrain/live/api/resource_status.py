@@ -1,4 +1,4 @@
-"""What a live run has, as its status shows it: nodes by kind and by pool, and what hooks reported."""
+"""The resources in the status of a live run: nodes by kind and by pool, and reports of hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes: all addresses of the API. ``server.py`` serves them, ``openapi.py`` describes them."""
+"""All routes of the API. ``server.py`` serves them, ``openapi.py`` describes them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _post(path: str, about: str, gives: Any, answer: Answer, **more: Any) -> Rou
 
 
 def _of_task(name: str) -> Answer:
-    """Have the method of the service called ``name`` answer, for the task in the address."""
+    """Return an answer that calls the service's method ``name`` with the task in the path."""
     return lambda service, asked: getattr(service, name)(asked.caller, asked.names["task"])
 
 
@@ -182,5 +182,5 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 @cache
 def description() -> dict[str, Any]:
-    """Describe all of it for programs, as OpenAPI."""
+    """Return the OpenAPI description of the API."""
     return openapi.document(ROUTES)

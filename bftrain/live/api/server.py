@@ -1,4 +1,4 @@
-"""API: JSON over HTTP, on a Unix socket and, if asked for, over TCP. Which address does what: ``routes.py``."""
+"""API server: JSON over HTTP on a Unix socket and, optionally, over TCP. ``routes.py`` lists the routes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STATUS: Final[Mapping[type[BftrainError], int]] = {
 
 
 class ApiServer:
-    """Listens, finds out who asks, and has the service answer."""
+    """Accepts connections, identifies callers, and passes requests to the service."""
 
     def __init__(self, service: LiveService, site: SiteSettings, routes: tuple[Route, ...] = ROUTES) -> None:
         self._service = service
@@ -59,7 +59,7 @@ class ApiServer:
     # -- listening
 
     async def open(self) -> None:
-        """Listen."""
+        """Start listening."""
         try:
             await self._open_socket()
             if tcp := self._site.api.tcp:
@@ -76,7 +76,7 @@ class ApiServer:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it listens."""
+        """The addresses on which it listens."""
         found = []
         for server in self._servers:
             for listening in server.sockets:
@@ -88,7 +88,7 @@ class ApiServer:
         return tuple(found)
 
     async def close(self) -> None:
-        """Listen no more, and end all talks."""
+        """Stop listening, and close all connections."""
         for server in self._servers:
             server.close()
         self._service.watch.close()
@@ -121,10 +121,10 @@ class ApiServer:
             except (LookupError, OSError) as error:
                 raise BadConfig(f"cannot be given to group '{group}': {error}", where=str(path)) from error
         path.chmod(int(self._site.api.mode, 8))
-        self.hindrances = tuple(self._let_in(path)) if self._site.api.mode != "600" else ()
+        self.hindrances = tuple(self._make_reachable(path)) if self._site.api.mode != "600" else ()
 
-    def _let_in(self, path: Path) -> Iterator[str]:
-        """Let others come as far as the socket: through our state, of which they see nothing else. Say what hinders."""
+    def _make_reachable(self, path: Path) -> Iterator[str]:
+        """Make the socket reachable for other users through the state folder; yield what prevents it."""
         all_users = self._site.api.mode == "666"
         through = stat.S_IXOTH if all_users else stat.S_IXGRP
         state = Path(self._site.state)
@@ -147,7 +147,7 @@ class ApiServer:
     async def _met_at_socket(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer: socket.socket = writer.get_extra_info("socket")
         try:
-            caller = callers.at_socket(peer, self._site.api.operators)
+            caller = callers.caller_at_socket(peer, self._site.api.operators)
         except OSError:  # gone already
             writer.close()
             return
@@ -156,11 +156,11 @@ class ApiServer:
 
     # -- places
 
-    def _take_place(self, task: asyncio.Task[None], whose: str) -> bool:
-        """Give a connection a place, if there is one.
+    def _reserve_place(self, task: asyncio.Task[None], whose: str) -> bool:
+        """Reserve one of the limited places for a connection; return whether there is one.
 
-        Operators have places of their own. One who has not shown the token takes the place of another such one, which
-        asked for nothing for the longest time: else silent connections would keep out those who have it.
+        Operators have places of their own. A connection without the token replaces the tokenless connection that has
+        been silent the longest: otherwise silent connections would lock out callers that have the token.
         """
         reserved = whose.startswith("operator") or whose == _KNOWN
         if whose == _STRANGERS and self._of[whose] >= _OF_ONE:
@@ -179,14 +179,14 @@ class ApiServer:
             self._of[whose] -= 1
             self._of += Counter()  # without those that have none
 
-    def _change_place(self, whose: str) -> None:
-        """Note that the connection of this task is active, and whose it is by what it has shown."""
+    def _update_place(self, whose: str) -> None:
+        """Record that the connection of ``task`` is active, and whose places it uses after it has identified itself."""
         task = asyncio.current_task()
         if task in self._places:
             before = self._places[task]
             self._leave_place(task)
-            if not self._take_place(task, whose):
-                self._take_place(task, before)
+            if not self._reserve_place(task, whose):
+                self._reserve_place(task, before)
 
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whose: str, handle: http_connection.Handle
@@ -200,7 +200,7 @@ class ApiServer:
             self._service.metrics.answered(response.status)
             return response
 
-        placed = self._take_place(task, whose)
+        placed = self._reserve_place(task, whose)
         if not placed and len(self._talks) - len(self._places) >= _REFUSED:
             writer.transport.abort()
             return
@@ -208,7 +208,7 @@ class ApiServer:
         try:
             if not placed:
                 refusal = _refusal(503, "there are too many connections at a time")
-                await http_connection.turn_away(reader, writer, refusal)
+                await http_connection.reject_connection(reader, writer, refusal)
             else:
                 await http_connection.serve(reader, writer, counted, _refusal)
         except asyncio.CancelledError:
@@ -222,7 +222,10 @@ class ApiServer:
     # -- answering
 
     async def _answer_over_tcp(self, request: Request) -> Response:
-        """Answer who has the token; a page of another site in a browser of ours has not."""
+        """Answer a request over TCP, which needs the token.
+
+        Pages of other sites in the user's browser do not have it.
+        """
         api = self._site.api
         # A foreign name that points to us makes a browser believe that we are theirs
         given = request.headers.get("host", "").lower()
@@ -234,7 +237,7 @@ class ApiServer:
             found[0].public or (found[0].path == METRICS and api.open_metrics)
         )
         known = self._token is not None and self._token.admits(request.headers.get("authorization", ""))
-        self._change_place(_KNOWN if known else _STRANGERS)
+        self._update_place(_KNOWN if known else _STRANGERS)
         if not public and not known:
             return _refusal(401, "a token is needed: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
         return await self._answer(request, callers.ourselves())
@@ -256,7 +259,7 @@ class ApiServer:
             return _refusal(500, f"a fault of ours: {type(error).__name__}: {error}")
 
     def _find(self, request: Request) -> tuple[Route, dict[str, str]] | Response:
-        """Give the route that is asked for, and the names in its address; or why there is none."""
+        """Return the route of a request and the names in its path, or the answer that says why there is none."""
         allowed = []
         for route in self._routes:
             names = route.match(request.path)
@@ -272,7 +275,7 @@ class ApiServer:
 
     async def _carry_out(self, route: Route, request: Request, caller: Caller, names: dict[str, str]) -> Response:
         if route.operators:
-            callers.insist_on_operator(caller)
+            callers.require_operator(caller)
         for parameter in request.query:
             if parameter not in route.query:
                 raise UnknownName.among("parameter", parameter, route.query, where=route.path)
@@ -292,7 +295,7 @@ class ApiServer:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return which file a path is; none if it is gone."""
+    """Return device and inode of a path; ``None`` if it does not exist."""
     try:
         found = path.lstat()
     except FileNotFoundError:

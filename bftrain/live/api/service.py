@@ -1,4 +1,4 @@
-"""LiveService: the requests of callers: their own tasks, and the state of the pool."""
+"""LiveService: answers callers' requests about their tasks and the state of the pool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.why_waiting import why_waiting
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
-from bftrain.live.model.callers import Caller, insist_on_operator, insist_on_weight, ourselves
+from bftrain.live.model.callers import Caller, check_weight, ourselves, require_operator
 from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.monitor.status_stream import StatusStream
@@ -44,7 +44,7 @@ _MOST_OF_ONE: Final = 2_000  # of them, of a user who is no operator
 
 
 class LiveService:
-    """Answers callers. All methods belong to the daemon's loop."""
+    """Answers requests of callers. All methods run in the daemon's event loop."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
@@ -58,11 +58,11 @@ class LiveService:
     # -- tasks
 
     async def submit(self, caller: Caller, given: schemas.Submission) -> schemas.TaskView:
-        """Take a task in; when this returns it is safe."""
+        """Add a task; it is on disk when this returns."""
         await self._until_ready()
         async with self._adding:
             record = self._record(caller, given)
-            await self._insist_on_own_folder(record)
+            await self._check_own_folder(record)
             pool, folder = self._daemon.launcher_pool, f"the folder '{record.run.folder}'"
             await within(_PATIENCE_S, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name))
             self._task_store.add(record)
@@ -79,14 +79,14 @@ class LiveService:
         return self._daemon.site.launchers or tuple(there)
 
     async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
-        """End a task for good."""
+        """Cancel a task."""
         await self._until_ready()
         record = self._unfinished(caller, name)
         self._happened(TaskCancelled(time_s=self._daemon.decision_loop.now, task=record.name))
         return self._view(self._task_store.find(f"#{record.number}") or record)
 
     async def pause(self, caller: Caller, name: str) -> schemas.TaskView:
-        """Let a task wait without nodes until it is resumed."""
+        """Pause a task: it waits without nodes until it is resumed."""
         await self._until_ready()
         record = self._unfinished(caller, name)
         if record.state is not LiveTaskState.PAUSED:
@@ -96,7 +96,7 @@ class LiveService:
         return self._view(record)
 
     async def resume(self, caller: Caller, name: str) -> schemas.TaskView:
-        """Let a paused task compete again."""
+        """Resume a paused task."""
         await self._until_ready()
         record = self._unfinished(caller, name)
         if record.state is LiveTaskState.PAUSED:
@@ -109,12 +109,12 @@ class LiveService:
         return self._view(record)
 
     def tasks(self, caller: Caller, *, over: bool) -> tuple[schemas.TaskView, ...]:
-        """List the caller's tasks: the unfinished ones, with ``over`` also the latest of the others."""
+        """List the caller's unfinished tasks, with ``over`` also the latest finished ones."""
         found = (*(self._task_store.over if over else ()), *self._task_store.unfinished)
         return tuple(self._view(record) for record in found if caller.may_touch(record))
 
     def task(self, caller: Caller, name: str) -> schemas.TaskView:
-        """Describe a task."""
+        """Return one task."""
         return self._view(self._find(caller, name))
 
     async def logs(self, caller: Caller, name: str) -> tuple[schemas.LogFile, ...]:
@@ -136,8 +136,8 @@ class LiveService:
     # -- nodes
 
     async def drain(self, caller: Caller, nodes: Iterable[str], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
-        """Use nodes no more; what runs there moves first. With ``end`` use them again."""
-        insist_on_operator(caller)
+        """Stop using nodes, after their tasks have moved; with ``end`` use them again."""
+        require_operator(caller)
         await self._until_ready()
         names = sorted(set(nodes))
         if end:
@@ -193,7 +193,7 @@ class LiveService:
         return await self._harvest_from(caller, 0.0)
 
     async def _harvest_from(self, caller: Caller, time_s: float) -> HarvestingView:
-        insist_on_operator(caller)
+        require_operator(caller)
         await self._until_ready()
         self._daemon.harvesting.set_until(time_s)
         self._insist(self._daemon.write())
@@ -201,18 +201,18 @@ class LiveService:
         return self._daemon.harvesting.view
 
     def harvesting(self) -> HarvestingView:
-        """Say whether nodes are used, and how the last ones were handed back."""
+        """Return whether nodes are used, and how the last ones were handed back."""
         return self._daemon.harvesting.view
 
     def status(self, caller: Caller | None = None) -> schemas.StatusView:
-        """Say how things stand, without a word on tasks that are none of the caller's business (none: an operator)."""
+        """Return the overall status, without names of tasks of other users; ``None`` is an operator."""
         asks = caller or ourselves()
         daemon, site = self._daemon, self._daemon.site
         now = daemon.decision_loop.now
         holdings = daemon.harvester.plan.sizes
         states = [schemas.state_of(record, holdings.get(record.name, 0)) for record in self._task_store.unfinished]
         pool, last = daemon.harvester.pool, daemon.last_decision
-        if last is not None and not self._may_hear(asks, last.fallback, last.time_s):
+        if last is not None and not self._may_see(asks, last.fallback, last.time_s):
             last = replace(last, fallback="the solver gave none")
         return schemas.StatusView(
             version=__version__,
@@ -241,22 +241,22 @@ class LiveService:
             decision=last,
             hooks=resource_status.hooks(daemon),
             harvested=daemon.task_manager.ledger.days,
-            remarks=tuple(one for one in daemon.remarks.latest if self._may_hear(asks, one.text, one.time_s)),
+            remarks=tuple(one for one in daemon.remarks.latest if self._may_see(asks, one.text, one.time_s)),
             addresses=self.addresses,
         )
 
     def page(self) -> schemas.PageView:
-        """Say where the status page is."""
+        """Return the address of the status page."""
         address = next((one for one in self.addresses if one.startswith("http")), "")
         return schemas.PageView(address=f"{address}/" if address else "", token_file=str(self._daemon.site.token))
 
     def fault(self, error: Exception) -> None:
-        """Say what a request led to that should not happen."""
+        """Report an unexpected error of a request."""
         at = traceback.extract_tb(error.__traceback__)[-1]
         self._daemon.remark(f"{_FAULT} at {at.name}:{at.lineno}: {type(error).__name__}: {error}")
 
     def _happened(self, *events: Event) -> None:
-        """Have events taken in; what the caller wants is safe after that, or the caller hears that it is not."""
+        """Pass events to the decision loop; raise if they could not be written to disk."""
         self._daemon.decision_loop.on_events(*events, sync=True)
         self._insist(self._daemon.state != "broken" and self._daemon.decision_loop.stalled is None)
 
@@ -264,8 +264,8 @@ class LiveService:
         if not written:
             raise NotAvailable("the journal cannot be written", where=str(self._daemon.site.journal))
 
-    async def _insist_on_own_folder(self, record: LiveTaskRecord) -> None:
-        """Refuse a folder that an unfinished task has, however both are spelled: links, slashes and dots."""
+    async def _check_own_folder(self, record: LiveTaskRecord) -> None:
+        """Raise if an unfinished task has the same folder, also by another spelling such as a link."""
         others = self._task_store.unfinished
         # what is held up may hang, so nothing is asked of its file system
         odd = {one.number: one.run.folder for one in others if one.name in self._daemon.task_manager.held_up}
@@ -294,7 +294,7 @@ class LiveService:
         own = sum(record.uid == caller.uid for record in self._task_store.unfinished)
         if own >= _MOST_OF_ONE and not caller.operator:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
-        insist_on_weight(caller, given.weight, site.api.max_weight)
+        check_weight(caller, given.weight, site.api.max_weight)
         number, ending = self._task_store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # after the script
         name = f"{given.name}{ending}" if given.name else self._task_store.free_name(stem or "task", ending)
@@ -345,7 +345,7 @@ class LiveService:
         return tuple(dict.fromkeys(record.number for record in found))
 
     async def _until_ready(self) -> None:
-        """Wait until the daemon has taken up its tasks again; refuse if it is ending."""
+        """Wait until the daemon has restored its tasks; raise if it is ending."""
         for _ in range(2):  # it may have begun to end while this waited
             if self._daemon.state in {"draining", "broken"}:
                 raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
@@ -371,7 +371,7 @@ class LiveService:
         view = view_of(record, track, self._daemon.decision_loop.now)
         return replace(view, waits=why_waiting(self._daemon, record)) if record.unfinished and not view.nodes else view
 
-    def _may_hear(self, caller: Caller, text: str, time_s: float) -> bool:
+    def _may_see(self, caller: Caller, text: str, time_s: float) -> bool:
         """Return whether a text names no task of another user."""
         if caller.operator:
             return True
@@ -381,7 +381,7 @@ class LiveService:
 
 
 def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -> schemas.TaskView:
-    """Return the view of a task; ``track`` follows it until it is over."""
+    """Return the view of a task; ``track`` is its progress while it is unfinished."""
     held = track.held if track is not None else ()
     progress = record.progress if track is None else track.advance_to(now)
     shown = schemas.view_fields(record.spec)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def why_waiting(daemon: LiveDaemon, record: LiveTaskRecord) -> str:
-    """Say what keeps a task from nodes; the reason that has to go first comes first."""
+    """Return why a task has no nodes, as text; the reason to be removed first comes first."""
     if record.state is LiveTaskState.PAUSED:
         return f"it is paused: bftrain resume {record.name}"
     if numbers := daemon.task_manager.after.get(record.name):
@@ -26,7 +26,7 @@ def why_waiting(daemon: LiveDaemon, record: LiveTaskRecord) -> str:
 
 
 def _of_all_tasks(daemon: LiveDaemon) -> str:
-    """Say what keeps all tasks from nodes; nothing if nothing does."""
+    """Return the reason that keeps all tasks from nodes; "" if there is none."""
     if daemon.harvesting.paused:
         return "harvesting is paused by an operator"
     scheduler = daemon.opened.scheduler
@@ -41,7 +41,7 @@ def _of_all_tasks(daemon: LiveDaemon) -> str:
 
 
 def _too_few_nodes(daemon: LiveDaemon, name: str) -> str:
-    """Say that it needs more nodes than there are, if it does."""
+    """Return that it needs more nodes than there are, if it does."""
     harvester, spec = daemon.harvester, daemon.harvester.spec(name)
     fitting = {kind: count for kind, count in harvester.pools.items() if spec.curve_on(kind) is not None}
     most = max(fitting.values(), default=0) if harvester.pools else harvester.pool_size
@@ -52,7 +52,7 @@ def _too_few_nodes(daemon: LiveDaemon, name: str) -> str:
 
 
 def _decided(daemon: LiveDaemon, name: str) -> str:
-    """Say what the last decision did instead."""
+    """Return what the last decision did instead, as text."""
     harvester, deciding = daemon.harvester, daemon.site.deciding
     last = daemon.last_decision
     if last is None or last.time_s < harvester.spec(name).submit_s:

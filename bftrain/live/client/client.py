@@ -1,4 +1,4 @@
-"""Client: asks a live run over its Unix socket, or over HTTP with a token. What the commands use."""
+"""Client of a live run, over its Unix socket or over HTTP with a token. All commands use it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: sch
 
 
 def find(given: str = "") -> str:
-    """Say where the live run is: as given, by ``BFTRAIN_LIVE``, our own, or the one of this machine."""
+    """Return the address of the live run: ``given``, ``BFTRAIN_LIVE``, the user's own, or this machine's."""
     named = given or os.environ.get(VARIABLE, "")
     if named:
         return named
@@ -43,7 +43,7 @@ def find(given: str = "") -> str:
 
 
 def page_address(page: schemas.PageView) -> str:
-    """Return the address of the status page with its token, which stands in a file that only its owner can read."""
+    """Return the address of the status page with its token, read from a file that only its owner can read."""
     if not page.address:
         raise NotAvailable(
             "the live run answers on its socket alone", where="[api] tcp", fix='tcp = "127.0.0.1:8765" in its settings'
@@ -57,9 +57,9 @@ def page_address(page: schemas.PageView) -> str:
 
 
 class Client:
-    """Asks the live run at ``address``: the path of a socket, or ``http://HOST:PORT`` with the token in a file.
+    """A client of the live run at ``address``: the path of a socket, or ``http://HOST:PORT`` with the token in a file.
 
-    Without an address it asks the live run that the commands ask: see :func:`find`.
+    Without an address it uses the one that :func:`find` returns.
     """
 
     def __init__(self, address: str = "", token_file: Path | None = None) -> None:
@@ -79,19 +79,19 @@ class Client:
     # -- what can be asked
 
     def status(self) -> schemas.StatusView:
-        """How things stand."""
+        """Return the overall status."""
         return self._ask("GET", "/v1/status", schemas.StatusView)
 
     def tasks(self, *, over: bool = False) -> tuple[schemas.TaskView, ...]:
-        """Our tasks; with ``over`` those as well that are over."""
+        """Return our unfinished tasks, with ``over`` also the finished ones."""
         return self._ask("GET", "/v1/tasks", tuple[schemas.TaskView, ...], query={"all": "true"} if over else {})
 
     def task(self, name: str) -> schemas.TaskView:
-        """One task."""
+        """Return one task."""
         return self._ask("GET", _of_task(name), schemas.TaskView)
 
     def submit(self, submission: schemas.Submission) -> schemas.TaskView:
-        """Hand in a task."""
+        """Submit a task."""
         return self._ask("POST", "/v1/tasks", schemas.TaskView, body=submission)
 
     def change(self, name: str, how: str) -> schemas.TaskView:
@@ -99,11 +99,11 @@ class Client:
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
-        """The log files of a task."""
+        """Return the log files of a task."""
         return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])
 
     def log(self, name: str, file: str, offset: int) -> bytes:
-        """A piece of a log file; empty when there is no more yet."""
+        """Return a piece of a log file; empty if there is no more yet."""
         return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
     def usage(self, by: str, since: str = "") -> tuple[resource_views.UsageRow, ...]:
@@ -112,11 +112,11 @@ class Client:
         return self._ask("GET", "/v1/usage", tuple[resource_views.UsageRow, ...], query=query)
 
     def nodes(self) -> tuple[schemas.NodeView, ...]:
-        """All known nodes."""
+        """Return all known nodes."""
         return self._ask("GET", "/v1/nodes", tuple[schemas.NodeView, ...])
 
     def drain(self, nodes: tuple[str, ...], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
-        """Use nodes no more; with ``end`` use them again."""
+        """Stop using nodes; with ``end`` use them again."""
         path = "/v1/undrain" if end else "/v1/drain"
         return self._ask("POST", path, tuple[schemas.NodeView, ...], body=schemas.Nodes(nodes=nodes))
 
@@ -133,11 +133,11 @@ class Client:
         return self._ask("POST", "/v1/harvesting/resume", HarvestingView)
 
     def page(self) -> schemas.PageView:
-        """Where the status page is."""
+        """Return the address of the status page."""
         return self._ask("GET", "/v1/page", schemas.PageView)
 
     def updates(self, span_s: float = 600.0, most: int = 0) -> Iterator[schemas.Update]:
-        """What changes, as it happens; the first update has all. Ends when the live run does, or after ``most``."""
+        """Yield changes as they happen, the full state first, until the live run ends or after ``most`` updates."""
         connection = self._connected()
         try:
             connection.request("GET", f"/v1/watch?span={span_s:g}&updates={most}", headers=self._headers)
@@ -157,7 +157,7 @@ class Client:
             connection.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -255,7 +255,7 @@ _AGAIN_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 class LiveView:
-    """All that is known of a live run, out of its updates, the first of which has everything."""
+    """The state of a live run, built from its updates, the first of which is complete."""
 
     def __init__(self, first: schemas.Update) -> None:
         self.status: schemas.StatusView = first.status
@@ -270,7 +270,7 @@ class LiveView:
         self.update(first)
 
     def update(self, update: schemas.Update) -> None:
-        """Take an update in."""
+        """Apply an update."""
         self.status, self.day = update.status, update.day
         if update.tasks is not None:
             self.tasks.update((row.number, row) for row in update.tasks.changed)
@@ -292,11 +292,11 @@ class LiveView:
             self.happened.extend(update.history.happened)
 
     def sizes(self, task: int, parts: int) -> list[float]:
-        """Give the nodes that a task held on average in each part of the time that is looked at."""
+        """Return the mean number of nodes of a task in each part of the shown time."""
         return self._means(parts, lambda cell: cell.sizes.get(task, 0.0))
 
     def speeds(self, parts: int) -> list[float]:
-        """Give the samples/s of all tasks on average in each part of the time that is looked at."""
+        """Return the mean samples/s of all tasks in each part of the shown time."""
         return self._means(parts, lambda cell: cell.speed)
 
     def _means(self, parts: int, value: Callable[[schemas.Cell], float]) -> list[float]:
@@ -315,7 +315,7 @@ class LiveView:
 
 
 class StreamClient:
-    """Follows a live run in a thread. ``changed`` is called from there whenever there is something new to see."""
+    """Follows a live run in a thread, which calls ``changed`` after each update."""
 
     def __init__(self, client: Client, span_s: float, changed: Callable[[], None]) -> None:
         self._client = client
@@ -331,12 +331,12 @@ class StreamClient:
         self._thread.start()
 
     def look(self, draw: Callable[[LiveView, tuple[float, str] | None], None]) -> None:
-        """Call ``draw`` with what is known now, and since when and why there is no contact, if there is none."""
+        """Call ``draw`` with the current state and, if the connection is lost, since when and why."""
         with self._lock:
             draw(self._scene, self._lost)
 
     def end(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._ending.set()
 
     def _follow(self, updates: Iterator[schemas.Update]) -> None:

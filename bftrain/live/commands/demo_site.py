@@ -1,4 +1,4 @@
-"""What happens in a live run, in words; and the demo: three small trainings on four slots that come and go."""
+"""Lines about the events of a live run; and the demo: three small trainings on four slots that come and go."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _CURVE: Final = SpeedCurve(nodes=(1, 2, 3, 4), rate=(1500.0, 2700.0, 3700.0, 450
 _TASKS: Final = {"pictures": (1, 4, 900), "letters": (1, 3, 900), "waves": (1, 2, 600)}
 
 
-def insist_on_torch() -> None:
-    """See that real training is possible."""
+def require_torch() -> None:
+    """Raise if PyTorch is missing, so that real training is impossible."""
     if find_spec("torch") is None:
         raise NotAvailable(
             "the demo trains with PyTorch, which is not installed",
@@ -51,7 +51,7 @@ def insist_on_torch() -> None:
 
 
 def demo_site(folder: Path) -> SiteSettings:
-    """Give the settings of the demo; its socket is where commands look first, unless a live run of ours uses it."""
+    """Return the settings of the demo; its socket is the default one unless another live run of this user has it."""
     usual = default_state() / "api.sock"
     return SiteSettings(
         name="demo",
@@ -64,7 +64,7 @@ def demo_site(folder: Path) -> SiteSettings:
 
 
 async def warm_up(daemon: LiveDaemon, service: LiveService, say: Callable[[str], None]) -> None:
-    """Hand the tasks in, and let the timetable begin when the first agents have imported PyTorch."""
+    """Submit the tasks, and start the timetable when the first agents have imported PyTorch."""
     slots = daemon.opened.scheduler
     if isinstance(slots, LocalScheduler):
         slots.hold()
@@ -107,7 +107,7 @@ _NAMED = 4
 
 def run_demo(limit_s: float, out: Output) -> None:
     """Run the demo until its tasks are over, or the time is up; print what it harvested."""
-    insist_on_torch()
+    require_torch()
     services: list[LiveService] = []
     narrator = EventNarrator(out.say)
 
@@ -152,7 +152,7 @@ def run_demo(limit_s: float, out: Output) -> None:
 
 
 class EventNarrator:
-    """Tells ``say`` of nodes and tasks; keeps first and last losses, and how long nodes were idle."""
+    """Prints lines about nodes and tasks with ``say``; records first and last losses and idle time."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -165,19 +165,19 @@ class EventNarrator:
         self.idle_s = 0.0  # node-seconds that were ours
 
     async def begin(self, daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG002 - as running.Beside
-        """Tell from now on."""
+        """Start printing."""
         self._daemon = daemon
         self._begun = self._pool_since = time.monotonic()
         self._pool = daemon.harvester.pool_size
         daemon.observers.append(self._observe)
 
     def tasks(self, service: LiveService) -> tuple[TaskView, ...]:
-        """Give all tasks as they are now, and stop the clock."""
+        """Return the final state of all tasks, and stop the clock."""
         self._count()
         return service.tasks(ourselves(), over=True)
 
     def losses(self, task: str) -> str:
-        """Give the first and the last loss of a task."""
+        """Return the first and the last loss of a task as text."""
         if task not in self._losses:
             return ""
         first, last = self._losses[task]
@@ -202,7 +202,7 @@ class EventNarrator:
         self._pool = self._daemon.harvester.pool_size if self._daemon else 0
 
     def tell(self, text: str) -> None:
-        """Tell of something, with the time since the begin."""
+        """Print a line with the time since the start."""
         self._say(f"{time.monotonic() - self._begun:7.1f} s  {text}")
 
     def _happened(self, events: Sequence[Event]) -> None:
@@ -228,13 +228,13 @@ class EventNarrator:
 
 
 class PreemptionNarrator:
-    """Tells ``say`` in one line which nodes the scheduler took from tasks, and how many each of these has left."""
+    """Prints one line for each preemption: which nodes tasks lost, and how many each has left."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
     async def begin(self, daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG002 - as running.Beside
-        """Tell from now on."""
+        """Start printing."""
         self._daemon, self._held = daemon, dict(daemon.harvester.held)
         daemon.observers.append(self._observe)
 

@@ -182,7 +182,7 @@ def page(client: Client, out: Output, *, opens: bool) -> None:
 
 
 def _open(address: str) -> None:
-    """Open an address in a browser, by way of a private file: programs' arguments are visible to all users."""
+    """Open an address in a browser through a private file, because arguments of programs are visible to all users."""
     import html
     import os
     import tempfile

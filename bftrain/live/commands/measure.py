@@ -168,7 +168,7 @@ class _Turns:
 
     @property
     def pairs(self) -> int:
-        """How many whole pairs of blocks there are."""
+        """The number of complete pairs of blocks."""
         return min(map(len, self._blocks.values()))
 
     def run(self, jobs: int, block: int, say: Callable[[str], None]) -> None:
@@ -277,7 +277,7 @@ def _restore(client: Client, before: HarvestingView) -> None:
 
 @contextmanager
 def _as_interrupt() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C."""
+    """Treat SIGTERM like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

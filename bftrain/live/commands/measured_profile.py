@@ -1,4 +1,4 @@
-"""What ``bftrain train`` measured, as a profile from which tasks for replays are generated."""
+"""Profiles of tasks for replays, made from the measurements of ``bftrain train``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _MEASURED: Final = "bftrain train, on one machine"
 
 
 def profile_saver(path: Path | None, name: str, out: Output) -> Callable[[Mapping[str, Any]], None]:
-    """Give what writes the profile of a trial, once it is certain that it can be written; nothing without ``path``."""
+    """Return a function that writes the profile of a trial, after checking that ``path`` can be written.
+
+    No-op without it.
+    """
     if path is None:
         return lambda _: None
     from bftrain.taskfiles.profile_files import check_profiles_name, save_profiles
@@ -32,7 +35,7 @@ def profile_saver(path: Path | None, name: str, out: Output) -> Callable[[Mappin
 
 
 def _profile(name: str, result: Mapping[str, Any]) -> Profile:
-    """Make a profile of the figures of a trial: the median speed of each size, and of what each change took."""
+    """Build a profile from a trial: the median speed of each size and the median cost of each change."""
     if not result["speed"]:
         fix = "train longer, or at fewer sizes: --for, --script"
         raise BadInput("no speed was measured, so there is no profile", where=name, fix=fix)

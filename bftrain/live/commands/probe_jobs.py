@@ -32,7 +32,7 @@ echo "$(date +%s.%N) $SLURM_JOB_NODELIST" >{file}.part && mv {file}.part {file}
 
 
 class ProbeWait(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a probe job waited, from the return of sbatch, or the call of srun, to its begin or end."""
+    """The wait of a probe job, from the return of sbatch, or the call of srun, to its start or end."""
 
     wait_s: float
     submitted_s: float  # when sbatch was called; since 1970

@@ -40,7 +40,7 @@ _NAMED_OTHERWISE: Final = frozenset({"name", "launcher", "min_nodes", "max_nodes
 
 
 def task_options() -> dict[str, tuple[Any, str]]:
-    """Return an option for every number and text that a submission says of its task."""
+    """Return a command-line option for each number and text of a submitted task."""
     options: dict[str, tuple[Any, str]] = {}
     for field in fields(Submission):
         kind = type(field.default)
@@ -52,12 +52,12 @@ def task_options() -> dict[str, tuple[Any, str]]:
 
 
 class MomentOption(click.ParamType[datetime]):
-    """A time on the calendar, as ISO 8601 writes it."""
+    """A date and time in ISO 8601."""
 
     name = "TIME"
 
     def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Read it."""
+        """Parse the date and time."""
         try:
             return value if isinstance(value, datetime) else datetime.fromisoformat(value)
         except ValueError:
@@ -250,7 +250,7 @@ _OF_THE_TASK: Final = tuple(field.name for field in fields(Submission) if field.
 
 
 def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Read the tasks of a file, each with where it stands."""
+    """Read the tasks of a file, each with its place in the file for error messages."""
     records = list(toml_records(path))
     if not records:
         raise BadInput("holds no task", where=str(path), fix="describe tasks as docs/formats.md shows")
@@ -258,9 +258,9 @@ def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
-    """Make what is sent of one record; relative paths count from ``base``.
+    """Build the request for one record; relative paths are relative to ``base``.
 
-    A live run passes over ``user`` and ``submit_s``: a task belongs to its sender and begins when it is sent.
+    A live run ignores ``user`` and ``submit_s``: a task belongs to its sender and starts when it is sent.
     """
     check_keys(record, where)
     given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record} | sizes_of(record, where)
@@ -316,7 +316,7 @@ def _argv(record: dict[str, Any], where: str, base: Path) -> list[str]:
 
 
 def _deadline(record: dict[str, Any], where: str) -> dict[str, float]:
-    """Read ``deadline``, a time on the calendar, or ``deadline_s``, which counts as ``submit_s`` does."""
+    """Read ``deadline``, a calendar time, or ``deadline_s``, which is relative like ``submit_s``."""
     given = record.get(ON_THE_CALENDAR, record.get("deadline_s"))
     if given is None:
         return {}

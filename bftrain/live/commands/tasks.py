@@ -1,4 +1,4 @@
-"""Commands that ask a live run for its tasks and nodes, or change them; and what all commands that ask it share."""
+"""Commands that query or change tasks and nodes of a live run, and what all such commands share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAST_BYTES: Final = 1024 * 1024  # of a log, that are shown if nothing else is 
 
 
 def talks(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command that prints results ``--live`` and ``--token-file``, and hand it the live run as ``client``."""
+    """Add ``--live``, ``--token-file`` and result printing to a command, and pass it a ``client``."""
 
     @heading("Live run")
     @click.option(
@@ -65,7 +65,7 @@ def talks(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _change(how: str, about: str, example: str) -> click.Command:
-    """Make a command that changes tasks one by one; one that cannot be changed does not stop the others."""
+    """Build a command that changes tasks one by one; a failure does not stop the others."""
 
     @click.command(cls=DocumentedCommand, help=about, example=example)
     @click.argument("tasks", metavar="TASK...", nargs=-1, required=True)
@@ -148,7 +148,7 @@ def status(task: str | None, client: Client, out: Output) -> None:
 
 
 def row(task: TaskView, now_s: float) -> tuple[object, ...]:
-    """Lay a task out as one row."""
+    """Return the table row of a task."""
     return (
         task.name,
         task.user,
@@ -162,19 +162,19 @@ def row(task: TaskView, now_s: float) -> tuple[object, ...]:
 
 
 def done(task: TaskView) -> str:
-    """Say how far a task is."""
+    """Return the share of a task's work that is done, as text."""
     if task.work_samples:
         return f"{min(1.0, task.samples / task.work_samples):.0%}"
     return f"step {task.step:,}" if task.step else ""
 
 
 def kinds_in_words(status: StatusView) -> str:
-    """Say how many nodes of each kind are ours and used; nothing where nodes have no kinds."""
+    """Return how many nodes of each kind are held and used, as text; empty if nodes have no kinds."""
     return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
 
 
 def pool_in_words(name: str, pool: PoolView) -> str:
-    """Say what a pool has, and its hours."""
+    """Return the nodes of a pool and its hours, as text."""
     from bftrain.text_formats import counted
 
     hours = f"; {'open' if pool.open else 'closed'}: {pool.when}" if pool.when else ""
@@ -182,7 +182,7 @@ def pool_in_words(name: str, pool: PoolView) -> str:
 
 
 def hooks_in_words(status: StatusView) -> str:
-    """Say what hooks reported; nothing where the site names no spool."""
+    """Return the hooks' reports as text; empty if the site sets no spool."""
     if status.hooks is None:
         return ""
     counts = ", ".join(f"{count:,} {what}" for what, count in sorted(status.hooks.messages.items()))
@@ -191,7 +191,7 @@ def hooks_in_words(status: StatusView) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Say a time in two units."""
+    """Format a duration in its two largest units."""
     whole = max(0, int(seconds))
     for size, unit, small_size, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:
@@ -200,13 +200,13 @@ def duration(seconds: float) -> str:
 
 
 def clock(time_s: float) -> str:
-    """Say when something was."""
+    """Format the time of day or the date of a past event."""
     today = time.localtime()[:3] == time.localtime(time_s)[:3]
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", time.localtime(time_s))
 
 
 def described(task: TaskView) -> RenderableType:
-    """Describe a task in full."""
+    """Return all details of a task for the terminal."""
     rows = [
         ("number", f"#{task.number}"),
         ("state", task.state),
@@ -236,7 +236,7 @@ def described(task: TaskView) -> RenderableType:
 
 
 def status_table(status: StatusView) -> RenderableType:
-    """Describe a live run."""
+    """Return the status of a live run for the terminal."""
     decided = harvest = ""
     if status.harvested:
         today = status.harvested[-1]
@@ -337,7 +337,7 @@ class _LogReader:
 
 
 def _shown(text: str) -> str:
-    """Leave out what would command the terminal."""
+    """Return the text without terminal control sequences."""
     text = text.rstrip("\r")
     if text.isprintable():
         return text

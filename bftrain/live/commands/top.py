@@ -1,4 +1,4 @@
-"""``bftrain top``: a live run as a screen that keeps itself up to date."""
+"""``bftrain top``: a live view of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command(client: Client, out: Output, *, once: bool) -> None:
     if sys.stdout.isatty() and os.environ.get("TERM", "") not in {"", "dumb", "unknown"} and not (out.json or once):
         from rich.console import Console
 
-        with Keyboard(keyboard_of_ours()) as keyboard:
+        with Keyboard(own_keyboard()) as keyboard:
             watch(client, Console(**LITERAL), keyboard)
         return
     update = next(client.updates(most=1))
@@ -99,9 +99,9 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
 
 
 class Keyboard:
-    """Hears each key as it is pressed, without its letter on the screen; Ctrl-C and Ctrl-Z go on to be signals.
+    """Reads single key presses without echo; Ctrl-C and Ctrl-Z remain signals.
 
-    ``terminal`` is the descriptor to read keys from; none: there are no keys, and it only waits.
+    ``terminal`` is the file descriptor to read from; with ``None`` there are no keys and ``wait`` only sleeps.
     """
 
     def __init__(self, terminal: int | None) -> None:
@@ -128,12 +128,12 @@ class Keyboard:
             self._waker = -1
 
     def wake(self) -> None:
-        """End the waiting, from any thread or from a signal."""
+        """Wake up ``wait``; may be called from any thread or signal handler."""
         with self._lock, suppress(OSError):  # it is awake already, or no thread waits any more
             os.write(self._waker, b"!")
 
     def wait(self, patience_s: float) -> str:
-        """Wait for a key, to be woken, or for as long as patience lasts; gives the key, if it was one."""
+        """Wait for a key, a wake-up or the time-out; return the key, or ""."""
         sources = [self._awake, *([] if self._terminal is None else [self._terminal])]
         ready, _, _ = select.select(sources, [], [], patience_s)
         if self._awake in ready:
@@ -149,7 +149,7 @@ class Keyboard:
         return found.decode(errors="replace")
 
     def suspend(self) -> None:
-        """Stop this program, with the terminal as it was before, until the shell lets it go on."""
+        """Suspend this program with the terminal restored, until the shell continues it."""
         self.suspended = False
         self._restore()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -166,8 +166,8 @@ class Keyboard:
         self.wake()
 
 
-def keyboard_of_ours() -> int | None:
-    """Give the descriptor of the keyboard that we are called from, if there is one."""
+def own_keyboard() -> int | None:
+    """Return the file descriptor of the controlling terminal's keyboard, if there is one."""
     try:
         return sys.stdin.fileno() if sys.stdin.isatty() else None
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What ``bftrain top`` shows: the pool as a bar, speed, tasks with their sizes over time, and what happened last."""
+"""The screen of ``bftrain top``: pool, speed, tasks with their sizes over time, and the latest events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPARK: Final = 15  # letters, if at all possible
 
 @dataclass(frozen=True, slots=True)
 class ScreenSigns:
-    """What bars are drawn with."""
+    """The characters that bars are drawn with."""
 
     used: str
     idle: str
@@ -45,7 +45,10 @@ PLAIN: Final = ScreenSigns(used="#", idle=".", steps="_.-~=+*#")
 
 @dataclass(frozen=True)
 class TopView:
-    """How a live run looks now. ``lost`` is since when and why there is no contact; ``height`` bounds the lines."""
+    """The state of a live run as shown.
+
+    ``lost`` is the time and reason of a lost connection; ``height`` limits the lines.
+    """
 
     scene: LiveView
     lost: tuple[float, str] | None = None
@@ -54,7 +57,7 @@ class TopView:
     width: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Sequence[RenderableType]:
-        """Lay it out."""
+        """Return the lines of the screen."""
         signs = PLAIN if options.ascii_only or console.is_dumb_terminal else BLOCKS
         width = min(options.max_width, self.width or options.max_width)
         head = self._head(width, signs)
@@ -120,7 +123,7 @@ class TopView:
         return lines
 
     def _table(self, tasks: Sequence[TaskRow], width: int, signs: ScreenSigns) -> Table:
-        """Lay tasks out in the columns that there is room for."""
+        """Return a table of tasks with as many columns as fit the width."""
         names = max([4, *(len(row.name) for row in tasks)])
         columns = [column for column in _COLUMNS if width >= column.from_width]
         taken = sum(column.width + _BETWEEN for column in columns)
@@ -175,7 +178,7 @@ def _rank(row: TaskRow) -> tuple[float, ...]:
 
 
 def spark(values: Sequence[float], signs: ScreenSigns, most: float | None = None) -> str:
-    """Draw values as letters of different heights; none where there is nothing."""
+    """Return a sparkline of the values; blank where there is none."""
     most = most or max([1e-9, *values])
     steps = len(signs.steps)
     return "".join(

@@ -1,4 +1,4 @@
-"""``bftrain train`` and ``bftrain elastic``: try a training script on this machine, and say what it lacks."""
+"""``bftrain train`` and ``bftrain elastic``: try a training script on this machine, and report problems."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def takes_a_script(function: F) -> F:
-    """Give a command a script, its words, and a launcher."""
+    """Add the arguments of a script and a launcher to a command."""
     for decorate in (
         click.option(
             "--backend",
@@ -269,7 +269,7 @@ def trial(
     folder: Path | None = None,
     preload: str = "",
 ) -> Iterator[tuple[ScriptTrial, Callable[[], bool]]]:
-    """Run a script on so many agents of this machine; yields it, and whether the user asked to stop."""
+    """Run a script on that many local agents; yield it and a function that tells whether the user asked to stop."""
     from bftrain.registry import load
     from bftrain_elastic.agent.prefork_server import PRELOADED
     from bftrain_elastic.errors import ElasticError
@@ -300,32 +300,32 @@ def trial(
 
 
 def failed(trying: ScriptTrial, script: Path, out: Output) -> BadInput:
-    """Give the error that says why a script failed; its last output is printed before."""
+    """Print the last output of a failed script; return the error that names the reason."""
     from bftrain_elastic.tryout.readiness_check import advice, last_line
 
     reason = trying.failure
     first = reason.partition("\n")[0]
-    tell_last_words(reason, out)
+    print_last_output(reason, out)
     what = first if "never called" in first else f"it failed: {last_line(reason)}"
     return BadInput(what, where=str(script), fix=advice(reason, script))
 
 
-def tell_last_words(reason: str, out: Output) -> None:
-    """Tell what a script that failed wrote at its end."""
+def print_last_output(reason: str, out: Output) -> None:
+    """Print the last output of a script that failed."""
     lines = [line for line in reason.splitlines()[1:] if line.strip() and not line.startswith("Traceback (most recent")]
     if lines:
         out.say("\n    ".join(["its last words:", *lines]))
 
 
 class TrialLogs:
-    """What workers write, as it comes; what is there already is left out."""
+    """Follows the log files of workers, without the lines that exist already."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "logs"
         self._read = {path: path.stat().st_size for path in self._folder.glob("*.log")}
 
     def new_lines(self) -> Iterator[str]:
-        """Give the lines that have come since, each with its worker's place."""
+        """Yield the new lines, each with its worker's place."""
         for path in sorted(self._folder.glob("*.log")):
             with path.open("rb") as file:  # if its middle was cut out, it goes on at its end
                 file.seek(min(self._read.get(path, 0), path.stat().st_size))
@@ -339,7 +339,7 @@ class TrialLogs:
 
 @contextmanager
 def _hangup_stops() -> Iterator[None]:
-    """Let a terminal that is closed stop us as SIGTERM does, unless we are to outlive it (nohup)."""
+    """Treat a closed terminal (SIGHUP) like SIGTERM, unless the program is to outlive it (nohup)."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         yield
         return
@@ -385,7 +385,7 @@ def check(
     if interrupted:
         raise Interrupted("interrupted before all was seen")
     found = list(findings(message, seen, script))
-    tell_last_words(failure, out)
+    print_last_output(failure, out)
     rows = [("ok" if one.ok else "no", one.name, one.detail, one.fix) for one in found]
     columns = ("", "", "seen", "what helps")
     out.result([asdict(one) for one in found], lambda: table(str(script), columns, rows, left=range(4)))

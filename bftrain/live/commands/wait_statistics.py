@@ -33,7 +33,7 @@ class ComparedWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something took, of ``count`` times that it happened."""
+    """The distribution of ``count`` durations."""
 
     name: str
     count: int

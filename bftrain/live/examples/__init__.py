@@ -1,4 +1,4 @@
-"""Examples of a site's settings and of systemd's units, to begin with; each is whole and works as it stands."""
+"""Examples of site settings and systemd units; each is complete and works as it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def text(name: str) -> str:
-    """Give an example as it is in the files: for the user jane on the machine login1."""
+    """Return an example file as it is: for the user jane on the machine login1."""
     if name not in NAMES:
         raise BadInput(f"there is no example '{name}'", where="--example", fix=suggestion(name, NAMES))
     folder = resources.files(__name__)

@@ -1,7 +1,6 @@
-"""Run slow calls in threads that do not keep the process from ending.
+"""Runs slow calls in daemon threads, which do not keep the process from ending.
 
-``asyncio.to_thread`` would: a process waits for its threads before it ends, also for one that hangs in a dead file
-system.
+``asyncio.to_thread`` would: a process waits for its threads, also for one that hangs in a dead file system.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ R = TypeVar("R")
 
 
 async def run_in_daemon_thread(function: Callable[[], R]) -> R:
-    """Give what ``function`` gives, while the loop goes on; a cancelled caller leaves it to itself."""
+    """Return the result of ``function``, while the loop goes on; cancelling the caller does not stop the thread."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
 
@@ -44,7 +43,7 @@ async def run_in_daemon_thread(function: Callable[[], R]) -> R:
 
 
 async def within(patience_s: float, function: Callable[[], R], what: str, *, undo: Callable[[], None]) -> R:
-    """Give what ``function`` gives if that takes no longer than ``patience_s``; what comes later is undone."""
+    """Return the result of ``function`` if it takes at most ``patience_s``; a later result is passed to ``undo``."""
     job = asyncio.ensure_future(run_in_daemon_thread(function))
 
     def late(done: asyncio.Future[R]) -> None:

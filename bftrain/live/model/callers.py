@@ -1,4 +1,4 @@
-"""Callers: who asks. On the Unix socket the kernel says it, over TCP a token does."""
+"""Callers: the user behind a request, as the kernel reports it on the Unix socket, or a token over TCP."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     operator: bool
 
     def may_touch(self, record: LiveTaskRecord) -> bool:
-        """Say whether a task is theirs."""
+        """Return whether the caller may see and change a task."""
         return self.operator or record.uid == self.uid
 
     @property
     def name_ending(self) -> str:
-        """Return what the names of their tasks end with where a site has names by user."""
+        """The ending of the names of the caller's tasks, where a site has names by user."""
         return "" if self.operator else f"@{self.user if is_name(self.user) else self.uid}"
 
 
 def user_of(uid: int) -> str:
-    """Give a user's name, or the number if there is none."""
+    """Return a user's name, or the number if the user has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -54,21 +54,21 @@ def ourselves() -> Caller:
     return Caller(uid=os.getuid(), user=user_of(os.getuid()), operator=True)
 
 
-def insist_on_operator(caller: Caller) -> None:
-    """Refuse callers that are no operators."""
+def require_operator(caller: Caller) -> None:
+    """Raise unless the caller is an operator."""
     if not caller.operator:
         raise NotAllowed(f"'{caller.user}' is no operator", fix="ask the user who runs it, or see docs/security.md")
 
 
-def insist_on_weight(caller: Caller, weight: float, most: float) -> None:
-    """Refuse a weight above what callers that are no operators may give."""
+def check_weight(caller: Caller, weight: float, most: float) -> None:
+    """Raise if the weight is above what callers that are not operators may set."""
     if weight > most and not caller.operator:
         fix = f"give at most {most:g}, or ask an operator: [api] max_weight in the settings of the live run"
         raise NotAllowed(f"{weight:g} is more than '{caller.user}' may give", where="weight", fix=fix)
 
 
-def at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
-    """Give who is at the other end of a Unix socket, by the word of the kernel."""
+def caller_at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
+    """Return the caller at the other end of a Unix socket, as the kernel reports it."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid = int(_CREDENTIALS.unpack(found)[1])
     user = user_of(uid)
@@ -76,7 +76,7 @@ def at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
 
 
 class ApiToken:
-    """The token for HTTP over TCP: it grants our rights."""
+    """The token for HTTP over TCP: it grants the rights of the user who runs the daemon."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -98,10 +98,10 @@ class ApiToken:
             raise BadConfig(f"is no token of at least {_SHORTEST} characters", where=str(path), fix=new)
 
     def admits(self, authorization: str) -> bool:
-        """Say whether a header ``Authorization: Bearer TOKEN`` has it."""
+        """Return whether a header ``Authorization: Bearer TOKEN`` has the token."""
         kind, _, given = authorization.partition(" ")
         return kind.lower() == "bearer" and self.matches(given.strip())
 
     def matches(self, given: str) -> bool:
-        """Say whether it is the token; the time that takes tells nothing of it."""
+        """Return whether ``given`` is the token, in constant time."""
         return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())

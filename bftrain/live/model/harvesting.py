@@ -13,7 +13,7 @@ _LONGEST_S: Final = 3.2e9  # a hundred years: no clock is driven beyond its end
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long no node is used."""
+    """A pause in which no node is used."""
 
     for_s: Annotated[
         float | None, said("Seconds; null: until it is resumed.", exclusiveMinimum=0, maximum=_LONGEST_S)
@@ -26,7 +26,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class HandBack(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node was handed back that the scheduler wanted, by the clock of the live run."""
+    """The hand-back of a node that the scheduler wanted, by the clock of the live run."""
 
     node: str
     time_s: Annotated[float, said("When its agent, which got the signal, had killed its workers; seconds since 1970.")]

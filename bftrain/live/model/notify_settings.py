@@ -1,4 +1,4 @@
-"""What a site says on notifications of tasks that are over."""
+"""Settings of notifications about finished tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENDS: Final = frozenset({"done", "failed", "cancelled"})
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who hears of tasks that are over. The address of a webhook may be a secret, so it stands in a private file."""
+    """The receivers of notifications. The address of a webhook may be a secret, so it is in a private file."""
 
     on: tuple[str, ...] = ("done", "failed")  # and cancelled, if that is of interest
     webhook_file: str = ""  # a file with an http(s) address, for us alone: JSON is posted there

@@ -1,4 +1,4 @@
-"""What a live run has and what was used of it, as callers see it: pools, kinds of nodes, hooks, hours."""
+"""Resources and their use in answers of the API: pools, kinds of nodes, hooks, hours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bftrain.live.model.task_record import said
 
 
 class Harvested(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done in a day (of this machine's time zone)."""
+    """The work done on one day, in the time zone of the daemon's machine."""
 
     day: Annotated[str, said("YYYY-MM-DD.")]
     samples: float = 0.0
@@ -19,7 +19,7 @@ class Harvested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user, project, campaign, month, day or task used and did."""
+    """The use and the work of one user, project, campaign, month, day or task."""
 
     of: Annotated[str, said("Whose it is: a user, a project, USER/CAMPAIGN, a month, a day, or #NUMBER of a task.")]
     node_s: Annotated[float, said("Node-seconds held.")]
@@ -45,7 +45,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HooksView(msgspec.Struct, frozen=True, kw_only=True):
-    """What hooks of the scheduler reported since the live run began."""
+    """Reports of the scheduler's hooks since the live run began."""
 
     spool: Annotated[str, said("The folder into which they write.")]
     messages: Annotated[Mapping[str, int], said("How many were heard, by what they report: start, ending, end, check.")]

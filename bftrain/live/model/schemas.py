@@ -1,4 +1,4 @@
-"""Documents: what the API is sent and answers with. Their JSON forms are described at ``/v1/openapi.json``."""
+"""Schemas of the API: requests and answers. Their JSON forms are described at ``/v1/openapi.json``."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ _OF_A_SPEC: Final = frozenset(field.name for field in fields(TaskSpec))
 
 
 def spec_fields(given: Submission) -> dict[str, Any]:
-    """Return what a submission says of its TaskSpec, but for the name and the curve, which it may leave out."""
+    """Return the fields of a TaskSpec that a submission sets, without name and curve, which are optional."""
     names = _OF_A_SPEC.intersection(Submission.__struct_fields__) - {"name", "curve"}
     return {name: getattr(given, name) for name in names}
 
 
 def view_fields(spec: TaskSpec) -> dict[str, Any]:
-    """Return what a task's view shows of its TaskSpec."""
+    """Return the fields of a TaskSpec that a task's view shows."""
     return {
         name: getattr(spec, name) for name in _OF_A_SPEC.intersection(TaskView.__struct_fields__) - {"name", "user"}
     }
@@ -148,7 +148,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many nodes it holds."""
+        """The number of nodes that it holds."""
         return len(self.nodes)
 
 
@@ -164,7 +164,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remarked(msgspec.Struct, frozen=True, kw_only=True):
-    """Something odd, when it was said last, and how often."""
+    """A notice: its text, when it was last repeated, and how often."""
 
     time_s: Seconds
     text: str
@@ -183,7 +183,7 @@ class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """How things stand: no word on whose tasks there are."""
+    """The overall status, without owners of tasks."""
 
     version: str
     site: str
@@ -218,7 +218,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the status page is (empty: nowhere), and the file of the token that it asks for, for its owner alone."""
+    """The address of the status page (empty: there is none), and the file of its token."""
 
     address: str
     token_file: str
@@ -233,7 +233,7 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong, where, and what to do about it."""
+    """An error: what is wrong, where, and how to fix it."""
 
     what: Annotated[str, said("What is wrong.")]
     where: Annotated[str | None, said("Where that was found.")] = None
@@ -241,13 +241,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer when something is wrong."""
+    """The answer to a request that is wrong."""
 
     error: Problem
 
 
 class NotFound(BadInput):
-    """There is no such thing, or it is another user's; the answer is the same."""
+    """The thing does not exist or belongs to another user; the answer is the same."""
 
 
 class NotAllowed(BadInput):
@@ -255,27 +255,27 @@ class NotAllowed(BadInput):
 
 
 class NotNow(BadInput):
-    """It cannot be done as things stand."""
+    """The request cannot be served in the present state."""
 
 
 def state_of(record: LiveTaskRecord, held: int) -> str:
-    """Say how a task stands, in a word."""
+    """Return the state of a task in one word."""
     if record.state is LiveTaskState.SUBMITTED:
         return "running" if held else "waiting"
     return str(record.state)
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """How far back is remembered, in cells of ``width_s`` seconds."""
+    """The time that the history covers, in cells of ``width_s`` seconds."""
 
     span_s: float
     width_s: float
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One stretch of time, on average over the ``known_s`` seconds of it that are known of.
+    """Averages over one interval, ``known_s`` seconds of which were observed.
 
-    ``sizes`` has the nodes held by task number; number 0 stands for all tasks of others.
+    ``sizes`` maps task numbers to nodes held; number 0 stands for all tasks of other users.
     """
 
     begin_s: float
@@ -286,7 +286,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, in words. ``kind`` is joined, left, size, task or failed."""
+    """An event in words. ``kind`` is joined, left, size, task or failed."""
 
     number: int
     time_s: float
@@ -295,9 +295,9 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """How things went: cells, the oldest first, the names of the tasks in them, and what happened last.
+    """The history: cells, the oldest first, the names of the tasks in them, and the latest events.
 
-    As part of an update it holds cells that are new or, the last one, known better.
+    In an update it holds only cells that are new or, the last one, more complete.
     """
 
     span_s: float
@@ -308,7 +308,7 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A task in short; ``since_s`` is when it started or, as long as it waits for the first time, was submitted."""
+    """A task in short; ``since_s`` is its start or, before that, its submission."""
 
     number: int
     name: str
@@ -331,14 +331,14 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> float | None:
-        """The share of its work that is done, if that is known."""
+        """The share of its work that is done, if it is known."""
         return min(1.0, self.samples / self.work_samples) if self.work_samples else None
 
 
 class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that are new or other than before, and the numbers of those that are no longer shown.
+    """New and changed tasks, and the numbers of those that are no longer shown.
 
-    ``more`` is how many there are besides: of very many only those that run and the first that wait are shown.
+    ``more`` counts further tasks: of very many only running ones and the first waiting ones are shown.
     """
 
     changed: tuple[TaskRow, ...] = ()
@@ -347,9 +347,9 @@ class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are new or other than before, as ``[state, number of the task on it]``.
+    """New and changed nodes, as ``[state, number of the task on it]``.
 
-    The number is 0 where there is none, or it is another user's. ``kinds`` are those of the changed ones that have one.
+    The number is 0 for no task or another user's. ``kinds`` are the kinds of changed nodes that have one.
     """
 
     changed: Mapping[str, tuple[str, int]] = {}
@@ -358,9 +358,9 @@ class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How things stand now, and what changed since the last update; the first one has all.
+    """The current state and the changes since the last update; the first update is complete.
 
-    ``day`` is today where the live run is, as it names the days of the harvest.
+    ``day`` is the present day at the daemon, in the form of the days of the harvest.
     """
 
     status: StatusView

@@ -1,4 +1,4 @@
-"""Site: the settings of a live run, read from one TOML file, checked as a whole before anything is started."""
+"""Site settings of a live run: one TOML file, validated as a whole before anything is started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIX: Final = 'write v100 = "n[001-036]", or a list of such node sets'
 
 
 def by_node(sets: Sets) -> dict[str, str]:
-    """Give the kind of every node that is named; an error names the kind as its place."""
+    """Return the kind of each named node; errors name the kind."""
     found: dict[str, str] = {}
     for kind, given in sets.items():
         if not kind or kind != kind.strip() or not kind.isprintable():
@@ -56,10 +56,10 @@ def by_node(sets: Sets) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeKinds:
-    """The kinds of nodes, by those that are ``named``; false where nodes have no kinds.
+    """The kinds of nodes; false if nodes have no kinds.
 
-    A node without a name among named ones is of a kind of its own, as it is in the log that a journal is exported to:
-    the speed of a task with curves by kind is unknown there.
+    An unnamed node among named ones is of a kind of its own, as in the log that a journal is exported to: the speed of
+    tasks with curves by kind is unknown on it.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
@@ -69,18 +69,18 @@ class NodeKinds:
         return bool(self.named)
 
     def of(self, node: str) -> str:
-        """Give the kind of a node."""
+        """Return the kind of a node."""
         return self.named.get(node, OTHER_KIND if self.named else ANY_KIND)
 
     def parted(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Part nodes by their kind."""
+        """Yield the nodes of each kind."""
         found: dict[str, list[str]] = {}
         for node in nodes:
             found.setdefault(self.of(node), []).append(node)
         yield from ((kind, tuple(found[kind])) for kind in sorted(found))
 
     def unfit(self, min_nodes: int, curves: Mapping[str, SpeedCurve]) -> str:
-        """Say why nodes here can never hold a task, or not as its ``curves`` by kind ask for; nothing if they can."""
+        """Return why nodes here can never hold a task with these ``curves`` by kind; empty if they can."""
         if not curves:
             return ""
         if not self.named:
@@ -95,7 +95,7 @@ class NodeKinds:
 
 @dataclass(frozen=True, slots=True)
 class NodeRates:
-    """What an hour of a node counts: its GPUs and watts, by kind; and the projects of users."""
+    """The GPUs and watts of a node, by kind, and the projects of users."""
 
     gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": of all others
     watts: Mapping[str, float] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Agents(_Table, frozen=True, kw_only=True):
-    """What runs on the nodes, and how it finds us."""
+    """Settings of the agents: what runs on nodes, and how it connects to the daemon."""
 
     used: bool = True  # False: launchers that need no agents; then the scheduler's word alone makes a node ours
     listen: str = "127.0.0.1"  # where we wait for agents
@@ -157,7 +157,7 @@ class Agents(_Table, frozen=True, kw_only=True):
 
 
 class Api(_Table, frozen=True, kw_only=True):
-    """Who may ask us, and where."""
+    """Settings of the API: who may connect, and where."""
 
     socket: str = ""  # a Unix socket; "": api.sock in the folder `state`
     mode: str = "600"  # who may connect to it, as for chmod; 666 lets all users in, each to their own tasks
@@ -189,7 +189,7 @@ class Api(_Table, frozen=True, kw_only=True):
 
 
 class Times(_Table, frozen=True, kw_only=True):
-    """How long things may take, in seconds."""
+    """Time-outs, in seconds."""
 
     settle_s: float = 0.0  # between something that joined or was submitted and the decision; departures never wait
     # That agents have to come back after a restart, before their nodes count as lost; never less than their patience
@@ -208,7 +208,7 @@ class Times(_Table, frozen=True, kw_only=True):
 
 
 class Usage(_Table, frozen=True, kw_only=True):
-    """What an hour of a node counts, alike for all nodes or by kind, and which users a project has."""
+    """The GPUs and watts of a node, for all nodes or by kind, and the users of each project."""
 
     gpus: float | Mapping[str, float] = 0.0
     watts: float | Mapping[str, float] = 0.0
@@ -232,8 +232,8 @@ def _by_kind(given: float | Mapping[str, float]) -> Mapping[str, float]:
 class SiteSettings(_Table, frozen=True, kw_only=True):
     """All settings of a live run.
 
-    ``folder`` is private and seen by all nodes: the secret, and what tasks commit and log. ``state`` is on a disk of
-    this machine: the journal and the socket.
+    ``folder`` is private and visible from all nodes: secret, checkpoints and logs of tasks. ``state`` is on a local
+    disk: journal and socket.
     """
 
     name: str = "bftrain"  # marks what is ours at the scheduler
@@ -256,7 +256,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     keep: KeepSettings = KeepSettings()
 
     def __post_init__(self) -> None:
-        """Check every field, and fill in the folders."""
+        """Validate all fields, and set default folders."""
         for name in ("name", "launcher"):
             checks.text(self, name)
         try:
@@ -297,26 +297,26 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def secret(self) -> Path:
-        """The secret that agents know."""
+        """The secret shared with agents."""
         return Path(self.folder, "secret")
 
     @property
     def tasks(self) -> Path:
-        """Where folders of tasks are made."""
+        """The folder in which folders of tasks are made."""
         return Path(self.folder, "tasks")
 
     @property
     def reunion_s(self) -> float:
-        """How long agents have to come back after a restart.
+        """How long agents have to reconnect after a restart of the daemon.
 
-        An agent goes on without us for its patience, and its workers with it. Before that is over nothing may be
-        started in the place of what may still run there.
+        Agents and their workers run on without the daemon for this long, so until then nothing else may be started on
+        their nodes.
         """
         patience_s = self.agents.patience_s
         return max(self.times.reunion_s, patience_s + min(_LEAVING_S, patience_s / 2))
 
     def for_scheduler(self, pool: PoolSettings) -> port.Site:
-        """Return the part of it that the scheduler of a pool needs: pilots of each pool have a name of their own."""
+        """Return the settings for the scheduler of a pool: pilots of each pool have a name of their own."""
         name = f"{self.name}-{pool.pool}" if pool.pool else self.name
         return port.Site(name=name, folder=Path(self.folder), grace_s=self.agents.grace_s)
 
@@ -327,16 +327,16 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def scheduler_name(self) -> str:
-        """What the schedulers are called."""
+        """The names of the schedulers."""
         return "+".join(dict.fromkeys(pool.name for pool in self.pools))
 
     @property
     def kind_of(self) -> dict[str, str]:
-        """The kind of every node that is given one."""
+        """The kind of each node that is given one."""
         return by_node(self.kinds)
 
     def node_rates(self, kind_of: Callable[[str], str], gpus_of: Callable[[str], float]) -> NodeRates:
-        """What an hour of each node counts, and the projects of users."""
+        """The GPUs and watts of each node, and the projects of users."""
         projects = {user: project for project, users in self.usage.projects.items() for user in users}
         return NodeRates(_by_kind(self.usage.gpus), _by_kind(self.usage.watts), projects, kind_of, gpus_of)
 
@@ -358,15 +358,15 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
 
 
 def default_state() -> Path:
-    """Where a user's live run keeps its state if nothing else is said."""
+    """Return the default folder of a user's live run."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base, "bftrain", "live")
 
 
 def load(path: Path) -> SiteSettings:
-    """Read a site's settings; relative paths in the file count from its folder.
+    """Read site settings; relative paths are relative to the file's folder.
 
-    Where several users may connect, the objective is fair if the file chooses neither that nor the solver.
+    Where several users may connect, the default objective is a fair one.
     """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
@@ -386,7 +386,7 @@ def load(path: Path) -> SiteSettings:
 
 
 def _check_kinds(given: object, path: Path, text: str) -> None:
-    """Find what is wrong with a kind of node on its own line."""
+    """Raise an error that names the line of a bad kind."""
     if not isinstance(given, dict):
         raise BadConfig("'kinds' must be a table", where=str(path), fix="begin it with [kinds]")
     for kind, sets in given.items():

@@ -1,4 +1,4 @@
-"""Task records: what the live run stores of each task: its owner, what to run, and its progress."""
+"""Task records: what a live run stores of each task: its owner, its job and its progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UNFINISHED: Final = frozenset({LiveTaskState.SUBMITTED, LiveTaskState.PAUSED})
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to run: a launcher's job, see docs/adding/launcher.md. ``folder`` may be left out: a new one is made."""
+    """The job of a task: a launcher's settings, see docs/adding/launcher.md. Without ``folder`` a new one is made."""
 
     argv: Annotated[
         tuple[Annotated[str, said("One word.", minLength=1)], ...],
@@ -109,7 +109,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a task came, by what it reported, and what was measured on the way."""
+    """The progress of a task by its reports, and its measurements."""
 
     samples: float = 0.0  # of steps that were done for the first time
     earlier_samples: float | None = None  # of these, done by an earlier task in the same folder, if known
@@ -133,12 +133,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def harvested(self) -> float:
-        """Return the samples that this task did itself."""
+        """Return the samples that this task has processed itself."""
         return self.samples - (self.earlier_samples or 0.0)
 
 
 class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task; ``number`` is never used again, ``name`` may be once the task has ended."""
+    """One task; a ``number`` is never reused, a ``name`` can be once its task has ended."""
 
     number: int
     name: str
@@ -157,12 +157,12 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unfinished(self) -> bool:
-        """Whether it is still to be worked on."""
+        """Whether the task is not over yet."""
         return self.state in UNFINISHED
 
     @property
     def work_left(self) -> float | None:
-        """Samples still to be done, if the total is known."""
+        """Samples left, if the total is known."""
         work = self.spec.work_samples
         return None if work is None else max(0.0, work - self.progress.samples)
 

@@ -1,7 +1,7 @@
-"""LiveHistory: how many nodes there were, who held them and how fast all were, over the last minutes, hours and days.
+"""LiveHistory: number of nodes, their holders and the speed of all tasks, over minutes, hours and days.
 
-Time is cut into cells, four times over: fine ones that reach minutes back and coarse ones that reach days back. Each
-holds averages that are exact, however short something lasted. So memory is bounded for any run.
+Four levels of cells cover the past, from fine cells for the last minutes to coarse ones for days. A cell holds exact
+averages, however short an event was. So memory is bounded for runs of any length.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 
 
 class HistorySample(NamedTuple):
-    """How things stand: nodes ours, samples/s of all tasks, and the nodes that each task holds, by its number."""
+    """The state at one time: nodes held, samples/s of all tasks, and the nodes of each task by its number."""
 
     pool: int
     speed: float
@@ -52,14 +52,14 @@ class HistorySample(NamedTuple):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What a task is called and whose it is, also when it is long over."""
+    """The name and owner of a task, kept after it is over."""
 
     name: str
     uid: int
 
 
 class HistoryAverages(NamedTuple):
-    """One cell: its place in time, how much of it is known, and averages over that; sizes in two columns."""
+    """One cell: its interval, the observed part of it, and averages over that; sizes in two columns."""
 
     at: int
     known_s: float
@@ -78,7 +78,7 @@ class HistoryLevel:
         self._begin_cell(0)
 
     def add(self, begin_s: float, end_s: float, state: HistorySample) -> None:
-        """Know that things stood so from ``begin_s`` to ``end_s``."""
+        """Add a state that lasted from ``begin_s`` to ``end_s``."""
         width = self.span.width_s
         begin_s = max(begin_s, end_s - self.span.span_s - width)  # what is older is not kept
         last = math.floor(end_s / width)
@@ -98,7 +98,7 @@ class HistoryLevel:
         self._weigh(state, end_s - begin_s)
 
     def cells(self, since_s: float = -math.inf) -> Iterator[HistoryAverages]:
-        """Give the cells that reach beyond ``since_s``, the one that is still open as it stands."""
+        """Yield the cells that end after ``since_s``, including the unfinished one."""
         newest = (self._index + 1) * self.span.width_s
         oldest = max(since_s, newest - self.span.span_s)
         for cell in self._closed:
@@ -108,7 +108,7 @@ class HistoryLevel:
             yield self._averages()
 
     def put(self, cell: HistoryAverages) -> None:
-        """Take in a cell of a former run."""
+        """Add a cell of an earlier run."""
         if not self._closed or self._closed[-1].at < cell.at:
             self._closed.append(cell)
 
@@ -140,7 +140,7 @@ class HistoryLevel:
 
 
 def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
-    """Give numbers and sizes; of very many tasks only the largest, and all others together as number 0."""
+    """Return numbers and sizes; of very many tasks only the largest, and the others summed up as number 0."""
     if len(sizes) > _MOST_TASKS:
         largest = dict(nlargest(_MOST_TASKS, sizes.items(), key=itemgetter(1)))
         sizes = {0: sum(sizes.values()) - sum(largest.values()), **largest}
@@ -148,10 +148,10 @@ def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
 
 
 class LiveHistory:
-    """All levels, and the names of the tasks in them. Time never runs backwards here."""
+    """All levels, and the names of the tasks in them. Times must not decrease."""
 
     def __init__(self, unfinished: Callable[[], Iterable[int]] = tuple) -> None:
-        """``unfinished`` gives the numbers of tasks whose names are needed whether they ever held nodes or not."""
+        """``unfinished`` returns the numbers of tasks whose names are kept even if they never held nodes."""
         self._unfinished = unfinished
         self.levels = tuple(map(HistoryLevel, SPANS))
         self.names: dict[int, Named] = {}
@@ -160,7 +160,7 @@ class LiveHistory:
         self._prune_at = _KNOWN
 
     def look(self, time_s: float, state: HistorySample | None = None) -> None:
-        """Know how things stand from ``time_s`` on; without ``state``, still as before."""
+        """Record the state from ``time_s`` on; without ``state`` it is unchanged."""
         if self._at_s is not None and time_s > self._at_s:
             for level in self.levels:
                 level.add(self._at_s, time_s, self._state)
@@ -169,7 +169,7 @@ class LiveHistory:
             self._state = state
 
     def name(self, number: int, name: str, uid: int) -> None:
-        """Know what a task is called."""
+        """Record the name of a task."""
         if number not in self.names:
             self.names[number] = Named(name, uid)
             if len(self.names) > self._prune_at:  # forget the names of tasks that are in no cell any more
@@ -179,13 +179,13 @@ class LiveHistory:
                 self._prune_at = max(_KNOWN, 2 * len(self.names))
 
     def level(self, span_s: float) -> HistoryLevel:
-        """Give the finest level that reaches ``span_s`` back, or the one that reaches furthest."""
+        """Return the finest level that covers ``span_s``, or else the one that reaches furthest back."""
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
 
     # -- beyond a restart
 
     def saving(self, path: Path) -> Callable[[], None]:
-        """Give what writes down for the next run how all is now; it may be called in another thread."""
+        """Return a function that saves the present history for the next run; it may be called in another thread."""
         levels, names = [list(level.cells()) for level in self.levels], dict(self.names)  # cells never change
 
         def save() -> None:
@@ -203,7 +203,10 @@ class LiveHistory:
         return save
 
     def load(self, path: Path) -> None:
-        """Go on from what a former run wrote; what cannot be read is left out: it is for people to look at."""
+        """Continue from the saved history of an earlier run.
+
+        Unreadable parts are ignored, as only people look at it.
+        """
         try:
             saved = wire.decode(path.read_bytes(), _Saved)
         except (OSError, BftrainError):
@@ -229,7 +232,7 @@ _SIZES: Final = 6  # changes of size in one line
 
 
 class FeedChange(NamedTuple):
-    """A task, by its number, went from one size to another."""
+    """A change of size of one task, by its number."""
 
     number: int
     before: int
@@ -248,7 +251,7 @@ class _Entry(NamedTuple):
 
 
 class EventFeed:
-    """The last things that happened. Taking them in costs nearly nothing; texts are made on request."""
+    """The latest events. Adding one is cheap; texts are made on request."""
 
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque(maxlen=KEPT)
@@ -256,7 +259,7 @@ class EventFeed:
         self._folded: dict[int, str] = {}  # number of an entry -> its nodes in words
 
     def on_event(self, event: Event, pool: int, number_of: Callable[[str], int]) -> None:
-        """Take in an event after which there are ``pool`` nodes."""
+        """Add an event after which there are ``pool`` nodes."""
         match event:
             case NodesJoined() | NodesLeft() if event.nodes:
                 kind = "joined" if isinstance(event, NodesJoined) else "left"
@@ -269,11 +272,11 @@ class EventFeed:
                 self._add(event.time_s, kind, task=number_of(event.task), what=what)
 
     def resized(self, time_s: float, changes: Sequence[FeedChange]) -> None:
-        """Take in that tasks hold other numbers of nodes."""
+        """Add changes of tasks' sizes."""
         self._add(time_s, "size", changes=tuple(changes))
 
     def since(self, number: int, name_of: Callable[[int], str | None]) -> Iterable[Happening]:
-        """Give what came after entry ``number``. Tasks that ``name_of`` has no name for are not spoken of."""
+        """Return the entries after ``number``, without tasks for which ``name_of`` returns nothing."""
         for entry in self._entries:
             if entry.number > number:
                 text = self._words(entry, name_of)

@@ -1,4 +1,4 @@
-"""StatusStream: keeps the history of a live run, and sends changes to watchers, as server-sent events."""
+"""StatusStream: records the history of a live run, and streams changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OVER: Final = 20  # tasks that are over and shown
 
 
 class StatusStream:
-    """Looks at the daemon, in whose loop it runs. ``status`` and ``nodes`` say what a caller may see."""
+    """Observes the daemon, in its event loop. ``status`` and ``nodes`` return what a caller may see."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class StatusStream:
         self._next_beat = self._loop.call_soon(self._beat)
 
     def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
-        """Note what happened; all else waits until what follows from it is ordered."""
+        """Record an event; the rest is done after the orders that follow from it are sent."""
         for event in value if what == "events" else ():
             if isinstance(event, TaskSubmitted):
                 self._know(self._daemon.task_store.get(event.spec.name))
@@ -118,7 +118,7 @@ class StatusStream:
             watcher.news.set()
 
     def _beat(self) -> None:
-        """Look once a second, for speeds change without events; now and then write down what was seen."""
+        """Sample once a second, because speeds change without events; save the history now and then."""
         self._next_beat = self._loop.call_later(_BEAT_S, self._beat)
         self._beats += 1
         if self._beats % _NODES_EVERY == 0:
@@ -133,7 +133,7 @@ class StatusStream:
             self._numbers = {record.name: record.number for record in self._daemon.task_store.unfinished}
 
     def close(self) -> None:
-        """Look no more, and write down what was seen, for the next run."""
+        """Stop, and save the history for the next run."""
         for handle in (self._soon, self._next_beat):
             if handle is not None:
                 handle.cancel()
@@ -143,12 +143,12 @@ class StatusStream:
             self.history.saving(self._path)()
 
     def history_of(self, caller: Caller, span_s: float) -> HistoryView:
-        """Say how things went."""
+        """Return the history for a caller."""
         self.history.look(self._daemon.decision_loop.now)
         return self._history(_Watcher(caller, span_s))
 
     def updates(self, caller: Caller, span_s: float, most: int) -> AsyncGenerator[bytes, None]:
-        """Give updates as server-sent events: when something happens, and each second; ``most`` of them, 0: no end."""
+        """Yield updates as server-sent events, after each event and each second, ``most`` of them (0: no end)."""
         if len(self._watchers) >= WATCHERS:
             raise NotNow(f"{WATCHERS} watch already", fix="close a page, or wait")
         if not caller.operator and sum(one.caller.uid == caller.uid for one in self._watchers) >= _OF_ONE:

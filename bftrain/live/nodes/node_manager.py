@@ -1,4 +1,4 @@
-"""Node manager: turns reports of the scheduler, the agents and the operators into events, and gives nodes back."""
+"""NodeManager: turns reports of the scheduler, the agents and operators into events, and gives nodes back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SWEEP_S: Final = 10.0  # between two times that nodes are given back which shou
 
 @dataclass(eq=False, repr=False)
 class NodeManager:
-    """Keeps the pool what it should be. Everything belongs to the event loop."""
+    """Keeps the pool in line with the reports. All methods run in the event loop."""
 
     _scheduler: Scheduler
     node_tracker: NodeTracker
@@ -50,7 +50,7 @@ class NodeManager:
 
     @property
     def ends_agents(self) -> bool:
-        """Whether nothing of ours is left on a node that the scheduler does not let us use."""
+        """Whether no process of ours is left on nodes that the scheduler does not let us use."""
         return bool(getattr(self._scheduler, "ends_agents", self._scheduler.agents_suffice))
 
     async def check(self, agent: AgentOrder, patience_s: float) -> None:
@@ -62,23 +62,23 @@ class NodeManager:
                     await check(agent)
 
     def run(self, agent: AgentOrder) -> None:
-        """Listen to the scheduler from now on, and ask it now and then."""
+        """Listen to the scheduler, and poll it now and then."""
         self._start(self._run(agent))
 
     def open(self) -> None:
-        """Change the pool from now on; and ask the scheduler now and then, in case that its news got lost."""
+        """Start to change the pool; poll the scheduler in case that a message was lost."""
         self._opened = True
 
         async def look_often() -> None:
             while True:
                 await asyncio.sleep(self._times.look_s)
                 if await self.look(self._times.look_s) is not None:
-                    self.look_over()
+                    self.synchronise_pool()
 
         self._start(look_often())
 
     async def look(self, patience_s: float) -> frozenset[str] | None:
-        """Ask the scheduler which nodes are ours; news that came meanwhile are newer than the answer."""
+        """Ask the scheduler which nodes are ours; messages that came meanwhile are newer than the answer."""
         self._since_look = []
         try:
             async with asyncio.timeout(patience_s):
@@ -89,14 +89,14 @@ class NodeManager:
         since, self._since_look = self._since_look or [], None
         if allowed is not None:
             if not self._scheduler.agents_suffice:
-                self._hurry(self.node_tracker.ours - allowed)
-            self.node_tracker.allow_only(allowed)
+                self._release_at_once(self.node_tracker.ours - allowed)
+            self.node_tracker.set_allowed(allowed)
             for news in since:
                 self.news(news)
         return allowed
 
     def news(self, news: News) -> None:
-        """Take in what the scheduler says."""
+        """Apply a report of the scheduler."""
         if self._since_look is not None:
             self._since_look.append(news)
         match news:
@@ -104,15 +104,17 @@ class NodeManager:
                 self.node_tracker.allow(news.nodes, news.until_s)
             case Taken():
                 self.node_tracker.take(news.nodes)
-                self._hurry([node for node in news.nodes if node not in self._deadlines])  # these have their grace
+                self._release_at_once(
+                    [node for node in news.nodes if node not in self._deadlines]
+                )  # these have their grace
             case Remark():
                 self._remark(news.text)
                 return
         if self._soon is None:
-            self._soon = self._loop.call_soon(self.look_over)
+            self._soon = self._loop.call_soon(self.synchronise_pool)
 
     def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
-        """Tell the scheduler how many nodes could be used, and of which kind how many."""
+        """Tell the scheduler how many nodes could be used, in total and of each kind."""
         if not self._closed and (nodes, drained, by_kind) != self._wanted:
             self._wanted = (nodes, drained, by_kind)
             if (want_kinds := getattr(self._scheduler, "want_kinds", None)) is not None:
@@ -127,7 +129,7 @@ class NodeManager:
             self.leave(off)
 
     def rest(self, pool: frozenset[str]) -> None:
-        """Hold no nodes when there has been nothing to do for a while; looked at now and then."""
+        """Give all nodes back when there has been no work for a while; called periodically."""
         if self._wanted is None or self._wanted[0] or not pool or not self._scheduler.agents_suffice:
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since > self._times.idle_s:
@@ -137,30 +139,30 @@ class NodeManager:
     # -- agents
 
     def agents(self, changes: Sequence[tuple[str, bool]]) -> None:
-        """Know which agents came (true) and went, in this order."""
+        """Apply agents that connected (true) and disconnected, in this order."""
         for node, came in changes:
             if came:
                 self.node_tracker.came(node)
             else:
                 self.node_tracker.went(node)
-                self._hurry((node,))
-        self.look_over()
+                self._release_at_once((node,))
+        self.synchronise_pool()
         if self.node_tracker.paused:  # a pilot that waited has begun
             self.give_back([node for node, came in changes if came])
         self._scheduler.hint()
         self._moved.set()
 
     def notice(self, node: str, grace_s: float) -> None:
-        """Leave a node in a planned way that the scheduler takes in ``grace_s`` seconds.
+        """Vacate a node as planned before the scheduler takes it in ``grace_s`` seconds.
 
-        Its agent leaves by itself when no worker is left there, so it is given back only if that takes too long.
+        Its agent exits when its last worker has left, so the node is given back only if that takes too long.
         """
         if node not in self.node_tracker.present or node in self._deadlines:
             return
         self._scheduler.noticed(node)
 
         def over() -> None:
-            self._hurry((node,))
+            self._release_at_once((node,))
             self.give_back((node,))
 
         self._deadlines[node] = self._loop.call_later(grace_s, over)
@@ -168,18 +170,18 @@ class NodeManager:
         self.leave((node,))
 
     async def reunite(self, patience_s: float) -> None:
-        """Give agents that were known the time to come back; the nodes of those that do not count as lost."""
+        """Wait for known agents to reconnect; the nodes of those that do not are lost."""
         await self._until(lambda: not self.node_tracker.expected or self._closed, patience_s)
         lost = self.node_tracker.expected
         self.node_tracker.expect(())
-        self.look_over()
+        self.synchronise_pool()
         if self._scheduler.agents_suffice:
             self.give_back(sorted(lost))  # a pilot whose agent hangs holds a node for nothing
 
     # -- the pool
 
-    def look_over(self) -> None:
-        """See that the pool is what is ours."""
+    def synchronise_pool(self) -> None:
+        """Issue events until the pool matches the usable nodes."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
@@ -190,18 +192,18 @@ class NodeManager:
             loop.on_events(*events)
 
     def leave(self, nodes: Collection[str]) -> None:
-        """Have nodes given up in a planned way; the caller has said that they are no longer ours."""
+        """Vacate nodes as planned; the caller has marked them as no longer ours."""
         self.gentle.update(self._decision_loop.pool.intersection(nodes))
-        self.look_over()
+        self.synchronise_pool()
 
     def leave_all(self) -> None:
-        """Give up all nodes in a planned way, and those at once on which an agent has nothing to do."""
+        """Vacate all nodes as planned, and at once those on which an agent has nothing to do."""
         idle = self.node_tracker.present - self._decision_loop.pool - self._launcher_pool.lingering
         self.leave(self._decision_loop.pool)
         self.give_back(sorted(idle.difference(self._deadlines)))
 
     def joined(self, event: NodesJoined) -> None:
-        """Keep nodes that were on their way out; say which are of no kind that is named."""
+        """Keep nodes that were about to be vacated; warn of nodes of no named kind."""
         if event.kind == OTHER_KIND:
             some = f"node '{event.nodes[0]}'" + (f" and {len(event.nodes) - 1} others" if event.nodes[1:] else "")
             self._remark(f"{some}: [kinds] names no kind")
@@ -209,26 +211,26 @@ class NodeManager:
         self._launcher_pool.keep(event.nodes)
 
     def left(self, event: NodesLeft) -> None:
-        """Let go of nodes that were left in a planned way and on which nothing was."""
+        """Give back nodes that were vacated and were unused."""
         left = self.gentle.intersection(event.nodes) - self._launcher_pool.lingering
         self.give_back(sorted(left.difference(self._deadlines)))
 
     def vacated(self, task: str, nodes: Sequence[str]) -> None:
-        """Let go of nodes that a task was asked to leave, now that it has."""
+        """Give back nodes that a task has vacated on request."""
         vacated = self._launcher_pool.vacated(task, nodes)
         self.give_back([node for node in vacated if node not in self._deadlines])
         self._moved.set()
 
     def give_back(self, nodes: Collection[str]) -> None:
-        """Let go of nodes at the scheduler."""
+        """Give nodes back to the scheduler."""
         if nodes and not self._closed:
             self._start(self._give_back(tuple(nodes)))
 
     def sweep(self) -> None:
-        """Let go of nodes that tasks do not give up in time, or that were not taken when given back; now and then.
+        """Give back nodes that tasks do not vacate in time or whose release failed; called periodically.
 
-        Drained nodes are given back until their agents are gone: a request may fail, we may have been killed between
-        a drain and the end of it, and a pilot that waited may begin on a drained node.
+        Drained nodes are given back repeatedly until their agents are gone: a request may fail, the daemon may have
+        been killed during a drain, and a waiting pilot may start on a drained node.
         """
         overdue = self._launcher_pool.overdue(self._times.drain_s).difference(self._deadlines)
         if overdue:
@@ -244,7 +246,7 @@ class NodeManager:
             self.give_back(sorted(idle - self._giving))
 
     async def drain(self, *, began: bool) -> None:
-        """Leave all nodes in a planned way, if it ``began``, and end everything of ours at the scheduler."""
+        """Vacate all nodes, if it ``began``, and end all our jobs at the scheduler."""
         self._closed = True
         self._moved.set()
         self.node_tracker.closed = True
@@ -264,7 +266,7 @@ class NodeManager:
             self._broke(error)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._closed = True
         for job in self._jobs:
             job.cancel()
@@ -274,8 +276,8 @@ class NodeManager:
     def _broke(self, error: Exception) -> None:
         self._remark(f"scheduler '{self._scheduler.name}': {in_words(error)}")
 
-    def _hurry(self, nodes: Collection[str]) -> None:
-        """Nodes are taken, and there is no time for a planned change."""
+    def _release_at_once(self, nodes: Collection[str]) -> None:
+        """Release nodes that are being taken at once, without a planned change."""
         for node in self._deadlines.keys() & set(nodes):
             self._deadlines.pop(node).cancel()
         self.gentle.difference_update(nodes)

@@ -1,4 +1,4 @@
-"""Which nodes are ours to use by what the outside says, and the events after which what we remember is what is so."""
+"""Which nodes are usable by all reports, and the events that bring the stored state in line with them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bftrain.values.events import (
 
 
 class NodeTracker:
-    """Keeps what the scheduler, the agents and the operators say of nodes, piece by piece.
+    """Combines the reports of the scheduler, the agents and operators on nodes.
 
-    ``agents_suffice``: an agent is proof enough that its node is ours.
-    ``agents_used``: without agents a node is ours by the scheduler's word alone.
+    ``agents_suffice``: a connected agent proves that its node is ours. ``agents_used``: without agents a node is ours
+    by the scheduler's report alone.
     """
 
     def __init__(self, *, agents_suffice: bool, agents_used: bool) -> None:
@@ -40,7 +40,7 @@ class NodeTracker:
 
     @property
     def usable(self) -> frozenset[str]:
-        """The nodes to use now. Nodes in doubt are not ours."""
+        """The nodes to use now, without nodes in doubt."""
         if self.paused:
             return frozenset()
         found = self.present | self.expected if self.agents_used else self.allowed
@@ -50,13 +50,13 @@ class NodeTracker:
 
     @property
     def ours(self) -> frozenset[str]:
-        """The nodes to use now; none any more once it is closed."""
+        """The nodes to use now; empty once it is closed."""
         return frozenset() if self.closed else self.usable
 
     # -- the scheduler
 
     def allow(self, nodes: Collection[str], until_s: float | None) -> None:
-        """Know that the scheduler lets us use nodes."""
+        """Record that the scheduler lets us use nodes."""
         self.allowed.update(nodes)
         self.taken.difference_update(nodes)
         for node in nodes:
@@ -66,7 +66,7 @@ class NodeTracker:
                 self.until_s[node] = until_s
 
     def take(self, nodes: Collection[str]) -> None:
-        """Know that the scheduler takes nodes back. With agents that suffice they are ours again with a new agent."""
+        """Record that the scheduler takes nodes back. If agents suffice, a new agent makes them ours again."""
         self.allowed.difference_update(nodes)
         if self._agents_suffice:
             self.taken.update(self.present.union(self.expected).intersection(nodes))
@@ -74,36 +74,36 @@ class NodeTracker:
         for node in nodes:
             self.until_s.pop(node, None)
 
-    def allow_only(self, nodes: Collection[str]) -> None:
-        """Know all nodes that the scheduler lets us use."""
+    def set_allowed(self, nodes: Collection[str]) -> None:
+        """Record the complete set of nodes that the scheduler lets us use."""
         self.take(self.allowed.difference(nodes))
         self.allowed = set(nodes)
 
     # -- agents and operators
 
     def came(self, node: str) -> None:
-        """Know that an agent registered."""
+        """Record that an agent registered."""
         self.went(node)
         self.present.add(node)
 
     def went(self, node: str) -> None:
-        """Know that an agent left, or was lost; what was known of it is forgotten."""
+        """Record that an agent disconnected, and forget the node's earlier reports."""
         self.present.discard(node)
         self.expected -= {node}
         self.taken.discard(node)
         self.noticed.discard(node)
 
     def expect(self, nodes: Iterable[str]) -> None:
-        """Give agents of these nodes the time to come back; none: no more."""
+        """Set the nodes whose agents still have time to reconnect."""
         self.expected = frozenset(nodes) - self.present
 
 
 def node_events(
     pool: Collection[str], ours: Collection[str], time_s: float, kinds: NodeKinds, mistaken: Collection[str] = ()
 ) -> Iterator[Event]:
-    """Give the events after which the pool is what is ours, each of its kind; departures first.
+    """Yield the events that turn ``pool`` into ``ours``, each of one kind of nodes; departures first.
 
-    Nodes that are ``mistaken`` for ones of another kind leave, and join as what they are.
+    Nodes of a ``mistaken`` kind leave, and join with the right one.
     """
     left = set(pool).difference(ours).union(mistaken)
     if left:
@@ -119,11 +119,10 @@ def task_events(
     held_up: Collection[str],
     time_s: float,
 ) -> Iterator[Event]:
-    """Give the events after which the decision core has the tasks that are kept, as their owners want them.
+    """Yield the events that bring the decision core's tasks in line with the stored ones and their owners' requests.
 
-    ``unfinished`` and ``paused`` are those that it knows. Tasks ``held_up`` cannot be run now: they hold no nodes until
-    they can. An owner's wish is written down before the event that it leads to; what lies between the two is made up
-    for here.
+    ``unfinished`` and ``paused`` are those of the decision core. Tasks ``held_up`` cannot be run now, so they hold no
+    nodes until they can. Requests are stored before their event; a crash in between is repaired here.
     """
     wanted = {record.name: record for record in records if record.unfinished}
     for name in unfinished:

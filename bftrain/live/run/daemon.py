@@ -49,7 +49,7 @@ Observer = Callable[[str, Any], None]
 
 
 class LiveDaemon:
-    """A live run. Everything but ``tell`` belongs to the event loop. ``say`` receives texts for people."""
+    """A live run. All methods but ``tell`` run in the event loop. ``say`` receives lines for people."""
 
     def __init__(self, opened: LiveResources, say: Callable[[str], None]) -> None:
         site = opened.site
@@ -104,7 +104,7 @@ class LiveDaemon:
     # -- life
 
     async def begin(self) -> None:
-        """Go on where the journal ends: first the outside has its say, then tasks are taken up again."""
+        """Resume where the journal ends: first scheduler and agents report, then tasks are restored."""
         await self.node_manager.check(self.opened.agent_order, _LOOK_PATIENCE_S)
         self._record_cluster()
         self._record_kinds()
@@ -157,14 +157,14 @@ class LiveDaemon:
             self.decision_loop.decide()
 
     def _record_cluster(self) -> None:
-        """Write the name of the cluster into the journal; where it is known to be another one, say so."""
+        """Write the cluster's name into the journal; warn if it differs from the recorded one."""
         cluster, before = str(getattr(self.opened.scheduler, "cluster", "")), self.task_store.fact(CLUSTER)
         if cluster and before not in {"", cluster}:
             self.remark(f"this is cluster '{cluster}'; the journal was written on cluster '{before}'")
         self.task_store.record_fact(CLUSTER, cluster or before)
 
     def _record_kinds(self) -> None:
-        """Know the kinds of nodes of pools, those of before where a scheduler does not answer."""
+        """Record the kinds of pools' nodes; of a scheduler that does not answer the earlier ones."""
         kinds: Mapping[str, str] = getattr(self.opened.scheduler, "node_kinds", {})
         if kinds:
             self.task_store.record_fact(_KINDS, wire.encode(kinds).decode())
@@ -173,7 +173,7 @@ class LiveDaemon:
         self.node_manager.kinds = NodeKinds({**kinds, **self.site.kind_of})
 
     async def drain(self) -> None:
-        """End in order: tasks put themselves in order, and everything of ours at the scheduler ends."""
+        """End in order: tasks save their state, and all our jobs at the scheduler end."""
         began, self.state = self.ready.is_set(), "draining"
         self.decision_loop.hold_back()
         await self.node_manager.drain(began=began)
@@ -185,7 +185,7 @@ class LiveDaemon:
             self.broke(self.decision_loop.stalled)
 
     def close(self) -> None:
-        """Do nothing any more; agents and workers are left to themselves."""
+        """Stop; agents and workers are left running."""
         self.housekeeping.close()
         for job in (self._ticking, self._trying):
             if job is not None:
@@ -194,7 +194,7 @@ class LiveDaemon:
         self.decision_loop.close()
 
     def _ticked(self, ticking: asyncio.Task[None]) -> None:
-        """End if the clock stopped: without it nothing is learned or written down any more."""
+        """End if the periodic timer failed: without it nothing is measured or written any more."""
         error = None if ticking.cancelled() else ticking.exception()
         if error is not None:
             self.broke(Fault(f"the clock stopped: {type(error).__name__}: {error}"))
@@ -225,7 +225,10 @@ class LiveDaemon:
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
 
     def _share_again(self) -> None:
-        """Decide again after a while in which nothing happened, if it matters what tasks had: others may be behind."""
+        """Decide again after a quiet period, if the objective depends on the past.
+
+        Other tasks may have fallen behind.
+        """
         share_s, now = self.site.times.share_s, time.monotonic()
         if self.state != "running" or not self.harvester.uses_history or not share_s:
             return
@@ -234,7 +237,7 @@ class LiveDaemon:
             self.decision_loop.decide()
 
     async def _try_again(self) -> None:
-        """Let tasks that were held up compete as soon as they can be run."""
+        """Let held-up tasks compete as soon as they can be run."""
         for name in tuple(self.task_manager.held_up):
             record = self.task_store.get(name)
             if record is None or name not in self.task_manager.held_up:
@@ -249,13 +252,13 @@ class LiveDaemon:
                 self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
 
     def write(self, *, sync: bool = True) -> bool:
-        """Write down what is due; tell whether it is written."""
+        """Write due statements; return whether they are written."""
         return self.decision_loop.change(self.task_store.due(), sync=sync)
 
     # -- what launchers and agents tell
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Hear of something, from any thread."""
+        """Receive a message from any thread."""
         self._box.append(message)
         if not self._box_noticed:
             self._box_noticed = True
@@ -294,7 +297,7 @@ class LiveDaemon:
             self.write(sync=False)
 
     def _heard(self, message: dict[str, Any]) -> list[Event]:
-        """Take in what a launcher tells of a task; gives the event that follows, if any."""
+        """Apply a launcher's message; return the event that follows, if any."""
         if self.task_manager.on_message(message) is None:
             return []
         match message["type"]:
@@ -314,23 +317,23 @@ class LiveDaemon:
     # -- what the decision loop tells
 
     def order(self, actions: Sequence[Action]) -> None:
-        """Have actions carried out."""
+        """Carry out actions."""
         self.launcher_pool.carry_out(actions, gentle=self.node_manager.gentle)
 
     def hand_batches(self, batches: Mapping[str, int]) -> None:
-        """Have tasks train with these batches."""
+        """Set the batches with which tasks train."""
         self.task_manager.hand_batches(batches)
 
     def due(self) -> Sequence[Statement]:
-        """Give what is to be written with the next entry."""
+        """Return the statements to write with the next entry."""
         return self.task_store.due()
 
     def asking(self, time_s: float) -> Sequence[Event]:
-        """Say how much work is left, for objectives that look at it."""
+        """Return how much work is left, for objectives that use it."""
         return self.task_manager.work_left(time_s) if self.harvester.uses_work_left else ()
 
     def absorbed(self, events: Sequence[Event]) -> None:
-        """Know what became of tasks and nodes."""
+        """Update tasks and nodes after events."""
         gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
         self.task_manager.hold(events[-1].time_s, gone=gone)
         for event in events:
@@ -343,11 +346,11 @@ class LiveDaemon:
         self._observe("events", events)
 
     def written(self, events: Sequence[Event]) -> None:  # noqa: ARG002 - which they are was noted before
-        """Let go of what only the unfinished need."""
+        """Drop state that only unfinished tasks need."""
         self.task_manager.written()
 
     def decided(self, decision: Decision) -> None:
-        """Know who holds what now."""
+        """Record who holds which nodes."""
         self.task_manager.hold(decision.time_s, decided=True)
         self.task_manager.narrow()
         self._decided_at = time.monotonic()
@@ -358,18 +361,18 @@ class LiveDaemon:
         self._observe("decision", decision)
 
     def remark(self, text: str) -> None:
-        """Say something odd."""
+        """Print a notice."""
         self.remarks.add(text, time.time())
 
     def stalled(self, error: JournalStalled | None) -> None:
-        """Say that the journal cannot be written, or that it can again."""
+        """Report that the journal cannot be written, or that it can be again."""
         text = "the journal is written again: new tasks are taken, and nodes are given to tasks"
         if error is not None:
             text = f"until the journal can be written, no new tasks are taken and tasks get no more nodes: {error}"
         self.remark(text)
 
     def broke(self, error: BaseException) -> None:
-        """End; the next start finds out what happened."""
+        """End; the next start recovers."""
         self.state = "broken"
         if not self.broken.done():
             self.broken.set_result(error)

@@ -72,7 +72,7 @@ class Harvesting:
             return False
         tracker.paused = self.paused
         self._remark("harvesting is paused: no node is used" if self.paused else "harvesting goes on")
-        self._node_manager.leave_all() if self.paused else self._node_manager.look_over()
+        self._node_manager.leave_all() if self.paused else self._node_manager.synchronise_pool()
         return True
 
     def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - a message, or what else is observed

@@ -51,7 +51,7 @@ class Housekeeping:
         self._job: asyncio.Task[None] | None = None
 
     def apply(self) -> None:
-        """Do what is due, a little of it."""
+        """Do a small part of the work that is due."""
         if self._moving:
             self._perform(self._remove_moved)
         if self._job is not None and not self._job.done():
@@ -104,7 +104,7 @@ class Housekeeping:
         await run_in_daemon_thread(lambda: _shorten_logs(logs))
 
     def _is_own(self, task: EndedTask) -> bool:
-        """Say whether a folder was made by us for this task, and no unfinished one uses it."""
+        """Return whether a folder was made by us for this task, and no unfinished one uses it."""
         folder = Path(task.folder)
         used = {record.run.folder for record in self._task_store.unfinished}
         return (

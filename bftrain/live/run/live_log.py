@@ -1,4 +1,4 @@
-"""The log of a live run: a line for each thing, with its time and how bad it is; as text, as JSON, or for journald."""
+"""The log of a live run: a line for each event with its time and level, as text, JSON or for journald."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRIORITIES: Final = {"info": 6, "warning": 4}  # of syslog
 
 @dataclass(frozen=True, slots=True)
 class LiveLog:
-    """Writes lines with ``write``; where the disk is full, the run goes on without them. ``clock`` gives the time."""
+    """Writes lines with ``write``; failures, such as a full disk, are ignored. ``clock`` returns the time."""
 
     write: Callable[[str], None]
     form: LogFormat = "text"
@@ -25,11 +25,11 @@ class LiveLog:
     clock: Callable[[], float] = time.time
 
     def info(self, text: str) -> None:
-        """Tell what is as it should be."""
+        """Log an event of normal operation."""
         self._line("info", text)
 
     def warning(self, text: str) -> None:
-        """Tell what people should look at."""
+        """Log a warning."""
         self._line("warning", text)
 
     def _line(self, level: str, text: str) -> None:
@@ -46,7 +46,7 @@ class LiveLog:
 
 
 def writes_to_journald(descriptor: int) -> bool:
-    """Say whether a descriptor leads to journald, by what systemd says of it."""
+    """Return whether a file descriptor leads to journald, as systemd announces it."""
     try:
         about = os.fstat(descriptor)
     except OSError:

@@ -23,7 +23,7 @@ class OperatorNotices:
         self._known: OrderedDict[str, Remarked] = OrderedDict()
 
     def add(self, text: str, time_s: float) -> None:
-        """Take one in."""
+        """Add a notice."""
         before = self._known.pop(text, None)
         self._known[text] = Remarked(time_s=time_s, text=text, times=1 + (before.times if before else 0))
         while len(self._known) > _NOTICES:
@@ -33,5 +33,5 @@ class OperatorNotices:
 
     @property
     def latest(self) -> tuple[Remarked, ...]:
-        """Give them, the latest last."""
+        """Return them, the latest last."""
         return tuple(self._known.values())

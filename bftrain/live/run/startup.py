@@ -1,4 +1,4 @@
-"""Opening: everything a live run needs before its loop goes round, or words on what is in the way."""
+"""Startup: opens journal, hub, scheduler and launchers of a live run, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENDED: Final = "ended in order"  # when, as a fact; "" while a run goes on
 
 @dataclass
 class LiveResources:
-    """What is open. ``hub`` is none where agents are not used."""
+    """The opened resources. ``hub`` is ``None`` if agents are not used."""
 
     site: SiteSettings
     lock: IO[bytes]
@@ -50,7 +50,7 @@ class LiveResources:
     agent_order: AgentOrder
 
     def close(self) -> None:
-        """Close all of it; agents hear no goodbye."""
+        """Close all of them, without a message to agents."""
         self.journal.close()
         self.lock.close()
 
@@ -72,7 +72,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         scheduler = _scheduler(site)
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         opened.callback(journal.close)
-        _insist_on_same_site(site, journal)
+        _check_same_site(site, journal)
         task_store = TaskStore(journal)
         task_store.write()  # what an earlier version left otherwise
         harvester = recover(journal, deciding)
@@ -95,7 +95,7 @@ def _make_private(folder: Path) -> None:
 
 
 def check_launchers(site: SiteSettings) -> None:
-    """See that the launchers that the site names are there."""
+    """Raise if a launcher that the site names is missing."""
     for name in {site.launcher, *site.launchers}:
         registry.load("launcher", name)
     if site.launchers and site.launcher not in site.launchers:
@@ -105,7 +105,7 @@ def check_launchers(site: SiteSettings) -> None:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """Make sure that no other run has the same state; the kernel releases the lock with our end."""
+    """Lock the state folder, so that no other run uses it; the kernel releases the lock when this process ends."""
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,8 +136,8 @@ def _scheduler_of(site: SiteSettings, pool: PoolSettings) -> Scheduler:
     return scheduler
 
 
-def _insist_on_same_site(site: SiteSettings, journal: Journal) -> None:
-    """Refuse a journal of another site or scheduler: its tasks were not meant for the nodes of this one."""
+def _check_same_site(site: SiteSettings, journal: Journal) -> None:
+    """Raise if the journal is of another site or scheduler: its tasks were not meant for these nodes."""
     before = last_site(journal)
     scheduler: Any = before.get("scheduler") or ()
     names = {one["name"] for one in ([scheduler] if isinstance(scheduler, dict) else scheduler)}
@@ -151,8 +151,8 @@ def _insist_on_same_site(site: SiteSettings, journal: Journal) -> None:
 
 
 def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float | None) -> AgentHub:
-    """Wait for agents where they look for us: a restart must not change the port."""
-    _insist_on_host(site.agents.reach)
+    """Open the hub on the port of the last run, as running agents reconnect there."""
+    _check_host(site.agents.reach)
     try:
         secret = read_secret(site.secret) if site.secret.exists() else make_secret(site.secret)
     except ElasticError as error:
@@ -178,8 +178,8 @@ def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float
     return hub
 
 
-def _insist_on_host(name: str) -> None:
-    """Refuse a host for agents to reach that does not exist."""
+def _check_host(name: str) -> None:
+    """Raise if the host that agents are to connect to does not exist."""
     try:
         socket.getaddrinfo(name or None, 0)
     except socket.gaierror as error:
@@ -206,7 +206,7 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
 
 
 def run_before(task_store: TaskStore) -> str:
-    """Say how the run before ended; "" if there was none."""
+    """Return how the run before ended; "" if there was none."""
     if not task_store.runs:
         return ""
     ended = task_store.fact(ENDED)

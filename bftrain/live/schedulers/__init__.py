@@ -1,1 +1,1 @@
-"""Schedulers: how live mode learns which nodes it may use, and gets its agents onto them."""
+"""Schedulers: how a live run learns which nodes it may use, and starts its agents on them."""

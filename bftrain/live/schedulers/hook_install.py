@@ -1,4 +1,4 @@
-"""Installing hooks: the script or PBS hook, its spool folder, and what people have to add to their settings."""
+"""Installs hooks: the script or PBS hook, its spool folder, and instructions for the scheduler's settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ qmgr -c 'import hook bftrain application/x-python default {hook}'"""
 
 
 class InstalledHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made, and what people still have to do: lines for the scheduler and for the settings of the site."""
+    """The files that were made, and the lines to add to the settings of the scheduler and the site."""
 
     hook: str
     spool: str
@@ -37,7 +37,7 @@ class InstalledHooks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hook_text(kind: Kind, spool: Path) -> str:
-    """Give the hook that writes into ``spool``."""
+    """Return the hook that writes into ``spool``."""
     path = str(spool.absolute())
     if not path.isprintable() or set(path) & set("'\"\\"):
         raise BadInput("has letters that no hook should have to quote", where=path, fix="choose a plainer name")
@@ -46,7 +46,7 @@ def hook_text(kind: Kind, spool: Path) -> str:
 
 
 def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str = "root") -> InstalledHooks:
-    """Write the hook and make the spool: ``owner`` is who runs bftrain, ``writer`` who runs the hook."""
+    """Write the hook and make the spool: ``owner`` runs bftrain, ``writer`` runs the hook."""
     text = hook_text(kind, spool)
     reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
     _make_spool(spool, reader, author)
@@ -78,7 +78,7 @@ def _user(name: str) -> pwd.struct_passwd:
 
 
 def _make_spool(spool: Path, reader: pwd.struct_passwd, author: pwd.struct_passwd) -> None:
-    """Make a folder of the reader's, into which only the author may put files."""
+    """Make a folder owned by ``reader``, into which only ``author`` may write files."""
     shared = author.pw_uid not in {0, reader.pw_uid}
     try:
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)

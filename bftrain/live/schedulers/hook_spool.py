@@ -1,9 +1,9 @@
-"""The spool: a folder into which a scheduler's hooks write what happens, one small file each, and from which we read.
+"""The spool: a folder into which a scheduler's hooks write one small file for each event.
 
-Neither side waits: a hook writes a file and is gone, whether we are there or not. We look at the folder's time
-fifty times a second, which works for every file system and costs next to nothing, and read what is new. What is heard
-is a reason to look at the scheduler or to give a node back; it never makes a node ours. So files that come twice, late,
-in another order, in parts or not at all do no harm.
+Neither side waits: a hook writes a file and exits, whether the daemon runs or not. The daemon checks the folder's
+modification time fifty times a second, which works on every file system and costs next to nothing, and reads new files.
+A report only causes a look at the scheduler, or a node to be given back; it never makes a node ours. So repeated, late,
+reordered, partial or missing files do no harm.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _LINE: Final = re.compile(
 class HookNews(msgspec.Struct, frozen=True, kw_only=True):
     """A job started or ended on these nodes, for the ``restart``-th time; ``at_s`` is on the clock of the files.
 
-    ``ending``: its processes have ended, and the scheduler still has to tidy up. ``check``: a test message without a
-    job. ``lost``: a message cannot be read, so only the scheduler knows what happened.
+    ``ending``: its processes have ended, and the scheduler's epilog still has to run. ``check``: a test message without
+    a job. ``lost``: a message cannot be read, so only the scheduler knows what happened.
     """
 
     what: What
@@ -62,7 +62,7 @@ class HookNews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookSpool:
-    """Reads a spool folder. Files are believed if they are of ``writers`` (user ids), of root or of ourselves."""
+    """Reads a spool folder. Files are trusted if they are owned by ``writers`` (user ids), root or this user."""
 
     def __init__(self, folder: Path, *, writers: Collection[int] = (), trusted: Collection[int] | None = None) -> None:
         self._folder = folder
@@ -76,7 +76,7 @@ class HookSpool:
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:
-        """Begin to read: what is there already is old. NotAvailable if others could write there."""
+        """Start reading; existing files are ignored. Raise NotAvailable if others could write there."""
         check_folder(self._folder)
         try:
             for name in os.listdir(self._folder):  # noqa: PTH208 - names are all that is wanted
@@ -92,12 +92,12 @@ class HookSpool:
         os.close(marker)
 
     def close(self) -> None:
-        """Show hooks that no run reads any more."""
+        """Show hooks that nothing reads the spool any more."""
         with suppress(OSError):
             (self._folder / READER).unlink()
 
     def look(self, now_s: float) -> list[HookNews]:
-        """Give what is new; ``now_s`` is on a clock that does not go back."""
+        """Return the new reports; ``now_s`` is on a monotonic clock."""
         self.lost = False
         changed_ns = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - fifty times a second
         old = changed_ns == self._seen_ns and time.time_ns() - changed_ns > _RECENT_NS
@@ -129,7 +129,7 @@ class HookSpool:
         return fresh
 
     def _read(self, name: str, now_s: float) -> tuple[int, str, HookNews] | str | None:
-        """Read a file; gives what is wrong with it, or nothing if it is gone or not finished."""
+        """Read a file; return its report, an error message, or ``None`` if it is gone or unfinished."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -173,7 +173,7 @@ class HookSpool:
 
 
 class HookListener:
-    """A thread that reads a spool and tells what it hears, so that a hanging file system stops nothing else."""
+    """Reads a spool in a thread of its own, so that a hanging file system blocks nothing else."""
 
     def __init__(
         self, spool: HookSpool, tell: Callable[[Sequence[HookNews]], None], note: Callable[[str], None]
@@ -187,12 +187,12 @@ class HookListener:
         self._thread = threading.Thread(target=self._listen, name="bftrain-spool", daemon=True)
 
     def start(self) -> None:
-        """Begin; a folder that cannot be used is reported, and tried again."""
+        """Start; a folder that cannot be used is reported, and retried."""
         self._open()
         self._thread.start()
 
     def stop(self) -> None:
-        """End, without waiting for the thread."""
+        """Stop, without waiting for the thread."""
         self._end.set()
         self._spool.close()
 
@@ -230,10 +230,10 @@ class HookListener:
 
 
 class HookTally:
-    """Counts what hooks report, and notices when jobs come or go without a report.
+    """Counts reports of hooks, and detects jobs that start or end without a report.
 
-    Hooks report each of ``expected`` of every job. If a look at the scheduler finds what they do not report within a
-    while, as the first of these, they do not run, or not all of them.
+    Hooks report each of ``expected`` of every job. If a look at the scheduler finds a change that no hook reports
+    within a while, hooks are missing on some or all nodes.
     """
 
     def __init__(self, spool: str, *expected: What) -> None:
@@ -248,11 +248,11 @@ class HookTally:
 
     @property
     def silent(self) -> tuple[What, ...]:
-        """What no hook has reported yet."""
+        """The events that no hook has reported yet."""
         return tuple(what for what in self._expected if not self.counts[what])
 
     def on_messages(self, heard: Sequence[HookNews]) -> None:
-        """Count what hooks reported."""
+        """Count reports."""
         for one in heard:
             if one.what != "lost":
                 self.counts[one.what] += 1
@@ -262,7 +262,7 @@ class HookTally:
                 self._silent = {node: at for node, at in self._silent.items() if node not in one.nodes}
 
     def on_found(self, nodes: Collection[str], now_s: float) -> None:
-        """Know of nodes on which a look found another state, by a clock that does not go back."""
+        """Record nodes whose state was found changed by a look; ``now_s`` is on a monotonic clock."""
         if self.spool:
             self._silent |= dict.fromkeys(nodes, now_s)
 
@@ -286,7 +286,7 @@ class HookTally:
 def listening(
     folder: str, writers: Collection[str], hear: Callable[[Sequence[HookNews]], None], post: Post
 ) -> Iterator[None]:
-    """While it is open, call ``hear`` in the running loop with what hooks write; without a folder nothing happens."""
+    """Call ``hear`` in the running loop with new reports while the context is open; without a folder do nothing."""
     if not folder:
         yield
         return
@@ -324,7 +324,7 @@ def send_check(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Hold a spool to being a folder of ours in which no stranger can write, nor above it; NotAvailable if not."""
+    """Raise NotAvailable unless the spool and its parents are folders into which no stranger can write."""
     where = str(folder)
     try:
         about = os.lstat(folder)
@@ -345,7 +345,7 @@ def check_folder(folder: Path) -> None:
 
 
 def users(names: Collection[str]) -> frozenset[int]:
-    """Give the ids of users."""
+    """Return the ids of users."""
     try:
         return frozenset(pwd.getpwnam(name).pw_uid for name in names)
     except KeyError as error:
@@ -353,7 +353,7 @@ def users(names: Collection[str]) -> frozenset[int]:
 
 
 def read_line(line: str, at_s: float) -> HookNews | None:
-    """Read one line of a hook; nothing if it is none."""
+    """Parse a line of a hook; return ``None`` if it is not one."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """The local scheduler: slots on this machine that become idle and busy by a timetable. For demos, tests and PCs.
 
-It does to agents what a batch scheduler does to pilot jobs: SIGTERM when their slot is wanted back. If agents have a
-grace, a slot is taken when its agent has ended, and that is killed when the grace is over.
+It treats agents as a batch scheduler treats pilot jobs: they get SIGTERM when their slot is wanted back. If agents have
+a grace, a slot is taken when its agent has ended, and the agent is killed at the end of the grace.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _WRITTEN_DOWN: Final = 'cat "/proc/$$/stat" >"$0" && exec "$@"'
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many slots there are, and when they are idle.
+    """The number of slots, and when they are idle.
 
-    ``idle`` says how many are from which second on: ``4@0,2@8,3@14``; "" for all of them, always. It begins again
+    ``idle`` is the number of idle slots from each second on: ``4@0,2@8,3@14``; "" is all of them, always. It repeats
     every ``loop_s`` seconds (0: never). Those that were idle for longest become busy first.
     """
 
@@ -58,7 +58,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def changes(self) -> list[tuple[float, int]]:
-        """Seconds, and how many are idle from then on."""
+        """Pairs of a time in seconds and the number of idle slots from then on."""
         found = []
         for part in (self.idle or f"{self.nodes}@0").split(","):
             one = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
@@ -69,7 +69,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SlotTimetable:
-    """Which slots are idle at a time, seconds from the begin."""
+    """The idle slots at each time, in seconds from the start."""
 
     def __init__(self, settings: LocalSettings) -> None:
         self._busy = [f"slot{number}" for number in range(1, settings.nodes + 1)]
@@ -79,7 +79,7 @@ class SlotTimetable:
         self._next: tuple[float, int] | None = next(self._changes)
 
     def idle_at(self, at_s: float) -> frozenset[str]:
-        """Give the idle slots at ``at_s``, which must not fall."""
+        """Return the idle slots at ``at_s``, which must not decrease."""
         while self._next is not None and self._next[0] <= at_s:
             count = self._next[1]
             while len(self._idle) != count:
@@ -89,7 +89,7 @@ class SlotTimetable:
         return frozenset(self._idle)
 
     def next_change(self) -> float:
-        """Say when that changes next."""
+        """Return the time of the next change."""
         return float("inf") if self._next is None else self._next[0]
 
 
@@ -118,11 +118,11 @@ class LocalScheduler:
         self._forks: AgentForkServer | None = None
 
     def available(self) -> Availability:
-        """Say yes: it needs nothing."""
+        """Return that it is available: it needs nothing."""
         return Availability(ok=True)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Start agents on no more slots than these."""
+        """Start agents on at most this many slots."""
         if nodes > self._wanted:
             self._given_back.clear()
         self._wanted, self._without = nodes, frozenset(without)
@@ -133,7 +133,7 @@ class LocalScheduler:
         self._hinted.set()
 
     def noticed(self, node: str) -> None:
-        """The timetable says when a slot is taken."""
+        """Do nothing: the timetable determines when a slot is taken."""
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Follow the timetable, and keep agents on idle slots."""
@@ -155,7 +155,7 @@ class LocalScheduler:
                     await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:
-        """Name the idle slots by the timetable, when no agent is left on the others."""
+        """Return the idle slots by the timetable, once no agent is left on the others."""
         self._find_agents()
         idle = SlotTimetable(self._settings).idle_at(self._elapsed())
         used = idle | self._allowed  # of these the loop takes care
@@ -180,17 +180,17 @@ class LocalScheduler:
         self._began = None
 
     def hold(self) -> None:
-        """Stop the timetable where it begins, until it goes on; for who wants to see all of it."""
+        """Stop the timetable at its beginning until :meth:`go_on`, such as to show all of it in a demo."""
         self._held = True
 
     def go_on(self) -> None:
-        """Let the timetable begin now."""
+        """Start the timetable."""
         self._begin()
         self._held = False
         self._hinted.set()
 
     def _elapsed(self) -> float:
-        """Seconds since the timetable began; it goes on between calls."""
+        """Return the seconds since the timetable started; they also count between runs."""
         if self._began is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
@@ -259,7 +259,7 @@ class LocalScheduler:
 
 
 class _Agent:
-    """One agent: one that we started, or one of a former daemon that is known by its process and when that began."""
+    """One agent: started by this process, or by an earlier daemon and identified by its pid and start time."""
 
     def __init__(
         self, note: Path, pid: int, begun: str, started: subprocess.Popen[bytes] | ForkedAgent | None = None
@@ -338,7 +338,7 @@ _BEGUN: Final = 19  # the field behind the name of a process that says when it b
 
 
 def _begun_at(pid: int) -> str:
-    """When a process began, in ticks since the machine did; "" if it is gone or a zombie."""
+    """Return when a process started, in ticks since boot; "" if it is gone or a zombie."""
     try:
         return _process(Path(f"/proc/{pid}/stat").read_text())["begun"]
     except OSError:
@@ -346,7 +346,7 @@ def _begun_at(pid: int) -> str:
 
 
 def _process(stat: str) -> dict[str, str]:
-    """Read what the kernel says of a process in ``/proc/PID/stat``; ``ValueError`` if it is cut off."""
+    """Parse ``/proc/PID/stat``; raise ``ValueError`` if it is incomplete."""
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= _BEGUN:
         raise ValueError("no state of a process")
@@ -354,5 +354,5 @@ def _process(stat: str) -> dict[str, str]:
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
-    """Make it from its table in the site's settings."""
+    """Build the local scheduler from its table in the site's settings."""
     return LocalScheduler(from_mapping(table, LocalSettings, where="[scheduler]"), site)

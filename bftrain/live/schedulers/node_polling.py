@@ -1,7 +1,7 @@
-"""Watching nodes instead of holding them: agents wait on every node, and what the scheduler says of nodes decides.
+"""Schedulers that are only watched: agents wait on every node, and the scheduler's state of nodes decides.
 
-This needs nothing but the right to ask. Looks come in regular turns; hooks, if there are any, make them come at once,
-and a job that starts takes its nodes from us before we have looked.
+This needs only the right to query. Polls come at regular intervals; with hooks they come at once, and a job that starts
+takes its nodes before the next poll.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIDYING_S: Final = 60.0  # for which a scheduler may tidy up a node whose job h
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a scheduler is asked for its nodes, and where its hooks write."""
+    """How often a scheduler is polled, and where its hooks write."""
 
     poll_s: float = 2.0
     command_timeout_s: float = 20.0
@@ -44,7 +44,7 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeWatch:
-    """A scheduler whose idle nodes are ours by its word. Agents run on all of them already."""
+    """A scheduler whose idle nodes are ours; agents run on all nodes already."""
 
     agents_suffice = False
     keep_workers_s = 0.0  # without us nothing ends workers where a job starts, so agents end them at once
@@ -68,7 +68,7 @@ class NodeWatch:
     # -- the port
 
     async def run(self, post: Post, _agent: AgentOrder) -> None:
-        """Look again and again, and post what changed."""
+        """Poll, and post changes."""
         self._post = post
         failures = 0
         with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
@@ -103,22 +103,22 @@ class NodeWatch:
         return idle
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Nothing is held, so nothing is to be let go."""
+        """Do nothing: no node is held."""
 
     def hint(self) -> None:
-        """Agents coming and going say nothing of what the scheduler thinks."""
+        """Do nothing: agents say nothing about the scheduler's state."""
 
     def noticed(self, node: str) -> None:
-        """Nothing is held, so nothing is lost."""
+        """Do nothing: no node is held."""
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Nothing is held: the scheduler can have its nodes at any time."""
+        """Do nothing: the scheduler can use its nodes at any time."""
 
     async def leave(self) -> None:
-        """Agents were not started by us."""
+        """Do nothing: agents were not started by this scheduler."""
 
     def _until_tidy_s(self) -> float:
-        """Say when to look again because hooks reported an end before the node is idle: soon, then ever less often."""
+        """Return when to poll again after hooks reported an end but the node is not idle yet: soon, then less often."""
         now = time.monotonic()
         self._ended = {
             node: since for node, since in self._ended.items() if node not in self._allowed and now - since < _TIDYING_S
@@ -135,7 +135,7 @@ class NodeWatch:
             self._post(Allowed(nodes=tuple(sorted(came))))
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
-        """Give nodes back on which a job starts; look at once where one ended, for another may have begun."""
+        """Give back nodes on which a job starts; poll at once if one ended, as another may have started."""
         self.hooks.on_messages(heard)
         self._starting.update(node for one in heard if one.what == "start" for node in one.nodes)
         if taken := self._allowed & self._starting:

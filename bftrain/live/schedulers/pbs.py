@@ -1,7 +1,7 @@
-"""PBS Professional and OpenPBS: as an ordinary user with pilots in a queue whose jobs are preempted, or as an operator.
+"""PBS Professional and OpenPBS: for ordinary users with pilot jobs in a preemptable queue, or for operators.
 
-Consists of command builders, parsers and a table of states, like Slurm's. The site must delete or requeue jobs of that
-queue when others want their nodes (preempt_order D or R); suspended jobs would remain on their nodes.
+Command builders, parsers and a table of states, like Slurm's. The site must delete or requeue jobs of that queue when
+others want their nodes (preempt_order D or R); suspended jobs would remain on their nodes.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
-    """Make the scheduler out of the settings of a site."""
+    """Build the scheduler from the settings of a site."""
     settings = from_mapping(table, PbsSettings, where="scheduler")
     return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
 
 
 class Pbs(CommandBackend):
-    """PBS's commands, and what they print."""
+    """PBS's commands and parsers of their output."""
 
     name = "pbs"
     programs = PROGRAMS
@@ -104,11 +104,11 @@ class Pbs(CommandBackend):
         self._json: tuple[str, ...] = ("-F", "json")
 
     def script(self, order: AgentOrder, site: Site) -> str:
-        """Write the job: the node has the name of its host."""
+        """Return the job script; the node has the name of its host."""
         return pilot_script(order, site, 'read -r node <"$PBS_NODEFILE"; node=${node%%.*}')
 
     async def limits(self, run: Run) -> PilotLimits:
-        """Ask for the limits of the queue. How its jobs are preempted PBS shows to operators only."""
+        """Query the limits of the queue. PBS shows only operators how its jobs are preempted."""
         name = self._settings.queue
         try:
             found = await self._read(run, "Queue", "qstat", "-Q", "-f", *self._json, name)
@@ -136,7 +136,7 @@ class Pbs(CommandBackend):
         return min(count, 1)
 
     def qsub(self, order: PilotOrder) -> Command:
-        """Build the command that submits a pilot; the script comes by stdin."""
+        """Build the command that submits a pilot; the script is passed by stdin."""
         known = self._settings
         words = ["qsub", "-N", order.name, "-q", known.queue, "-S", "/bin/sh", "-j", "oe", "-o", "/dev/null"]
         words += ["-r", "y", "-W", "umask=077", "-v", f"{MARK}={order.mark}", "-p", str(max(-1024, -100 * order.rank))]
@@ -145,7 +145,7 @@ class Pbs(CommandBackend):
         return Command(argv=(*words, *known.options), stdin=order.script)
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs, those that ended lately too if the server remembers them."""
+        """List our jobs, including those that ended lately if the server remembers them."""
         words = ("qselect", "-u", getpass.getuser(), "-N", name)
         try:
             said = await run(Command(argv=(*words, *self._history)))
@@ -160,7 +160,7 @@ class Pbs(CommandBackend):
         return list(read_pilots(jobs))
 
     async def idle(self, run: Run) -> frozenset[str]:
-        """Name the nodes that are free and have no job."""
+        """Return the nodes that are free and have no job."""
         return read_idle(await self._read(run, "nodes", "pbsnodes", "-a", *self._json))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
@@ -170,7 +170,7 @@ class Pbs(CommandBackend):
         return read_plans(jobs, name)
 
     async def _read(self, run: Run, kind: str, *argv: str) -> dict[str, Attributes]:
-        """Run a command and read what it prints; jobs that have gone meanwhile are left out."""
+        """Run a command and parse its output, without jobs that have gone meanwhile."""
         try:
             said = await run(Command(argv=argv))
         except CommandFailed as error:
@@ -188,7 +188,7 @@ class Pbs(CommandBackend):
 
 
 def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
-    """Read jobs."""
+    """Parse pilots from jobs."""
     for id_, job in jobs.items():
         start_s = moment(job.get("stime")) or 0.0
         length_s = length(job.get("Resource_List.walltime"))
@@ -211,12 +211,12 @@ def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
 
 
 def read_idle(nodes: Mapping[str, Attributes]) -> frozenset[str]:
-    """Read names of nodes that are free and have no job."""
+    """Return the nodes that are free and have no job."""
     return frozenset(name for name, node in nodes.items() if node.get("state") == "free" and not node.get("jobs"))
 
 
 def read_plans(jobs: Mapping[str, Attributes], name: str) -> dict[str, float]:
-    """Read when nodes are planned for others: the earliest time of each."""
+    """Return the earliest time from which each node is planned for other jobs."""
     plans: dict[str, float] = {}
     for job in jobs.values():
         start_s = moment(job.get("estimated.start_time"))
@@ -239,10 +239,10 @@ _TIME: Final = re.compile(r"\w{3} (\w{3}) +(\d+) (\d+):(\d+):(\d+) (\d{4})")
 
 
 def read(said: str, kind: str) -> dict[str, Attributes]:
-    """Read jobs (``kind`` Jobs), queues (Queue) or nodes (nodes) by their names, with their attributes.
+    """Parse jobs (``kind`` Jobs), queues (Queue) or nodes (nodes): attributes by name.
 
     Nested attributes are named as in lines, such as ``Resource_List.walltime``. Raise ``ValueError`` if it cannot be
-    read: some versions print variables of jobs in a way that is no JSON.
+    parsed: some versions print variables of jobs as invalid JSON.
     """
     if not said.lstrip().startswith("{"):
         return dict(_lines(said))
@@ -275,7 +275,7 @@ def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
 
 
 def variable(job: Attributes, name: str) -> str:
-    """Give a variable of a job's environment."""
+    """Return a variable of a job's environment."""
     if f"Variable_List.{name}" in job:
         return str(job[f"Variable_List.{name}"])
     found = re.search(rf"(?:^|,){re.escape(name)}=([^,]*)", str(job.get("Variable_List", "")))
@@ -283,17 +283,17 @@ def variable(job: Attributes, name: str) -> str:
 
 
 def host(job: Attributes) -> str:
-    """Give the host of a job on one node: ``node7`` of ``node7/0*4``, without a domain."""
+    """Return the host of a job on one node: ``node7`` of ``node7/0*4``, without a domain."""
     return str(job.get("exec_host", "")).partition("/")[0].partition(".")[0]
 
 
 def vnodes(text: str) -> tuple[str, ...]:
-    """Give the names in ``(node7:ncpus=4)+(node8:ncpus=4)``."""
+    """Return the names in ``(node7:ncpus=4)+(node8:ncpus=4)``."""
     return tuple(dict.fromkeys(part.strip("()").partition(":")[0] for part in text.split("+") if part.strip("()")))
 
 
 def moment(text: object) -> float | None:
-    """Read a time such as ``Sat Nov 21 10:10:12 2026``, which is local, or seconds since 1970."""
+    """Parse a time such as ``Sat Nov 21 10:10:12 2026``, which is local, or seconds since 1970."""
     if isinstance(text, int | float) or str(text).isdecimal():
         return float(str(text))
     found = _TIME.match(str(text))
@@ -308,7 +308,7 @@ def moment(text: object) -> float | None:
 
 
 def length(text: object) -> float | None:
-    """Read a length such as ``24:00:00``, in seconds."""
+    """Parse a duration such as ``24:00:00`` into seconds."""
     if str(text).isdecimal():
         return float(str(text))
     found = _CLOCK.fullmatch(str(text))
@@ -319,7 +319,7 @@ def length(text: object) -> float | None:
 
 
 def limit(text: object, user: str) -> float:
-    """Read a limit such as ``[u:PBS_GENERIC=10], [u:jane=20], [o:PBS_ALL=100]``: what holds for one user."""
+    """Return the limit for a user from a list such as ``[u:PBS_GENERIC=10], [u:jane=20], [o:PBS_ALL=100]``."""
     rules = dict(re.findall(r"([ougp]:[^=\]\s]+)=(\d+)", str(text or "")))
     own = rules.get(f"u:{user}", rules.get("u:PBS_GENERIC"))
     return min((float(number) for number in (own, rules.get("o:PBS_ALL")) if number), default=float("inf"))
@@ -329,13 +329,13 @@ def limit(text: object, user: str) -> float:
 
 
 class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How PBS is asked for its nodes; ``json`` is for versions that know it."""
+    """How PBS is queried for its nodes; ``json`` is for versions that support it."""
 
     json: bool = True
 
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
-    """Make the scheduler out of the settings of a site."""
+    """Build the scheduler from the settings of a site."""
     settings = from_mapping(table, PbsNodesSettings, where="scheduler")
     command = Command(argv=("pbsnodes", "-a", "-F", "json") if settings.json else ("pbsnodes", "-a"))
 

@@ -1,8 +1,8 @@
-"""What every batch scheduler has in common when pilots are its jobs: a few commands, what they print, and its states.
+"""The interface to batch schedulers with pilot jobs: a few commands, parsers of their output, and job states.
 
-A *pilot* is a job of ours on one whole node, in a partition or queue whose jobs are taken away whenever others want the
-node. All it does is run an agent. The part that submits, lists and cancels such jobs under one scheduler is a
-:class:`PilotBackend`; the rest is the same for all and stands in :mod:`bftrain.live.schedulers.pilot_manager`.
+A *pilot* is a job of ours on one whole node, in a partition or queue whose jobs are preempted whenever others want the
+node. It only runs an agent. A :class:`PilotBackend` submits, lists and cancels such jobs under one scheduler; the part
+that is the same for all schedulers is in :mod:`bftrain.live.schedulers.pilot_manager`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LATER: Final = float("inf")
 
 
 class PilotState(StrEnum):
-    """What a pilot is doing. Each scheduler has a table from its own words to these."""
+    """The state of a pilot. Each scheduler has a table from its own states to these."""
 
     WAITING = "waiting"  # in the queue
     RUNNING = "running"  # holds its node
@@ -46,7 +46,7 @@ ALIVE: Final = frozenset({PilotState.WAITING, PilotState.RUNNING, PilotState.STO
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):
-    """One pilot as its scheduler lists it. ``id`` is what it is cancelled by, ``number`` what hooks call it."""
+    """One pilot as its scheduler lists it. ``id`` is used to cancel it, ``number`` is its number in hooks' reports."""
 
     id: str
     state: PilotState
@@ -59,7 +59,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pilot is submitted with. ``mark`` changes with everything else: who waits with another one is stale."""
+    """The parameters of a pilot. ``mark`` is a digest of all others: a waiting pilot with another mark is stale."""
 
     name: str
     mark: str
@@ -70,14 +70,14 @@ class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to run, without a shell; ``stdin`` is what it reads."""
+    """A program to run, without a shell; ``stdin`` is its input."""
 
     argv: tuple[str, ...]
     stdin: str = ""
 
 
 class Trouble(StrEnum):
-    """What follows from a command that failed."""
+    """The consequence of a failed command."""
 
     AWAY = "away"  # no answer: try again soon, the world may have changed meanwhile
     LIMIT = "limit"  # no more jobs than now are allowed
@@ -86,7 +86,7 @@ class Trouble(StrEnum):
 
 
 class CommandFailed(NotAvailable):
-    """A scheduler's command ended with an error, could not be run or took too long."""
+    """A scheduler's command returned an error, could not be run or took too long."""
 
     exit_code: ClassVar[int] = 4
 
@@ -106,7 +106,7 @@ Run = Callable[[Command], Awaitable[str]]
 
 
 class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site allows us; ``remarks`` are for people."""
+    """The limits of the site; ``remarks`` are for people."""
 
     running: float = LATER  # pilots at once
     submitted: float = LATER  # pilots that run or wait
@@ -117,42 +117,42 @@ class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotBackend(Protocol):
-    """How one batch scheduler submits, lists and cancels pilots. Everything else is done for it."""
+    """How one batch scheduler submits, lists and cancels pilots."""
 
     name: str
     avoids: bool
     """Whether pilots can be kept off some nodes."""
 
     def available(self) -> Availability:
-        """Say whether its commands are here, without talking to it."""
+        """Return whether its commands are installed, without calling the scheduler."""
 
     def script(self, order: AgentOrder, site: Site) -> str:
-        """Write the job: what runs on the node."""
+        """Return the job script."""
 
     async def limits(self, run: Run) -> PilotLimits:
-        """Ask what the site allows; NotAvailable if pilots would stand in the way of others' jobs."""
+        """Query the site's limits; raise NotAvailable if pilots would delay others' jobs."""
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
-        """Submit pilots; gives how many, which may be fewer."""
+        """Submit pilots; return how many were submitted, which may be fewer."""
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs of this name, those that ended lately too if the scheduler remembers them."""
+        """List our jobs of this name, including those that ended lately if the scheduler remembers them."""
 
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
-        """Cancel pilots; those that are gone already are no error."""
+        """Cancel pilots; one that is gone already is no error."""
 
     async def idle(self, run: Run) -> frozenset[str]:
         """Return the idle nodes that pilots could get."""
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
-        """Say when nodes are planned for jobs that wait and are not of this name: seconds since 1970 by node."""
+        """Return when nodes are planned for waiting jobs of other names: seconds since 1970 by node."""
 
     def trouble(self, failed: CommandFailed) -> Trouble:
-        """Say what follows from a failed command."""
+        """Return the consequence of a failed command."""
 
 
 def check_site(site: Site) -> None:
-    """Hold a site's name to what every scheduler takes in the name of a job."""
+    """Raise unless the site's name is valid within job names of every scheduler."""
     if not site.name.isascii() or not site.name.replace("-", "").replace("_", "").isalnum():
         raise BadValue(
             f"must be letters, digits, '-' and '_', not {site.name!r}", where="Site.name", fix="such as 'physics'"
@@ -160,7 +160,7 @@ def check_site(site: Site) -> None:
 
 
 def job_name(site: Site) -> str:
-    """Give the name of all pilots of a site, by which people and we recognise them."""
+    """Return the job name of all pilots of a site, by which they are recognised."""
     return f"bftrain-{site.name}"
 
 
@@ -168,7 +168,7 @@ PILOT_LOGS: Final = "pilots"  # the folder of their logs
 
 
 def log_folder(site: Site) -> Path:
-    """Give the folder of the pilots' logs, one a node."""
+    """Return the folder of the pilots' logs, one for each node."""
     return site.folder / PILOT_LOGS
 
 
@@ -200,7 +200,7 @@ class CommandRunner:
         self._env = {**environment(os.environ), **(more or {})}
 
     async def __call__(self, command: Command) -> str:
-        """Run a command and give what it printed; CommandFailed if it fails or takes too long."""
+        """Run a command and return its output; raise CommandFailed if it fails or takes too long."""
         argv, loop = command.argv, asyncio.get_running_loop()
         try:
             # As ``create_subprocess_exec`` does, which keeps its transport to itself
@@ -246,12 +246,12 @@ async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> No
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Give what of an environment commands, and so jobs, may see: no options for them, nothing of a job we run in."""
+    """Return the environment for commands and jobs, without variables of a surrounding job and options for commands."""
     return {name: value for name, value in given.items() if name in _KEPT or not name.startswith(_OPTIONS)}
 
 
 def found_all(programs: Sequence[str], remedy: str) -> Availability:
-    """Say whether all ``programs`` are on PATH, without running any."""
+    """Return whether all ``programs`` are on PATH, without running any."""
     missing = [program for program in programs if shutil.which(program) is None]
     if not missing:
         return Availability(ok=True)
@@ -270,9 +270,9 @@ exec {start}{command}
 
 
 def pilot_script(order: AgentOrder, site: Site, find_node: str, start: str = "") -> str:
-    """Write the job; ``find_node`` is a line of sh that sets ``$node`` to the name of the node it runs on.
+    """Return the job script; ``find_node`` is a line of sh that sets ``$node`` to the name of its node.
 
-    ``start`` is a command of the scheduler that starts the agent, if it must not be started by the job itself.
+    ``start`` is a command of the scheduler that starts the agent, if the job itself must not start it.
     """
     # Words are quoted for sh, with the node's name in place of ``{node}``
     words = ('"$node"'.join(shlex.quote(part) if part else "" for part in word.split("{node}")) for word in order.argv)
@@ -282,12 +282,12 @@ def pilot_script(order: AgentOrder, site: Site, find_node: str, start: str = "")
 
 
 def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:
-    """Cut many words into pieces that fit on a command line."""
+    """Split many words into pieces that fit on a command line."""
     return [words[begin : begin + most] for begin in range(0, len(words), most)]
 
 
 class CommandBackend:
-    """What backends have in common that are commands: which they are, and what follows from what they say."""
+    """Common parts of backends that use commands: availability, cancelling, and errors."""
 
     programs: ClassVar[tuple[str, ...]]
     remedy: ClassVar[str]  # where they are missing
@@ -295,7 +295,7 @@ class CommandBackend:
     troubles: ClassVar[Sequence[tuple[str, Trouble]]]  # what a command says -> what follows; the first that fits
 
     def available(self) -> Availability:
-        """Say whether the commands are here."""
+        """Return whether the commands are installed."""
         return found_all(self.programs, self.remedy)
 
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
@@ -308,5 +308,5 @@ class CommandBackend:
                     raise
 
     def trouble(self, failed: CommandFailed) -> Trouble:
-        """Say what follows from what a command said."""
+        """Return the consequence of a command's error message."""
         return next((kind for words, kind in self.troubles if re.search(words, failed.said)), Trouble.AWAY)

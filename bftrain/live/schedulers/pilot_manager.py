@@ -1,7 +1,7 @@
-"""Pilot jobs under any batch scheduler: kept in stock, found again after a restart, let go of, and never in the way.
+"""Pilot jobs under any batch scheduler: kept in stock, found again after a restart, and given back.
 
-Each round looks at what the scheduler has of ours and at nothing else, so there is nothing to remember, and a daemon or
-a controller that was away changes nothing: what is there is counted, what lacks is submitted.
+Each round starts from the scheduler's list of our jobs alone. So no state is needed, and a restart of the daemon or the
+controller changes nothing: existing pilots are counted, missing ones are submitted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 
 
 class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
-    """What all schedulers with pilots have in common."""
+    """Settings of all schedulers with pilots."""
 
     lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
     poll_s: float = 10.0  # how long nothing may be known of changes that no agent tells of
@@ -69,7 +69,7 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
 
 
 class PilotJobs:
-    """A scheduler whose nodes come to us as pilots."""
+    """A scheduler whose nodes are used through pilots."""
 
     agents_suffice = True
 
@@ -101,7 +101,7 @@ class PilotJobs:
     # -- the port
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Hold no more pilots than ``nodes``, and get none on those of ``without``."""
+        """Hold at most ``nodes`` pilots, and none on the nodes ``without``."""
         self._stock.want(nodes)
         self._without = frozenset(without)
         self.hint()
@@ -111,12 +111,12 @@ class PilotJobs:
         self._hinted.set()
 
     def noticed(self, node: str) -> None:
-        """Remember it: the pilot that is there now ends on our order."""
+        """Record that the node's present pilot ends by the scheduler's order."""
         self._noticed[node] = time.time()
 
     @property
     def pilots(self) -> Mapping[str, float]:
-        """How many there are, by what they are doing, as far as known."""
+        """The number of pilots by state, as far as known."""
         found = Counter(str(pilot.state) for pilot in self._known.values())
         return {str(state): found[str(state)] for state in PilotState if state in ALIVE}
 
@@ -131,7 +131,7 @@ class PilotJobs:
         return self._nodes
 
     async def check(self, agent: AgentOrder) -> None:
-        """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be away for now."""
+        """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be down for now."""
         with suppress(CommandFailed):
             async with self._busy:
                 await self._learn_limits(time.monotonic())
@@ -142,7 +142,7 @@ class PilotJobs:
                     raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
-        """Keep the stock, and post what becomes of the pilots."""
+        """Keep the stock of pilots, and post changes of their states."""
         self._post = post
         log_folder(self._site).mkdir(mode=0o700, parents=True, exist_ok=True)
         with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
@@ -160,16 +160,16 @@ class PilotJobs:
                 await self._pause(again_s, listen=not away)
 
     async def look(self) -> frozenset[str] | None:
-        """Name the nodes on which pilots run."""
+        """Return the nodes on which pilots run."""
         try:
             return frozenset(_held(await self._ask()))
         except CommandFailed:
             return None
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Cancel the pilots on these nodes, but first those that wait: they would take the nodes at once.
+        """Cancel the pilots on these nodes, and before them the waiting ones, which would take the nodes at once.
 
-        The next round submits again what is still wanted, and not to drained nodes.
+        The next round submits again as many as are needed, and none to drained nodes.
         """
         async with self._busy:
             try:
@@ -184,7 +184,7 @@ class PilotJobs:
         self.hint()
 
     async def leave(self) -> None:
-        """Cancel all pilots, and see that they are gone."""
+        """Cancel all pilots, and wait until they are gone."""
         self._leaving = True
         deadline = time.monotonic() + _LEAVING_S
         async with self._busy:
@@ -203,7 +203,7 @@ class PilotJobs:
         return await self._batch.pilots(self._run, job_name(self._site))
 
     async def _cancel_all(self) -> bool:
-        """Cancel all pilots; tells whether there were any."""
+        """Cancel all pilots; return whether there were any."""
         if ids := [pilot.id for pilot in await self._ask() if pilot.state in ALIVE]:
             await self._batch.cancel(self._run, ids)
         return bool(ids)
@@ -211,7 +211,7 @@ class PilotJobs:
     # -- one round
 
     async def _round(self, script: str) -> float:
-        """Look, and act on it; gives when to look again at the latest."""
+        """Look and act; return when to look again at the latest."""
         now = time.monotonic()
         await self._learn_limits(now)
         pilots = await self._listed()
@@ -242,7 +242,7 @@ class PilotJobs:
         return min(moves.again_s, self._settings.poll_s)
 
     async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:
-        """Submit pilots; where no more of one length are taken, shorter ones may be."""
+        """Submit pilots; if no more of one length are accepted, try shorter ones."""
         alive = sum(pilot.state in ALIVE for pilot in pilots)
         marks = {pilot.mark for pilot in pilots if pilot.state in ALIVE}
         limit: CommandFailed | None = None
@@ -272,7 +272,7 @@ class PilotJobs:
                 self._remark("submit", f"pilots cannot be submitted: {limit}")
 
     async def _submit_length(self, order: PilotOrder, count: int, *, at_once: int) -> tuple[int, CommandFailed | None]:
-        """Submit pilots of one length; gives how many, and what was said if not even one more is taken."""
+        """Submit pilots of one length; return how many, and the error if not even one more is accepted."""
         done = 0
         while done < count:
             some = min(count - done, at_once)
@@ -291,7 +291,7 @@ class PilotJobs:
         return done, None
 
     async def _listed(self) -> Sequence[Pilot]:
-        """List our pilots, those too that are gone without the scheduler saying how they ended."""
+        """List our pilots, including those that vanished without a final state."""
         pilots = list(await self._ask())
         listed = {pilot.id: pilot for pilot in pilots}
         now = time.time()
@@ -331,7 +331,7 @@ class PilotJobs:
         self._remark("limits", "; ".join(limits.remarks))
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
-        """Build what to submit, the longest first. A mark tells the site, and a digest of all that makes an order."""
+        """Build the orders, the longest first. A mark holds the site's name and a digest of the order."""
         # Schedulers refuse an order that names a node they do not know
         known = self._nodes if self._batch.avoids else frozenset()
         avoid = tuple(sorted(known.intersection(self._without.union(self._stock.avoided(now)))))
@@ -345,7 +345,7 @@ class PilotJobs:
         return orders
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
-        """Take in what hooks say: a pilot that ended has lost its node, and any other end may have left one idle."""
+        """Apply hooks' reports: an ended pilot has lost its node; other ends may have left a node idle."""
         self.hooks.on_messages(heard)
         numbers = {pilot.number or pilot.id: pilot.node for pilot in _held(self._known.values()).values()}
         over = {numbers[one.job] for one in heard if one.what in {"ending", "end"} and one.job in numbers}
@@ -358,7 +358,7 @@ class PilotJobs:
             self.hint()
 
     def _tell(self, pilots: Sequence[Pilot]) -> None:
-        """Post what is new: nodes that came, nodes that went, and until when they are ours."""
+        """Post changes: new nodes, lost nodes, and until when they are ours."""
         held = _held(pilots)
         gone = tuple(sorted(node for node in self._announced if node not in held))
         self.hooks.on_found(gone, time.monotonic())
@@ -381,14 +381,14 @@ class PilotJobs:
             self._post(Allowed(nodes=tuple(sorted(nodes)), until_s=until))
 
     def _remark(self, topic: str, text: str) -> None:
-        """Post a remark, once as long as it stays the same."""
+        """Post a remark, once while its text stays the same."""
         if self._remarked.get(topic, "") != text:
             self._remarked[topic] = text
             if text:
                 self._post(Remark(text=text))
 
     async def _pause(self, seconds: float, *, listen: bool) -> None:
-        """Wait, but look earlier if something happens; never without a breath between two looks."""
+        """Wait until the time or the next event, with a minimum between two looks."""
         await asyncio.sleep(min(_BETWEEN_S, seconds))
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds - _BETWEEN_S)):

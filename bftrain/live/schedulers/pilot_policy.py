@@ -1,9 +1,9 @@
-"""The stock of pilots: how many to submit and which to cancel now. No clock and no commands in here.
+"""The stock of pilots: how many to submit and which to cancel now, without a clock and commands.
 
-Some pilots always wait in the queue, so that the scheduler itself fills a node the moment it is idle: long ones for
-nodes without planned jobs, shorter ones for those that are planned for a job later. How many follows what becomes
-of them: the stock doubles while all of it is started at once, and shrinks while nothing is. It is held within what the
-site allows, what the tasks could use, and a rate; errors make it slower, never faster.
+Some pilots always wait in the queue, so that the scheduler itself fills a node as soon as it is idle: long ones for
+nodes without planned jobs, shorter ones for nodes that are planned for a job later. The stock adapts: it doubles while
+all of it starts at once, and shrinks while none does. It is limited by the site, by the demand of the tasks and by a
+rate; errors only slow it down.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SOON_S: Final = 1.0
 
 
 class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How large the stock is; 0 nodes mean no limit."""
+    """Limits of the stock; 0 nodes mean no limit."""
 
     pending: int = 4  # pilots of each length that wait for an idle node
     reserve: int = 0  # nodes left idle, for those who do not want to wait for one
@@ -54,7 +54,7 @@ class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now, and in how many seconds to look again at the latest (infinite: when there is a reason to)."""
+    """The pilots to submit and cancel now, and when to look again at the latest (infinite: on the next event)."""
 
     submit: tuple[int, ...]  # pilots by order
     cancel: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class _Seen(msgspec.Struct, kw_only=True):
 
 
 class PilotPolicy:
-    """Decides on submitting and cancelling. Times are seconds on any one clock that does not go back."""
+    """Decides on submitting and cancelling. Times are seconds on any monotonic clock."""
 
     def __init__(self, settings: PilotPolicySettings) -> None:
         self._settings = settings
@@ -97,21 +97,21 @@ class PilotPolicy:
         self._bad: dict[str, float] = {}  # node -> until when it is avoided
 
     def want(self, nodes: float) -> None:
-        """Hold no more pilots than this."""
+        """Set the largest number of pilots."""
         self._wanted = nodes
 
     def limit(self, limits: PilotLimits) -> None:
-        """Know what the site allows."""
+        """Set the site's limits."""
         self._limits = limits
 
     def submitted(self, count: int) -> None:
-        """Note that pilots were submitted."""
+        """Record that pilots were submitted."""
         self._tokens -= count
         if count:
             self._troubles = 0
 
     def failed(self, now_s: float, trouble: Trouble, alive: int) -> None:
-        """Note that submitting failed while ``alive`` pilots were in the queue."""
+        """Record that submitting failed while ``alive`` pilots were in the queue."""
         until = now_s + _doubled(*_WAITS_S[trouble], self._troubles)
         self._troubles += 1
         if trouble is Trouble.LIMIT:
@@ -120,13 +120,13 @@ class PilotPolicy:
             self._resume_at = until
 
     def avoided(self, now_s: float) -> tuple[str, ...]:
-        """Name the nodes on which pilots fail though they work on others."""
+        """Return the nodes on which pilots fail though they work on others."""
         self._bad = {node: until for node, until in self._bad.items() if until > now_s}
         return tuple(sorted(self._bad))
 
     @property
     def failing(self) -> bool:
-        """Say whether pilots fail wherever they start."""
+        """Whether pilots fail wherever they start."""
         return self._failing > 1
 
     def moves(
@@ -135,7 +135,7 @@ class PilotPolicy:
         """Decide after a look at all pilots.
 
         ``wall_s`` is the time on the scheduler's clock, ``marks`` are those of the orders, the longest first, and
-        ``idle`` is how many nodes are idle, if they were counted.
+        ``idle`` is the number of idle nodes, if it is known.
         """
         self._learn(now_s, wall_s, pilots)
         seen = self._sorted_out(now_s, pilots, marks)
@@ -207,7 +207,7 @@ class PilotPolicy:
         return seen
 
     def _adapt(self, now_s: float, seen: _Seen) -> None:
-        """Learn from what becomes of those that wait how many should wait."""
+        """Adapt the number of waiting pilots to how many of them were started."""
         started: set[str] = set()
         if self._held is not None:
             started = {pilot.mark for pilot in seen.holding if pilot.id not in self._held}
@@ -237,9 +237,9 @@ class PilotPolicy:
         return budget
 
     def _shared_out(self, budget: int, marks: Sequence[str]) -> tuple[int, ...]:
-        """How many pilots of each length should wait: as many of each as its aim if the budget allows it.
+        """Return how many pilots of each length should wait: the aim of each if the budget allows it.
 
-        A small budget goes round: if no node is idle long enough for one length, another gets its turn.
+        A small budget rotates: if no node is idle long enough for one length, another gets its turn.
         """
         aims = [1 if self._failing else self._aims[mark] for mark in marks]
         targets = [0] * len(aims)

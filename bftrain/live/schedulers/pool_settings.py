@@ -17,7 +17,7 @@ _SCHEDULER: Final = "name"  # the key that names it
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said of a pool beside its scheduler's own settings, which are in ``table``."""
+    """Settings of a pool beside its scheduler's own ones, which are in ``table``."""
 
     name: str  # of its scheduler
     pool: str = ""  # what the pool is called; a single one may have no name
@@ -46,7 +46,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def label(self) -> str:
-        """What it is called for people."""
+        """The name that is shown."""
         return self.pool or self.name
 
 

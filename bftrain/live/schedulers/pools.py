@@ -1,7 +1,7 @@
-"""Several pools side by side: partitions, QOS, clusters and schedulers that look like one scheduler to the live run.
+"""Several pools (partitions, QOS, clusters and schedulers) behind the interface of one scheduler.
 
-Each pool has its own limits, hours and kind of nodes. Outside of its hours a pool is asked for no nodes, and those that
-it has are left in a planned way.
+Each pool has its own limits, hours and kind of nodes. Outside of its hours no nodes are requested from a pool, and its
+nodes are vacated as planned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LASTED_S: Final = 60.0  # what ran so long did work
 
 @dataclass(eq=False)
 class SchedulerPool:
-    """One pool, and the nodes that are ours by its word."""
+    """One pool, and its nodes that the scheduler lets us use."""
 
     settings: PoolSettings
     scheduler: Scheduler
@@ -35,7 +35,7 @@ class SchedulerPool:
 
     @property
     def open(self) -> bool:
-        """Whether its hours are now."""
+        """Whether the present time is within its hours."""
         return time.time() in self.settings.hours
 
 
@@ -56,7 +56,7 @@ class SchedulerPools:
     # -- the port
 
     def available(self) -> Availability:
-        """Say whether the commands of all are here."""
+        """Return whether the commands of all schedulers are installed."""
         return next(
             (state for pool in self.pools if not (state := pool.scheduler.available()).ok), Availability(ok=True)
         )
@@ -73,7 +73,7 @@ class SchedulerPools:
                     raise NotAvailable(error.what, where=where, fix=error.fix) from error
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
-        """Run all; one that breaks is run again and disturbs no other."""
+        """Run all schedulers; one that fails is restarted without disturbing the others."""
         async with asyncio.TaskGroup() as group:
             for pool in self.pools:
                 group.create_task(self._run(pool, post, agent))
@@ -100,7 +100,10 @@ class SchedulerPools:
         self._share_out()
 
     async def look(self) -> frozenset[str] | None:
-        """Name the nodes of all; of one that cannot be asked those that were its last, none if they are not known."""
+        """Return the nodes of all pools, the last known ones of a pool that does not answer.
+
+        ``None`` if one never did.
+        """
         found = await asyncio.gather(*(pool.scheduler.look() for pool in self.pools))
         for pool, nodes in zip(self.pools, found, strict=True):
             if nodes is not None:
@@ -109,16 +112,16 @@ class SchedulerPools:
         return frozenset().union(*(pool.nodes for pool in self.pools)) if all(one.heard for one in self.pools) else None
 
     def want_kinds(self, by_kind: Mapping[str, int]) -> None:
-        """Know how many nodes of each kind could be used; of a kind that is not named as many as of all."""
+        """Set how many nodes of each kind could be used; other kinds are limited by the total only."""
         self._by_kind = by_kind
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Hold no more nodes than these in all."""
+        """Set the largest number of nodes in total."""
         self._wanted = (nodes, without)
         self._share_out()
 
     def _share_out(self) -> None:
-        """Ask each open pool for what the others do not have, and for no more than its kind of nodes could be used."""
+        """Request from each open pool the nodes that the others lack, limited by the demand for its kind."""
         if self._wanted is None:
             return
         nodes, without = self._wanted
@@ -128,21 +131,21 @@ class SchedulerPools:
             pool.scheduler.want(max(0, min(most, nodes - held + len(pool.nodes))) if pool.open else 0, without)
 
     def hint(self) -> None:
-        """Have all look soon."""
+        """Let all schedulers look soon."""
         for pool in self.pools:
             pool.scheduler.hint()
 
     def noticed(self, node: str) -> None:
-        """Tell the pool of the node, or all if it is not known."""
+        """Pass the notice to the pool of the node, or to all if it is unknown."""
         for pool in self._of((node,)):
             pool.scheduler.noticed(node)
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Let go of nodes at their pools."""
+        """Give nodes back to their pools."""
         await _all_of(pool.scheduler.give_back(nodes) for pool in self._of(nodes))
 
     async def leave(self) -> None:
-        """End everything of ours in all pools."""
+        """End all our jobs in all pools."""
         await _all_of(pool.scheduler.leave() for pool in self.pools)
 
     def _of(self, nodes: Collection[str]) -> tuple[SchedulerPool, ...]:
@@ -154,7 +157,7 @@ class SchedulerPools:
     # -- what a live run asks besides
 
     def off_hours(self) -> frozenset[str]:
-        """Name the nodes of pools whose hours are not now, and ask open and closed ones for what they are to have."""
+        """Return the nodes of pools outside of their hours, and update the demand of all pools."""
         self._share_out()
         return frozenset().union(*(pool.nodes for pool in self.pools if not pool.open))
 
@@ -170,12 +173,12 @@ class SchedulerPools:
 
     @property
     def cluster(self) -> str:
-        """What the schedulers call their machines, as far as known."""
+        """The names of the clusters, as far as known."""
         return "+".join(dict.fromkeys(filter(None, (getattr(one.scheduler, "cluster", "") for one in self.pools))))
 
     @property
     def pilots(self) -> Mapping[str, float]:
-        """How many pilots there are in all pools, by what they are doing."""
+        """The number of pilots in all pools, by state."""
         found = Counter[str]()
         for pool in self.pools:
             found.update(getattr(pool.scheduler, "pilots", {}))
@@ -183,13 +186,13 @@ class SchedulerPools:
 
     @property
     def hooks(self) -> HookTally | None:
-        """What hooks reported, of the first pool that has some."""
+        """The reports of hooks, from the first pool that has some."""
         tallies = (getattr(pool.scheduler, "hooks", None) for pool in self.pools)
         return next((tally for tally in tallies if tally is not None and tally.spool), None)
 
 
 async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Callable[[Exception], None]) -> None:
-    """Run a scheduler for ever: one that ends or breaks is run again, ever later; ``broke`` receives its errors."""
+    """Run a scheduler for ever: restart it with growing delays; ``broke`` receives its errors."""
     again_s = _AGAIN_S
     while True:
         began = time.monotonic()
@@ -204,12 +207,12 @@ async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Call
 
 
 async def _all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all, and raise what went wrong first when all are done."""
+    """Run all jobs, and raise the first error when all are done."""
     for result in await asyncio.gather(*jobs, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
 
 
 def in_words(error: Exception) -> str:
-    """Return an error of ours as it stands, and others with what they are."""
+    """Return the message of our own errors, and type and message of others."""
     return str(error) if isinstance(error, BftrainError) else f"{type(error).__name__}: {error}"

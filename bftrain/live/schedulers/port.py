@@ -1,12 +1,12 @@
-"""The port behind which a batch scheduler stands.
+"""The port (protocol) of batch schedulers.
 
 A node is in the pool while both are true: the scheduler allows it, and an agent of ours has registered from it. With
-pilot jobs the scheduler allows what its pilots run on, so the agents themselves are the news. With hooks, agents wait
-on every node, and the scheduler's word decides.
+pilot jobs the scheduler allows the nodes of running pilots, so the agents' messages suffice. With hooks, agents wait on
+every node, and the scheduler's reports decide.
 
-Nothing here may be waited for when nodes are taken back: ``post(Taken(...))`` leads to a release before anything else.
+Nothing here may delay a release: ``post(Taken(...))`` leads to one before anything else.
 
-A scheduler is registered as what makes one, a ``MakeScheduler``, in entry points ``bftrain.scheduler``.
+A scheduler is registered by a function that builds it, a ``MakeScheduler``, in entry points ``bftrain.scheduler``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bftrain.ports import Availability
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
-    """These nodes are ours to use; ``until_s`` (seconds since 1970) is when they will probably be wanted, if known."""
+    """The scheduler lets us use these nodes; ``until_s`` (seconds since 1970) is when they will probably be needed."""
 
     nodes: tuple[str, ...]
     until_s: float | None = None
@@ -34,7 +34,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True, tag="remark"):
-    """Something that people should know, such as a controller that does not answer; nothing follows from it."""
+    """A notice for operators, such as a controller that does not answer; it changes nothing."""
 
     text: str
 
@@ -44,13 +44,13 @@ Post = Callable[[News], None]
 
 
 class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """How an agent is started on a node: what to run there. ``{node}`` in an argument is the node's name."""
+    """The command that starts an agent on a node. ``{node}`` in an argument is the node's name."""
 
     argv: tuple[str, ...]
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a scheduler works: ``name`` marks what is ours there, ``folder`` is private and seen by all nodes.
+    """The environment of a scheduler: ``name`` marks our jobs, ``folder`` is private and visible from all nodes.
 
     ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them.
     """
@@ -69,34 +69,34 @@ class Scheduler(Protocol):
     """An agent that registers is proof enough that its node is ours: it is a pilot job. Else an ``Allowed`` is too."""
 
     def available(self) -> Availability:
-        """Say whether its commands are here, without talking to it."""
+        """Return whether its commands are installed, without calling the scheduler."""
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
-        """Post news until cancelled, and keep agents on idle nodes; survives the scheduler's own restarts.
+        """Post reports until cancelled, and keep agents on idle nodes; survives restarts of the scheduler.
 
-        When cancelled it leaves running agents alone: a daemon that comes back finds them again.
+        When cancelled it leaves agents running: a restarted daemon finds them again.
         """
 
     async def look(self) -> frozenset[str] | None:
-        """Give the nodes that are ours to use by the scheduler's word now; ``None`` if it cannot be asked."""
+        """Return the nodes that the scheduler lets us use now; ``None`` if it does not answer."""
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Say how many nodes could be used now, and which must not be (drained); said again whenever it changes.
+        """Set how many nodes could be used now, and which must not be (drained); called again on each change.
 
-        Until it is said, as many as there are. It takes nothing back: ``give_back`` does.
+        Default before the first call: unlimited. It takes no node back: ``give_back`` does.
         """
 
     def hint(self) -> None:
-        """Say that an agent came or went: now would be a good time to look."""
+        """Receive the hint that an agent came or went, so that this is a good time to look."""
 
     def noticed(self, node: str) -> None:
-        """Note that the scheduler announced to the agent of a node that it takes the node."""
+        """Record that the scheduler announced to the agent of a node that it takes the node."""
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Let go of nodes that are not needed, or are to be drained; their agents end. Say ``want`` first."""
+        """Release nodes that are not needed or to be drained; their agents end. Call ``want`` first."""
 
     async def leave(self) -> None:
-        """End everything of ours at the scheduler: running agents and those that wait. For a drain."""
+        """End all our jobs at the scheduler, running and waiting ones, for a drain."""
 
 
 # Given the settings of the site for it (a table of TOML without ``name``), and the site; BadConfig says what is wrong
@@ -104,5 +104,5 @@ MakeScheduler = Callable[[Mapping[str, object], Site], Scheduler]
 
 
 def filled(order: AgentOrder, node: str) -> Sequence[str]:
-    """Give the words of the command that starts the agent of ``node``."""
+    """Return the command that starts the agent of ``node``."""
     return tuple(word.replace("{node}", node) for word in order.argv)

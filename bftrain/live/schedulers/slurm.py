@@ -1,6 +1,6 @@
-"""Slurm: as an ordinary user with pilots in a partition or under a QOS whose jobs are preempted, or as an operator.
+"""Slurm: for ordinary users with pilot jobs in a preemptable partition or QOS, or for operators.
 
-Built of command builders, parsers and a table of states. Times are asked for in seconds since 1970.
+Command builders, parsers and a table of states. Times are requested in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _PLANS: Final = "%j|%S|%Y"
 
 
 class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What pilots are in Slurm; "" leaves it to Slurm."""
+    """Settings of pilots in Slurm; "" is Slurm's default."""
 
     partition: str = ""
     qos: str = ""
@@ -106,7 +106,7 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
-    """Make the scheduler out of the settings of a site."""
+    """Build the scheduler from the settings of a site."""
     settings = from_mapping(table, SlurmSettings, where="scheduler")
     return PilotJobs(
         Slurm(settings, site.grace_s), settings, site, CommandRunner(timeout_s=settings.command_timeout_s, more=EPOCHS)
@@ -114,7 +114,7 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
 
 
 class Slurm(CommandBackend):
-    """Slurm's commands, and what they print."""
+    """Slurm's commands and parsers of their output."""
 
     name = "slurm"
     programs = PROGRAMS
@@ -128,7 +128,7 @@ class Slurm(CommandBackend):
         self._grace_s = grace_s
 
     def script(self, order: AgentOrder, site: Site) -> str:
-        """Write the job: the node has the name by which Slurm knows it.
+        """Return the job script; it names the node as Slurm does.
 
         At the beginning of a partition's GraceTime Slurm signals the steps of a job only, not its script. So where
         there is a grace the agent is a step. It has all processors of the node, or a step would get one.
@@ -142,16 +142,16 @@ class Slurm(CommandBackend):
         return max((float(one[1] or 1) for one in found), default=0.0)
 
     async def limits(self, run: Run) -> PilotLimits:
-        """Ask what is allowed; NotAvailable if pilots would not be preempted."""
+        """Query the limits of pilots; raise NotAvailable if pilots would not be preempted."""
         return await ask_limits(run, self._settings, self._grace_s)
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
-        """Submit pilots, together if that is wanted."""
+        """Submit pilots, as one array if possible."""
         await run(self.sbatch(order, together := count if self._settings.arrays else 1))
         return together
 
     async def refused(self, run: Run, order: PilotOrder) -> str:
-        """Say why Slurm can never take such a pilot, as it has no such account or QOS; "" if it may."""
+        """Return why Slurm can never accept such a pilot, such as an unknown account or QOS; "" if it may."""
         command = self.sbatch(order, 1)
         try:
             await run(Command(argv=(*command.argv, "--test-only"), stdin=command.stdin))
@@ -160,7 +160,7 @@ class Slurm(CommandBackend):
         return ""
 
     def sbatch(self, order: PilotOrder, count: int) -> Command:
-        """Build the command that submits pilots; the script comes by stdin, so no file is left."""
+        """Build the command that submits pilots; the script is passed by stdin, so that no file is left."""
         known = self._settings
         words = ["sbatch", "--parsable", f"--job-name={order.name}", f"--comment={order.mark}"]
         words += [f"--{name}={value}" for name in ("partition", "qos", "account") if (value := getattr(known, name))]
@@ -171,7 +171,7 @@ class Slurm(CommandBackend):
         return Command(argv=(*words, *known.options), stdin=order.script)
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs, those that ended lately too."""
+        """List our jobs, including those that ended lately."""
         command = squeue(name)
         try:
             return list(read_pilots(await run(command)))
@@ -179,11 +179,11 @@ class Slurm(CommandBackend):
             raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
 
     async def idle(self, run: Run) -> frozenset[str]:
-        """Name the idle nodes of the partition."""
+        """Return the idle nodes of the partition."""
         return read_idle(await run(sinfo(self._settings.partition)))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
-        """Say for which nodes Slurm has planned jobs, and from when on."""
+        """Return from when on Slurm has planned jobs on nodes."""
         return read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
 
 
@@ -200,7 +200,7 @@ def squeue(name: str) -> Command:
 
 
 def read_pilots(said: str) -> Iterator[Pilot]:
-    """Read what :func:`squeue` asked for; ``ValueError`` if it is something else."""
+    """Parse the output of :func:`squeue`; raise ``ValueError`` if it has another form."""
     for line in said.splitlines():
         id_, number, state, start, end, comment, node, why = line.split("|", _LIST.count("|"))
         yield Pilot(
@@ -216,13 +216,13 @@ def read_pilots(said: str) -> Iterator[Pilot]:
 
 
 def read_idle(said: str) -> frozenset[str]:
-    """Read names of idle nodes; a mark behind the state means that a node is asleep, planned or does not answer."""
+    """Parse names of idle nodes; a mark behind the state means that a node sleeps, is planned or does not answer."""
     rows = (line.partition("|") for line in said.splitlines())
     return frozenset(node for node, _, state in rows if state.strip() == "idle")
 
 
 def read_plans(said: str, name: str) -> dict[str, float]:
-    """Read when nodes are planned for others: the earliest time of each."""
+    """Parse the earliest time from which each node is planned for other jobs."""
     plans: dict[str, float] = {}
     for line in said.splitlines():
         job, start, nodes = [*line.rsplit("|", 2), "", ""][:3]
@@ -258,10 +258,9 @@ _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
 async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float) -> PilotLimits:
-    """Ask Slurm what it allows pilots, and whether it takes their nodes away at once: read from its own configuration.
+    """Query what Slurm allows pilots, and from its configuration whether it preempts them at once.
 
-    A pilot that is not preempted would make others wait, so that is NotAvailable. What only makes things slower is
-    remarked.
+    Pilots that are not preempted would delay other jobs, so that is NotAvailable. Slow preemption is a remark.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
     partition = await _partition(run, chosen.partition) if chosen.partition else {}
@@ -301,7 +300,7 @@ async def _partition(run: Run, name: str) -> Mapping[str, str]:
 
 
 async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Ask the accounting for the limits of our associations, of the QOS, and of the partition's QOS."""
+    """Query the accounting for the limits of our associations, of the QOS, and of the partition's QOS."""
     names = [name for name in (chosen.qos, partition.get("QoS", "N/A")) if name and name != "N/A"]
     account = (f"account={chosen.account}",) if chosen.account else ()
     asked = [("assoc", "where", f"user={getpass.getuser()}", *account, f"format={_ASSOCIATION}")]
@@ -316,7 +315,7 @@ async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, st
 
 
 def read_table(said: str) -> list[Mapping[str, str]]:
-    """Read what sacctmgr prints with ``--parsable2``: a line of names, and lines of values."""
+    """Parse the output of sacctmgr with ``--parsable2``: a line of names, and lines of values."""
     head, *lines = said.splitlines() or [""]
     names = head.split("|")
     return [dict(zip(names, line.split("|"), strict=False)) for line in lines]
@@ -329,7 +328,7 @@ def _preemption(
     chosen: SlurmSettings,
     used_s: float,
 ) -> Iterator[str]:
-    """Refuse what is never preempted; remark what is preempted slowly."""
+    """Raise if pilots are never preempted; yield remarks on slow preemption."""
     kind = config.get("PreemptType", "").strip()
     qos = next((row for row in rows if chosen.qos and row.get("Name") == chosen.qos), {})
     mode = partition.get("PreemptMode", "") if kind == "preempt/partition_prio" else qos.get("PreemptMode", "")
@@ -366,7 +365,7 @@ def _number(text: str) -> float:
 
 
 def _length_s(text: str) -> float:
-    """Read a length such as ``1-12:00:00``."""
+    """Parse a duration such as ``1-12:00:00``."""
     found = _LENGTH.fullmatch(text)
     if found is None:
         return math.inf
@@ -378,7 +377,7 @@ def _length_s(text: str) -> float:
 
 
 class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which nodes are looked at; "" means all."""
+    """The nodes to watch; "" means all."""
 
     partition: str = ""
 
@@ -389,7 +388,7 @@ class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknow
 
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
-    """Make the scheduler out of the settings of a site."""
+    """Build the scheduler from the settings of a site."""
     settings = from_mapping(table, SlurmNodesSettings, where="scheduler")
     command = sinfo(settings.partition)
 

@@ -47,7 +47,7 @@ class WeekHours:
         return cls(tuple(_span(part.strip()) for part in parts), found)
 
     def __contains__(self, time_s: float) -> bool:
-        """Say whether a time lies in one of the spans."""
+        """Return whether a time lies in one of the spans."""
         at = datetime.fromtimestamp(time_s, self.zone)
         day, minute = at.weekday(), 60 * at.hour + at.minute
         return not self.spans or any(_within(span, day, minute) for span in self.spans)

@@ -1,4 +1,4 @@
-"""Repair: a new journal of what can be relied on in a damaged one; the damaged one is only read."""
+"""Repair of a damaged journal: copies the intact part into a new journal; the damaged one is only read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TABLES: Final = {
 
 
 class JournalRepaired(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repaired journal has; ``stopped`` says why it has no more steps, ``lost`` what else is missing."""
+    """The content of a repaired journal; ``stopped`` is why it ends there, ``lost`` what else is missing."""
 
     journal: str
     steps: int
@@ -40,7 +40,7 @@ class JournalRepaired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repair(path: Path, target: Path) -> JournalRepaired:
-    """Make the journal ``target`` of all steps of ``path`` up to the first that is damaged or does not follow."""
+    """Copy the steps of ``path`` up to the first damaged one into the new journal ``target``."""
     if not path.is_file():
         raise BadInput("there is no such journal", where=str(path))
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
@@ -83,7 +83,7 @@ def _filled(journal: Journal, source: sqlite3.Connection, path: Path) -> Journal
 def _changes(
     source: sqlite3.Connection, path: Path, lost: list[str], cut: int
 ) -> Iterator[tuple[int, tuple[Settings, HarvesterSnapshot]]]:
-    """Read after which steps settings were changed, and where things stood then, and after the first that is there."""
+    """Yield the first step and those after which settings were changed, with the state at that time."""
     where = f"standing WHERE (changed AND step >= {cut:d}) OR (step = {cut:d} AND step > 0)"
     for step, settings, snapshot in _rows(source, where, ("step", "settings", "body"), lost):
         try:

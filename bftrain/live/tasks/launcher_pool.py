@@ -1,4 +1,4 @@
-"""Carrying out: each order goes to the launcher of its task, releases to all; departures that can wait are gentle."""
+"""LauncherPool: passes orders to the launcher of each task; departures that can wait are graceful."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GENTLY = "decided"  # a cause for which launchers take the time that a planned 
 
 
 class LauncherPool:
-    """The launchers in use, each made when the first task wants it. ``hub`` may be none where agents are not used."""
+    """The launchers in use, each made for its first task. ``hub`` may be ``None`` where agents are not used."""
 
     def __init__(self, tell: Tell, hub: AgentHub | None, site: SiteSettings) -> None:
         self._tell = tell
@@ -39,7 +39,7 @@ class LauncherPool:
     # -- tasks
 
     def add(self, record: LiveTaskRecord) -> None:
-        """Let its launcher know what to run for a task. May take a moment: a folder is made. From any thread."""
+        """Register a task with its launcher. May take a moment, as a folder is made. From any thread."""
         where = f"task '{record.name}'"
         launcher = self.launcher(record.launcher)
         try:
@@ -57,13 +57,13 @@ class LauncherPool:
             launcher.drop(task)
 
     def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on the first ``size`` of its nodes only, if its launcher can do that."""
+        """Let a task run on only the first ``size`` of its nodes, if its launcher supports that."""
         narrow = getattr(self._of.get(task), "narrow", None)
         if narrow is not None:
             narrow(task, size)
 
     def set_batch(self, task: str, batch: int) -> None:
-        """Have a task train with so many samples a step, if its launcher can do that."""
+        """Set the samples of a task's step, if its launcher supports that."""
         set_batch = getattr(self._of.get(task), "set_batch", None)
         if set_batch is not None:
             set_batch(task, batch)
@@ -71,7 +71,7 @@ class LauncherPool:
     # -- orders
 
     def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:
-        """Have actions carried out; returns at once. ``gentle`` nodes are given up as in a planned change."""
+        """Carry out actions; returns at once. Nodes in ``gentle`` are vacated as in a planned change."""
         hurried: list[Action] = []
         for action in actions:
             if gentle and isinstance(action, Release):
@@ -90,7 +90,7 @@ class LauncherPool:
                 launcher.apply(mine)
 
     def establish(self, plan: Plan) -> None:
-        """Tell launchers once of each task which nodes it holds since before: there it goes on, elsewhere it ends."""
+        """Tell launchers after a restart which nodes each task holds: there it goes on, elsewhere it ends."""
         tasks = [task for task in self._of if task not in plan.holdings]
         tasks += [task for task in plan.holdings if task in self._of]
         held = {task: list(plan.holdings.get(task, ())) for task in tasks}
@@ -101,26 +101,26 @@ class LauncherPool:
             )
 
     def keep(self, nodes: Iterable[str]) -> None:
-        """Know that nodes that were to be given up are ours again."""
+        """Cancel the vacating of nodes that are ours again."""
         for node in nodes:
             self._lingering.pop(node, None)
 
     def clear(self, nodes: Collection[str]) -> None:
-        """Clear nodes now that were to be given up gently: there is no more time."""
+        """Clear nodes at once that were being vacated gracefully."""
         hurried = [node for node in nodes if self._lingering.pop(node, None) is not None]
         if hurried:
             for launcher in tuple(self._launchers.values()):
                 launcher.apply([{"action": "release", "nodes": hurried}])
 
     def vacated(self, task: str, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Know that nothing of a task runs on nodes any more; gives those that were waited for."""
+        """Record that a task has left nodes; return those that were waited for."""
         gone = tuple(node for node in nodes if self._lingering.get(node, ("", 0.0))[0] == task)
         for node in gone:
             del self._lingering[node]
         return gone
 
     def overdue(self, patience_s: float) -> frozenset[str]:
-        """The nodes that tasks were to give up longer ago than this, or whose task is over without a message."""
+        """Return the nodes that tasks should have vacated longer ago than this, or whose task ended silently."""
         latest = time.monotonic() - patience_s
         return frozenset(
             node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._of
@@ -128,17 +128,17 @@ class LauncherPool:
 
     @property
     def lingering(self) -> frozenset[str]:
-        """The nodes that tasks are still about to give up gently."""
+        """The nodes that tasks are still vacating."""
         return frozenset(self._lingering)
 
     def close(self) -> None:
-        """End everything that was started. May take its time: not from the loop."""
+        """End everything that was started. May take a while: not to be called in the loop."""
         for launcher in tuple(self._launchers.values()):
             with suppress(Exception):  # the others have to be ended all the same
                 launcher.close()
 
     def launcher(self, name: str) -> Launcher:
-        """Give the launcher of this name; it is made when it is asked for the first time."""
+        """Return the launcher of this name, made on first use."""
         found = self._launchers.get(name)
         if found is None:
             where = f"launcher '{name}'"
@@ -154,7 +154,7 @@ class LauncherPool:
 
 
 def _job(record: LiveTaskRecord, site: SiteSettings) -> dict[str, Any]:
-    """Return the job as a launcher takes it; what says nothing is left out, for launchers that do not know it."""
+    """Return the job as a launcher takes it, without empty entries, which older launchers may not know."""
     job = {name: getattr(record.run, name) for name in _ALWAYS}
     limit_s = site.times.stall_s if record.run.stall_limit_s is None else record.run.stall_limit_s
     optional = {

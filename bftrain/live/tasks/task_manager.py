@@ -1,4 +1,4 @@
-"""Task manager: the state of each task, from the reports of launchers, and what is stored and learned of it."""
+"""TaskManager: the state of each task by its launcher's reports, and what is stored and learned from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALL_OF_IT: Final = 0.999  # of the work: whole batches seldom come to it exactl
 
 @dataclass(eq=False, repr=False)
 class TaskManager:
-    """Memory, tracks and hours, changed together. ``now`` gives the time on the clock of the events."""
+    """Updates stored tasks, progress and hours together. ``now`` returns the time on the clock of the events."""
 
     _task_store: TaskStore
     _harvester: Harvester
@@ -46,10 +46,10 @@ class TaskManager:
         self._attempts: dict[str, asyncio.Future[None]] = {}  # to let launchers know of tasks; each may hang
 
     async def restore(self, record: LiveTaskRecord, patience_s: float) -> None:
-        """Go on with a task after a restart.
+        """Resume a task after a restart.
 
-        One whose job is refused has failed. One that cannot be run as things are, for a file system that is not there
-        or a launcher that is broken, is held up: it is to be tried again.
+        A task whose job is refused has failed. A task that cannot be run at present, such as for a missing file system
+        or a broken launcher, is held up and tried again.
         """
         name, track = record.name, self.tracks.get(record.name) or self.begin(record)
         attempt = self._attempts.get(name)
@@ -82,7 +82,7 @@ class TaskManager:
         self.held_up[name] = why
 
     def begin(self, record: LiveTaskRecord) -> TaskProgressTrack:
-        """Follow a task from now on."""
+        """Start to track a task."""
         if left := {number for number in record.after if self._state_of(number) is not LiveTaskState.DONE}:
             self.after[record.name] = left
         self.ledger.begin(record, record.progress)
@@ -117,7 +117,7 @@ class TaskManager:
         return events
 
     def on_event(self, event: Event) -> None:
-        """Know what an event means for a task."""
+        """Apply an event to its task."""
         match event:
             case TaskFinished():
                 self.over(event.task, LiveTaskState.DONE)
@@ -127,7 +127,7 @@ class TaskManager:
                 self._failed(event.task, event.reason)
 
     def hold(self, time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
-        """Know who holds what since ``time_s``: by a decision, or because of events, by which nodes are ``gone``."""
+        """Record which nodes tasks hold since ``time_s``: after a decision, or events by which nodes are ``gone``."""
         holdings = self._harvester.held
         self._cut_day(time_s)
         for name, track in self.tracks.items():
@@ -149,14 +149,14 @@ class TaskManager:
             self.ledger.begin_day(day)
 
     def over(self, name: str, state: LiveTaskState, reason: str = "") -> None:
-        """Know that a task is over, and forget what only the unfinished need."""
+        """Record that a task is over, and drop state that only unfinished tasks need."""
         record, track = self._task_store.get(name), self.tracks.pop(name, None)
         self._ended.append(name)
         self.held_up.pop(name, None)
         self.after.pop(name, None)
 
         def attempted(done: asyncio.Future[None]) -> None:
-            """Have its launcher forget it if that comes to know it only now."""
+            """Let the launcher forget a task that it learns of only now."""
             if not done.cancelled() and done.exception() is None and self._task_store.get(name) is None:
                 self._launcher_pool.drop(name)
 
@@ -174,12 +174,12 @@ class TaskManager:
         self.progress(())
 
     def _count(self, track: TaskProgressTrack, held: Collection[str]) -> None:
-        """Have what a task did counted, on the nodes that it held; it is written down together with its progress."""
+        """Count a task's work on the nodes that it held, written together with its progress."""
         self.ledger.count(track.record, track.progress, next(iter(held), ""))
         self._counted.add(track.record.name)
 
     def written(self) -> None:
-        """Have launchers forget the tasks that are over, and report their end, now that it is written down."""
+        """Let launchers forget finished tasks, and report their end, which is now on disk."""
         while self._ended:
             self._launcher_pool.drop(self._ended.pop())
         while self._over:
@@ -201,13 +201,13 @@ class TaskManager:
             self.over(name, LiveTaskState.FAILED, reason)
 
     def trouble(self, name: str, text: str) -> None:
-        """Remember the last trouble of a task."""
+        """Record the latest problem of a task."""
         record, text = self._task_store.get(name), text[-_REASON_LETTERS:]
         if record is not None and record.reason != text:
             self._task_store.change(replace(record, reason=text))
 
     def missing(self, name: str) -> str:
-        """Say how much of its work a task has not done that is done; "" if it has done all of it."""
+        """Return how much work a finished task has left undone, as text; "" if none."""
         track = self.tracks.get(name)
         work = None if track is None else track.record.spec.work_samples
         if track is None or work is None or not track.progress.step or track.progress.samples >= work * _ALL_OF_IT:
@@ -217,14 +217,14 @@ class TaskManager:
     # -- progress
 
     def on_message(self, message: Mapping[str, Any]) -> TaskProgressTrack | None:
-        """Take in what a launcher tells of a task; gives its track if it is unfinished."""
+        """Apply a launcher's message; return the task's track if it is unfinished."""
         track = self.tracks.get(message["task"])
         if track is not None:
             track.on_message(message)
         return track
 
     def learned(self) -> list[TaskMeasured]:
-        """Give what the decisions should know, and have tasks run where something is to be measured."""
+        """Return measurements for the decision core, and narrow tasks where a speed is to be measured."""
         now, events = self._now(), []
         for name, track in self.tracks.items():
             if track.news and name in self._harvester.unfinished:
@@ -234,7 +234,7 @@ class TaskManager:
         return events
 
     def narrow(self) -> None:
-        """Have tasks run on as many of their nodes as is worth knowing of."""
+        """Let tasks run on the sizes whose speeds are to be measured."""
         for track in self.tracks.values():
             self._narrow(track)
 
@@ -246,7 +246,7 @@ class TaskManager:
             self._launcher_pool.narrow(name, size)
 
     def hand_batches(self, batches: Mapping[str, int]) -> None:
-        """Have tasks train with the batches that were decided: those that said how fast they are, and with which."""
+        """Set the decided batches of tasks with measured speeds and batches."""
         for name, batch in batches.items():
             track = self.tracks.get(name)
             if track is not None and not track.record.guessed:
@@ -254,7 +254,7 @@ class TaskManager:
                 self._launcher_pool.set_batch(name, batch)
 
     def work_left(self, time_s: float) -> list[TaskMeasured]:
-        """Say how much work is left of tasks that run, for objectives that look at it."""
+        """Return the remaining work of running tasks, for objectives that use it."""
         return [
             TaskMeasured(
                 time_s=time_s, task=track.record.name, work_left_samples=max(0.0, work - track.progress.samples)
@@ -264,7 +264,7 @@ class TaskManager:
         ]
 
     def progress(self, names: Collection[str] | None = None) -> None:
-        """See that it is written down how far tasks came, these and those whose hours were counted, or all."""
+        """Store the progress of these tasks and of those whose hours were counted, or of all."""
         now = self._now()
         self._cut_day(now)
         for name in list(self.tracks) if names is None else self._counted.union(names):

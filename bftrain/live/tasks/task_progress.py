@@ -1,8 +1,8 @@
-"""Tracking: how far tasks come and how fast, by what launchers tell; and what the decisions should learn of it.
+"""Progress of tasks: samples and speed by launchers' reports, and new measurements for the decision core.
 
 Samples are counted exactly to the step, also when lines of reports were lost. A worker reports with each step the
 running sum ``total`` of its samples since step ``since``. Lines get lost when a socket is full, when the daemon is
-dead, or when a node goes. Two lines with the same ``since`` say by the difference of their sums what was done between
+dead, or when a node goes. Two lines with the same ``since`` give by the difference of their sums what was done between
 them, whether the lines between arrived or not. A script with a State keeps the sum in the state: its ``since`` is 0,
 and the sum counts from the beginning of the training.
 """
@@ -31,7 +31,7 @@ _COST_NEWS_S: Final = 0.1
 
 @dataclass(eq=False)
 class TaskProgressTrack:
-    """One unfinished task. ``progress`` is brought up to date by ``advance_to``."""
+    """The progress of one unfinished task. ``advance_to`` updates ``progress``."""
 
     record: LiveTaskRecord
     progress: Progress
@@ -51,7 +51,7 @@ class TaskProgressTrack:
     _began_at_step: int | None = None  # where it went on when it ran for the first time
 
     def on_message(self, message: Mapping[str, Any]) -> None:
-        """Take in a message of the task."""
+        """Apply a message of the task."""
         match message["type"]:
             case "starting" if self.skip_start:
                 self.skip_start = False
@@ -90,7 +90,7 @@ class TaskProgressTrack:
         self.progress = counted(self.progress, message, began_at_step=self._began_at_step)
 
     def hold(self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
-        """Know which nodes it holds now: by a decision, because nodes are ``gone``, or because it is over or waits."""
+        """Record the nodes that it holds, after a decision, after nodes are ``gone``, or when it ends or waits."""
         if nodes == self.held:
             return
         self.advance_to(time_s)
@@ -105,7 +105,7 @@ class TaskProgressTrack:
         self.held = nodes
 
     def advance_to(self, time_s: float) -> Progress:
-        """Bring the progress up to date; back as well, for decisions hold from when they were asked for."""
+        """Update the progress to this time, which may be earlier, as decisions hold from their request on."""
         if self.held:
             used = self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
             self.progress = replace(self.progress, node_s=used)
@@ -113,22 +113,22 @@ class TaskProgressTrack:
         return self.progress
 
     def speed(self, time_s: float) -> float:
-        """Samples/s now, as far as it is known."""
+        """Return the present samples/s, as far as they are known."""
         fresh_s = max(_FRESH_S, _FRESH_STEPS * self._step_s)
         return self.rate if self.held and time_s - self.reported_s < fresh_s else 0.0
 
     @property
     def speeds(self) -> dict[int, float]:
-        """All that was measured: before a restart and since."""
+        """All measured speeds, from before a restart and since."""
         return {**self.progress.speeds, **self.measuring.speeds()}
 
     @property
     def settled(self) -> frozenset[int]:
-        """The sizes whose speed needs no more looking at."""
+        """The sizes whose speed is measured well enough."""
         return self.measuring.settled().union(self.progress.settled)
 
     def learn(self, spec: TaskSpec, time_s: float) -> TaskMeasured | None:
-        """Give what the decisions should know; nothing if it would change none of them."""
+        """Return measurements for the decision core; ``None`` if they would change no decision."""
         if not self.news or time_s - self.learned_s < _LEARN_EVERY_S:
             return None
         self.news, self.learned_s = False, time_s
@@ -150,7 +150,7 @@ class TaskProgressTrack:
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
     def size_to_run(self) -> int | None:
-        """Give on how many of its nodes it should run so that all speeds become known; nothing: on all."""
+        """Return the size on which to run so that all speeds become known; ``None``: on all its nodes."""
         if not self.record.guessed or not self.held:
             return None
         size = speed_estimates.size_to_measure(len(self.held), self.record.spec.min_nodes, self.settled)
@@ -158,9 +158,9 @@ class TaskProgressTrack:
 
 
 def counted(progress: Progress, message: Mapping[str, Any], *, began_at_step: int | None = None) -> Progress:
-    """Return the progress of a task after a report; the sum of its samples never falls.
+    """Return the progress of a task after a report; the sum of samples never decreases.
 
-    ``began_at_step`` is the step from which the task went on when its processes ran for the first time, if known.
+    ``began_at_step`` is the step at which the first processes of the task started, if it is known.
     """
     step, samples, total = int(message["step"]), int(message["samples"]), message.get("total")
     since = int(message.get("since") or 0)
@@ -183,9 +183,9 @@ def counted(progress: Progress, message: Mapping[str, Any], *, began_at_step: in
 def _with_difference(progress: Progress, step: int, since: int, total: float) -> Progress:
     """Add what was done since the last line with the same ``since``, or since ``since``.
 
-    If steps of that were counted before, such as those done again after a restart, only the rest of it is added. Steps
-    between the last one that is known and ``since`` are those of a process whose last lines were not written down: they
-    are taken to be as large as the others.
+    Steps that were counted before, such as those repeated after a restart, are not added again. Steps between the last
+    known one and ``since`` belong to a process whose last lines were lost: they are assumed to be as large as the
+    others.
     """
     first, before, stride = since, 0.0, progress.report_stride
     if since == progress.counted_since and progress.counted_step < step:
@@ -208,7 +208,7 @@ def _with_difference(progress: Progress, step: int, since: int, total: float) ->
 
 
 def _earlier(before: Progress, after: Progress, step: int, samples: int, began_at_step: int | None) -> float:
-    """Return the samples of a sum from the beginning that were done before this task, in the folder it goes on from."""
+    """Return the samples that were done in the task's folder before this task."""
     if before.samples or before.step or step <= 1:
         return 0.0
     others = max(0.0, after.samples - samples)  # all but those of this step

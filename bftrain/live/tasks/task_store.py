@@ -1,6 +1,6 @@
-"""TaskStore: the tasks and what else must survive us, in tables beside the record of events, changed together with it.
+"""TaskStore: tasks and other state that survives restarts, in tables beside the journal's events.
 
-What is changed here is only due until it is written: the code that journals an event takes the ``due`` changes along.
+Changes are only due until they are written: the code that journals an event writes them in the same transaction.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EndedTask(NamedTuple):
 
 
 class TaskStore:
-    """All unfinished tasks by name, the latest of those that are over, drained nodes, and single facts."""
+    """All unfinished tasks by name, the latest finished ones, drained nodes, and single facts."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -85,20 +85,20 @@ class TaskStore:
 
     @property
     def unfinished(self) -> tuple[LiveTaskRecord, ...]:
-        """Give all unfinished tasks, in the order in which they were handed in."""
+        """All unfinished tasks, in order of submission."""
         return tuple(self._tasks.values())
 
     @property
     def over(self) -> tuple[LiveTaskRecord, ...]:
-        """Give the latest tasks that are over, the oldest first."""
+        """The latest finished tasks, the oldest first."""
         return tuple(self._over.values())
 
     def get(self, name: str) -> LiveTaskRecord | None:
-        """Give the unfinished task called ``name``."""
+        """Return the unfinished task called ``name``."""
         return self._tasks.get(name)
 
     def find(self, name: str) -> LiveTaskRecord | None:
-        """Give the task called ``name``, or ``#number``; of several the unfinished or else the last one."""
+        """Return the task called ``name``, or ``#number``; of several the unfinished or else the last one."""
         if name in self._tasks:
             return self._tasks[name]
         if name.startswith("#") and name[1:].isdecimal() and len(name) <= _LONGEST_NUMBER:
@@ -108,12 +108,12 @@ class TaskStore:
         return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
 
     def free_name(self, stem: str, ending: str) -> str:
-        """Give a name that begins with ``stem``, ends with ``ending`` and that no unfinished task has."""
+        """Return an unused name that begins with ``stem`` and ends with ``ending``."""
         names = (f"{stem}{number}{ending}" for number in itertools.chain(("",), itertools.count(-2, -1)))
         return next(name for name in names if name not in self._tasks)
 
     def add(self, record: LiveTaskRecord) -> None:
-        """Remember a new task."""
+        """Store a new task."""
         if record.name in self._tasks:
             raise BadInput(f"a task '{record.name}' is there already", where="name", fix="give it another name")
         self.next_number = max(self.next_number, record.number + 1)
@@ -122,7 +122,7 @@ class TaskStore:
         self._due.append(("INSERT INTO task (number, name, state, body, progress) VALUES (?, ?, ?, ?, ?)", row))
 
     def change(self, record: LiveTaskRecord) -> None:
-        """Remember that a task is other than it was; if it is over it leaves the unfinished ones."""
+        """Store a changed task; a finished one leaves the unfinished ones."""
         if record.state in UNFINISHED:
             self._tasks[record.name] = record
         else:
@@ -134,7 +134,7 @@ class TaskStore:
         self._due.append(("UPDATE task SET state = ?, body = ?, progress = ? WHERE number = ?", values))
 
     def progressed(self, name: str, progress: Progress) -> None:
-        """Remember how far a task came; it is written with the next thing that is, or by :meth:`write`."""
+        """Store the progress of a task; it is written with the next statement, or by :meth:`write`."""
         record = self._tasks.get(name)
         if record is not None and record.progress != progress:
             self._tasks[name] = msgspec.structs.replace(record, progress=progress)
@@ -142,7 +142,7 @@ class TaskStore:
             self._due.append(("UPDATE task SET progress = ? WHERE number = ?", (text, record.number)))
 
     def ended(self) -> list[EndedTask]:
-        """Give all tasks that are over, those first that ended first."""
+        """Return all tasks that are over, those first that ended first."""
         fields = ("number", "json_extract(body, '$.ended_s')", "json_extract(body, '$.run.folder')")
         select = f"SELECT {', '.join(fields)} FROM task WHERE state NOT IN ('submitted', 'paused') ORDER BY 2"  # noqa: S608 - all of it is ours
         rows = self._journal.rows(select)
@@ -159,45 +159,45 @@ class TaskStore:
 
     @property
     def drained(self) -> frozenset[str]:
-        """The nodes that must not be used until they are said to be free again."""
+        """The nodes that must not be used until they are released by an operator."""
         return frozenset(self._drained)
 
     def drain(self, nodes: Iterable[str], user: str, time_s: float) -> None:
-        """Remember that nodes must not be used, and who said so."""
+        """Record that nodes must not be used, and by whose request."""
         for node in nodes:
             self._drained[node] = user
             self._due.append(("INSERT OR REPLACE INTO drained VALUES (?, ?, ?)", (node, user, time_s)))
 
     def undrain(self, nodes: Iterable[str]) -> None:
-        """Remember that nodes can be used again."""
+        """Record that nodes can be used again."""
         for node in nodes:
             if self._drained.pop(node, None) is not None:
                 self._due.append(("DELETE FROM drained WHERE node = ?", (node,)))
 
     def fact(self, key: str) -> str:
-        """Give what is remembered under ``key``; "" for nothing."""
+        """Return the value stored under ``key``; "" if there is none."""
         return self._facts.get(key, "")
 
     def record_fact(self, key: str, value: str) -> None:
-        """Remember a fact."""
+        """Store a value under ``key``."""
         if self._facts.get(key) != value:
             self._facts[key] = value
             self._due.append(("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value)))
 
     @property
     def runs(self) -> int:
-        """How many live runs began on this journal before."""
+        """The number of earlier live runs on this journal."""
         return int(self._journal.rows("SELECT count(*) FROM begun")[0][0])
 
     def begin(self, time_s: float, digest: str, site: object) -> None:
-        """Write down that a run begins, and with which settings."""
+        """Record the start of a run, and its settings."""
         row = (time_s, len(self._journal), digest, wire.encode(site).decode())
         self._due.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
 
     # -- writing
 
     def also(self, statements: Iterable[Statement]) -> None:
-        """Have others' tables written together with ours."""
+        """Write the changes of other tables together with these."""
         self._due += statements
 
     def due(self) -> list[Statement]:
@@ -206,7 +206,7 @@ class TaskStore:
         return due
 
     def write(self, *, sync: bool = True) -> None:
-        """Write what is due, by itself."""
+        """Write due changes in a transaction of their own."""
         if self._due:
             self._journal.change(*self.due(), sync=sync)
 
@@ -215,7 +215,7 @@ class TaskStore:
 
 
 def last_site(journal: Journal) -> Mapping[str, object]:
-    """Return the settings of the live run that began last on a journal, as they were written; empty if none did."""
+    """Return the settings of the last live run on a journal; empty if there was none."""
     if not journal.has_table("begun"):
         return {}
     rows = journal.rows("SELECT site FROM begun ORDER BY number DESC LIMIT 1")
@@ -223,13 +223,13 @@ def last_site(journal: Journal) -> Mapping[str, object]:
 
 
 def last_cluster(journal: Journal) -> str:
-    """Return what the scheduler called the cluster on which a live run wrote the journal; "" if it is not known."""
+    """Return the cluster's name, as the scheduler gave it, of the live run that wrote the journal; "" if unknown."""
     rows = journal.rows("SELECT value FROM fact WHERE key = ?", (CLUSTER,)) if journal.has_table("fact") else ()
     return str(rows[0][0]) if rows else ""
 
 
 def all_kept(journal: Journal) -> tuple[LiveTaskRecord, ...]:
-    """Give all tasks that a journal ever knew, in the order of their numbers; none if no live run wrote it."""
+    """Return all tasks in a journal, in the order of their numbers; none if no live run wrote it."""
     return tuple(_records(journal, "ORDER BY number")) if journal.has_table("task") else ()
 
 
@@ -253,6 +253,6 @@ def read_record(body: object, state: object, progress: object, path: Path) -> Li
 
 
 def _texts(record: LiveTaskRecord) -> tuple[str, str, str]:
-    """Give state, body and progress; the body holds neither of the others."""
+    """Return state, body and progress as texts; the body holds neither of the others."""
     plain = msgspec.structs.replace(record, state=LiveTaskState.SUBMITTED, progress=Progress())
     return str(record.state), wire.encode(plain).decode(), wire.encode(record.progress).decode()

@@ -77,7 +77,7 @@ class UsageLedger:
     # -- counting
 
     def begin(self, record: LiveTaskRecord, progress: Progress) -> None:
-        """Know what a task had done before."""
+        """Record what a task had done before."""
         self._seen[record.number] = progress
 
     def forget(self, number: int) -> None:
@@ -135,12 +135,12 @@ class UsageLedger:
 
     @property
     def days(self) -> tuple[Harvested, ...]:
-        """Give the last days, today last."""
+        """Return the last days, today last."""
         return tuple(self._days[day] for day in sorted(self._days))
 
 
 def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
-    """Give the rows of tasks of a version that kept no hours by day: each stands on the day on which it ended."""
+    """Yield the rows of tasks of a version that kept no hours by day: each stands on the day on which it ended."""
     for record in records:
         progress = record.progress
         if progress.node_s or progress.harvested:

@@ -1,1 +1,1 @@
-"""The agent of a node: starts workers, passes messages on, and ends what is left."""
+"""The agent of a node: starts workers, relays messages, and cleans up processes."""

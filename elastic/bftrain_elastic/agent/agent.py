@@ -1,11 +1,10 @@
-"""The agent: a small process on each node that stands between its workers and the manager.
+"""The agent: a small process on each node between its workers and the manager.
 
 It starts at once (the prefork server imports torch, not the agent), or is forked from a process that has imported it;
-it passes messages on, and starts and stops workers.
-On SIGTERM it tells the manager that it leaves, kills everything it started and ends; with a grace period it gives
-notice first, and ends when no worker is left or the period is over. If the agent dies, its prefork server kills the
-workers; if the manager is gone for long, the agent ends. Until then workers go on, and the agent keeps what the next
-manager must know of them.
+it relays messages, and starts and stops workers. On SIGTERM it tells the manager that it leaves, kills everything it
+started and exits; with a grace period it announces the end first, and exits when no worker is left or the period is
+over. If the agent dies, its prefork server kills the workers; if the manager is gone for long, the agent exits. Until
+then workers run on, and the agent keeps what the next manager must know about them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers
 
 
 class NodeAgent:
-    """The loop around manager, prefork server and workers; ``forked``: by a fork server, which imported modules."""
+    """Event loop around manager, prefork server and workers; ``forked``: the fork server has imported the modules."""
 
     def __init__(self, settings: AgentSettings, *, forked: bool = False) -> None:
         self._settings = settings
@@ -85,7 +84,7 @@ class NodeAgent:
     # -- life
 
     def run(self) -> int:
-        """Serve until the end is ordered; returns the exit code."""
+        """Serve until ordered to end; return the exit code."""
         adopt_orphans()
         wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -149,10 +148,10 @@ class NodeAgent:
         else:
             if number == signal.SIGTERM:
                 self._terminated_at = min(now, self._terminated_at)
-            self._take_notice(name)
+            self._on_notice(name)
 
-    def _take_notice(self, why: str) -> None:
-        """Leave, or let manager and workers know that they have so much time to put things in order."""
+    def _on_notice(self, why: str) -> None:
+        """Leave, or tell manager and workers how much time they have to save."""
         if self._settings.grace_s <= 0:
             self._leaving = why
         elif not self._leave_at:
@@ -163,7 +162,7 @@ class NodeAgent:
                 self._send_notice()
 
     def _ask_workers_to_save(self) -> None:
-        """Send SIGTERM to all workers, once: there is no manager, or none any more, that would have them save."""
+        """Send SIGTERM to all workers, once: without a manager nothing else would make them save."""
         if not self._workers_notified:
             self._workers_notified = True
             for worker in self._workers.values():
@@ -173,7 +172,7 @@ class NodeAgent:
         self._link.send(messages.PreemptionNotice(round(max(0.0, self._leave_at - time.monotonic()), 3)))
 
     def _close(self) -> None:
-        """Kill all workers, and tell the manager how those ended that we did not kill."""
+        """Kill all workers, and report to the manager how those ended that were not killed."""
         began = time.monotonic()
         self._prefork.read_pending()
         for name in list(self._workers):
@@ -274,7 +273,7 @@ class NodeAgent:
             self._send_orders()
 
     def _order(self, worker: WorkerRecord, order: messages.SpawnWorker) -> messages.SpawnWorker:
-        """Return the order to the prefork server: the manager's, with the whole environment of the worker."""
+        """Return the manager's order for the prefork server, with the whole environment of the worker."""
         worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
         env = order.env | {
@@ -294,7 +293,7 @@ class NodeAgent:
         return order.replace(env=env)
 
     def _send_orders(self) -> None:
-        """Start the workers that waited for the prefork server; until then they could be stopped without a trace."""
+        """Start the workers that waited for the prefork server; until then an order could be cancelled."""
         for worker in self._workers.values():
             if worker.order is not None:
                 self._prefork.send(worker.order)
@@ -333,7 +332,7 @@ class NodeAgent:
             worker.forgotten |= worker.task == task and name in {"", worker.name}
 
     def _record_exit(self, worker: WorkerRecord, code: int, words: str = "") -> None:
-        """Report to the manager that a worker ended, and remember it for the next manager."""
+        """Report the end of a worker to the manager, and record it for the next manager."""
         self._worker_socket.drain(worker.name)
         if self._workers.pop(worker.name, None) is None:
             return
@@ -360,7 +359,7 @@ class NodeAgent:
                 # A scheduler that signals the prefork server signals all processes of the node. A second SIGTERM could
                 # interrupt a worker that saves since the first.
                 self._workers_notified |= name == signal.SIGTERM.name
-                self._take_notice(name)
+                self._on_notice(name)
             case messages.PreforkWarm(missing=missing):
                 self._link.send(messages.AgentWarm())
                 for module in missing:
@@ -368,7 +367,7 @@ class NodeAgent:
                 self._send_orders()
 
     def _on_prefork_lost(self) -> None:
-        """Bury all workers that it started: they died with their parent, and what they left came to us."""
+        """Record the ends of all its workers: they died with their parent, and orphans were adopted by this process."""
         exit_codes = self._prefork.kill_remaining()
         for worker in list(self._workers.values()):
             if worker.order is None:
@@ -379,7 +378,7 @@ class NodeAgent:
                 self._note("its prefork server ended before it was ready; another one is started soon")
 
     def _replace_stopped_prefork(self, now: float) -> None:
-        """Kill a prefork server that was stopped, and so starts and kills no worker: its workers end with it."""
+        """Kill a prefork server that was stopped (SIGSTOP) and serves no order: its workers end with it."""
         waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in self._workers.values())
         if waits and self._prefork.kill_if_stopped():
             replaced = "it is killed, and another one takes its place"

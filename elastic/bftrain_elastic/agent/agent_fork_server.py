@@ -1,7 +1,7 @@
-"""The fork server of agents: it imports slow modules once, and forks the agents of one program on this machine.
+"""The fork server of agents: imports slow modules once, and forks the agents of one program on this machine.
 
-Each agent forks its prefork server, and this one the workers, so that none of them imports these modules again. The
-fork server does not watch over its agents: each ends with the program, and goes on if the fork server ends.
+Each agent forks its prefork server, and that one the workers, so that none of them imports these modules again. The
+fork server does not watch its agents: each ends with the program, and runs on if the fork server ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its o
 def serve(program: socket.socket) -> None:
     """Fork an agent for each order, until the program closes its end.
 
-    With an order come its working directory, its standard output and error, and a socket for its answer.
+    An order brings a working directory, standard output and error, and a socket for the answer.
     """
     while True:
         order, descriptors, _, _ = socket.recv_fds(program, ORDER_LIMIT, 4)
@@ -83,7 +83,7 @@ def _run_agent(order: bytes, folder: int, out: int, err: int, answer: int) -> No
 
 
 def main(arguments: list[str]) -> None:
-    """Run a fork server: ``FD PROGRAM_PID FOLDER MODULE...``, FD being its end of the socket to the program.
+    """Run a fork server: ``FD PROGRAM_PID FOLDER MODULE...``, where FD is its end of the socket to the program.
 
     If the program is killed while modules are imported, there is no agent yet that could remove FOLDER ("": none).
     """

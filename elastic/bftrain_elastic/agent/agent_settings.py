@@ -1,4 +1,4 @@
-"""What an agent is started with, and its command line."""
+"""Settings of an agent, and its command line."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class AgentSettings(argparse.Namespace):
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
-        """Read what the command line says; raise what is wrong with it."""
+        """Read the settings from command-line arguments; raise an error that names the wrong one."""
         found = parser.parse_args(arguments, namespace=cls())
         found.address = towards(found.manager[0]) if found.address == AUTO else found.address
         return found
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
-    """Return what reads an agent's command line."""
+    """Return the parser of an agent's command line."""
     parser = argparse.ArgumentParser(prog="python -m bftrain_elastic.agent", description=description)
     add = parser.add_argument
     add("--manager", required=True, type=_endpoint, help="address:port of the manager")
@@ -97,7 +97,7 @@ def _modules(text: str) -> tuple[str, ...]:
 
 # Counted without asking CUDA: a process that did could not be forked any more
 def visible_gpus(devices: Path = Path("/dev")) -> list[str]:
-    """Give the names by which CUDA_VISIBLE_DEVICES may call the GPUs that are ours; none where there are none."""
+    """Return the names for CUDA_VISIBLE_DEVICES of the GPUs of this agent; empty without GPUs."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name.strip() for name in allowed.split(",") if name.strip() and name.strip() != "-1"]

@@ -1,7 +1,7 @@
-"""The link: an agent's connection to its manager, made again and again for as long as the agent has patience.
+"""Connections of an agent: to its manager, renewed as long as the agent has patience, and to its workers.
 
 A manager welcomes the agent with its epoch, which rises with each start of the manager. An agent that has obeyed a
-manager refuses all that were started before it, and carries out nothing that comes before a welcome.
+manager refuses all that were started before it, and follows no order that comes before a welcome.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAME: Final = "agent"
 
 
 class ManagerLink:
-    """Hands what the manager says to ``on_message``; ``on_greeted`` is called when there is a manager again."""
+    """Passes the manager's messages to ``on_message``; ``on_greeted`` is called after each new welcome."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class ManagerLink:
 
     @property
     def next_at(self) -> float:
-        """When there is something to do next."""
+        """When the next action is due."""
         return self._connect_at if self._wire is None else min(self._beat_at, self._silent_at)
 
     @property
     def welcomed(self) -> bool:
-        """Whether there is a manager."""
+        """Whether a manager has welcomed the agent."""
         return self._wire is not None and self._welcome
 
     @property
@@ -92,7 +92,7 @@ class ManagerLink:
         return self._alive_at + self._silence_s if self._welcome else math.inf
 
     def on_time(self) -> None:
-        """Connect if there is no connection, or say that we live; leave a manager that stands still."""
+        """Connect if there is no connection, or send a sign of life; drop a manager that is silent."""
         now = time.monotonic()
         if now < self.next_at:
             return
@@ -186,7 +186,7 @@ def remove_stale_sockets() -> None:
 
 
 class WorkerSocket:
-    """Hands what a worker says to ``on_message``, with its name; ``is_known`` says which names there are."""
+    """Passes workers' messages to ``on_message``, with the worker's name; ``is_known`` validates names."""
 
     def __init__(
         self,
@@ -214,13 +214,13 @@ class WorkerSocket:
         selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def accept_again(self) -> None:
-        """Let workers in again, if that was not possible."""
+        """Resume accepting connections, if that had failed."""
         if self._waits:
             self._waits = False
             self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def send(self, worker: str, message: Message) -> None:
-        """Send a worker a message, if it is there and listens."""
+        """Send a message to a worker, if it is connected."""
         for connection in [one for one, name in self._connections.items() if name == worker]:
             try:
                 connection.send(encode(message, limit=PACKET_LIMIT), socket.MSG_DONTWAIT)
@@ -228,14 +228,14 @@ class WorkerSocket:
                 self._note(f"{worker} does not listen: {error}")
 
     def drain(self, worker: str) -> None:
-        """Take in all that a worker has said; it has ended, and the agent may have heard of that first."""
+        """Read all remaining messages of a worker that has ended."""
         self._accept_all()
         for connection in [one for one, name in self._connections.items() if name in {"", worker}]:
             while connection in self._connections and self._arrived(connection):
                 pass
 
     def close(self) -> None:
-        """Take the door away; those who are inside find out by themselves."""
+        """Remove the socket; connected workers notice by themselves."""
         self._listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -261,7 +261,7 @@ class WorkerSocket:
         self._selector.register(connection, selectors.EVENT_READ, lambda _: self._arrived(connection))
 
     def _arrived(self, connection: socket.socket) -> bool:
-        """Take in one packet; return whether there was one."""
+        """Read one packet; return whether there was one."""
         if connection not in self._connections:  # it left while others were heard
             return False
         try:

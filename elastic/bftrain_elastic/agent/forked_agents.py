@@ -1,4 +1,4 @@
-"""Agents of one program that share the import of slow modules: it has them forked by a server, and signals them."""
+"""Agents of one program that share the import of slow modules: a fork server forks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOST: Final = -int(signal.SIGKILL)
 
 
 class ForkedAgent:
-    """An agent, with what is used of ``subprocess.Popen``; nothing here waits for it to begin but ``pid`` and ``wait``.
+    """A forked agent with the used part of the interface of ``subprocess.Popen``; only ``pid`` and ``wait`` block.
 
     ``lost`` says that the fork server ended, and the agent never began.
     """
@@ -34,18 +34,18 @@ class ForkedAgent:
 
     @property
     def pid(self) -> int:
-        """Its process; 0 if it never began."""
+        """Its process id; 0 if it never began."""
         self._hear(None)
         return self._pid
 
     @property
     def begun(self) -> bool:
-        """Whether it has begun, as far as is known now."""
+        """Whether it has begun, as far as is known."""
         self._hear(0.0)
         return self._pid > 0
 
     def poll(self) -> int | None:
-        """Return nothing while it runs or is to begin; then a number, which says little: it is no child of ours."""
+        """Return ``None`` while it runs or is starting, then some exit code: it is no child of this process."""
         self._hear(0.0)
         return self._ended(0.0)
 
@@ -85,7 +85,7 @@ class ForkedAgent:
         return None
 
     def _hear(self, timeout_s: float | None) -> None:
-        """Take in that it began, or never will, if that is known within this time."""
+        """Record whether it began, if the fork server reports that within this time."""
         if self._answer is None or not _readable(self._answer.fileno(), timeout_s):
             return
         with self._answer as answer:
@@ -109,9 +109,9 @@ def _readable(descriptor: int, timeout_s: float | None) -> bool:
 
 
 class AgentForkServer:
-    """Has agents forked by one server, which is started when it is needed and there is none.
+    """Forks agents through one server process, which is started on demand.
 
-    ``remove`` is a folder that is removed if we are killed before an agent has begun.
+    ``remove`` is a folder that is removed if this process is killed before an agent has begun.
     """
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str], remove: Path | None = None) -> None:
@@ -123,14 +123,14 @@ class AgentForkServer:
 
     @classmethod
     def of(cls, command: Sequence[str]) -> AgentForkServer:
-        """Return one for agents that this command would start; of no use if it starts something else."""
+        """Return the fork server for agents of this command; it is not ``useful`` for other programs."""
         words = list(command[3:]) if tuple(command[:3]) == (sys.executable, "-m", _MODULE) else []
         modules = words[words.index("--preload") + 1] if "--preload" in words[:-1] else ""
         return cls([*filter(None, modules.split(","))], dict(os.environ))
 
     @property
     def useful(self) -> bool:
-        """Whether agents can be forked here: not if the kernel is too old, or the last server ended without a fork."""
+        """Whether agents can be forked: not on old kernels, or if the last server ended without a fork."""
         if not self._words[2:]:
             return False
         try:
@@ -141,7 +141,7 @@ class AgentForkServer:
         return self._first is None or not self._first.lost
 
     def start(self, words: Sequence[str], out: int = 1, err: int = 2, note: Path | None = None) -> ForkedAgent:
-        """Have an agent forked with these words; it writes its ``/proc/PID/stat`` to ``note`` before it begins."""
+        """Fork an agent with these arguments; it writes its ``/proc/PID/stat`` to ``note`` before it begins."""
         order = json.dumps({"words": list(words), "note": str(note or "")}).encode()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
@@ -155,7 +155,7 @@ class AgentForkServer:
         return started
 
     def _server(self) -> socket.socket:
-        """Return the socket to the server, which is started if there is none, or it ended."""
+        """Return the socket to the server, started if necessary."""
         if self._socket is not None and self._process is not None and self._process.poll() is None:
             return self._socket
         self.close()
@@ -171,7 +171,7 @@ class AgentForkServer:
         return self._socket
 
     def close(self) -> None:
-        """End the server; agents that have begun go on, and the others never begin."""
+        """End the server; agents that have begun run on, and the others never begin."""
         self._first = None
         if self._socket is not None:
             self._socket.close()

@@ -1,7 +1,7 @@
-"""Keep the logs of workers within a limit: the first half of it stays, and of what follows the latest part.
+"""Limits the size of workers' logs: the first half of the limit is kept, and the latest part of the rest.
 
-Workers write to the file themselves, so that they go on if the agent hangs: it is cut in place, and not renamed. What
-stands first is not moved, and of the rest only the last megabytes are, so that the agent is never busy for long.
+Workers write to the file themselves, so that they do not depend on the agent: it is cut in place, not renamed. The
+beginning is not moved, and of the rest only the last megabytes are, so that the agent is never busy for long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINE: Final = 4096  # bytes in which the end of a line is looked for
 
 
 def limit_logs(workers: Collection[WorkerRecord], limit: int) -> None:
-    """Cut the logs of workers that are longer than ``limit`` bytes."""
+    """Cut the logs that are longer than ``limit`` bytes."""
     for log in {worker.log for worker in workers}:
         with suppress(OSError):  # a file system that is away for a moment; the log is looked at again
             if removed := cut_middle(log, limit):
@@ -30,9 +30,9 @@ def limit_logs(workers: Collection[WorkerRecord], limit: int) -> None:
 
 
 def cut_middle(path: Path, limit: int) -> int:
-    """Cut the middle out of a file that is longer than ``limit`` bytes; return by how many bytes it became shorter.
+    """Cut the middle out of a file that is longer than ``limit`` bytes; return how many bytes were removed.
 
-    What is appended while it is cut is kept too, but for what comes in the very last moment.
+    Lines appended meanwhile are kept too, except in the very last moment.
     """
     if path.lstat().st_size <= limit:
         return 0

@@ -60,9 +60,9 @@ class PreforkProcess:
         return self._wire is not None
 
     def start(self) -> None:
-        """Start it, unless it runs or it is too early after one that ended before it was ready.
+        """Start it, unless it runs or has failed to start a moment ago.
 
-        Python or bftrain may be replaced or broken on this node: trying without a pause would take a core of it.
+        If Python or bftrain is broken on this node, retrying without a pause would use up a core.
         """
         if self.runs or self._delay.waits(time.monotonic()):
             return
@@ -73,24 +73,24 @@ class PreforkProcess:
         self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
 
     def send(self, message: TypedMessage) -> None:
-        """Give it an order."""
+        """Send it an order."""
         if self._wire is not None:
             self._wire.send(encode(message.to_dict()) + b"\n")
 
     def read_pending(self) -> None:
-        """Take in what it has said until now."""
+        """Read its pending messages."""
         if self._wire is not None:
             self._wire.ready(selectors.EVENT_READ)
 
     def kill_if_stopped(self) -> bool:
-        """Kill it if its process was stopped, and return whether it was; ``on_lost`` follows."""
+        """Kill its process if it was stopped (SIGSTOP), and return whether it was; ``on_lost`` follows."""
         if not self._pid or state_of(self._pid) not in {"T", "t"}:
             return False
         kill(self._pid)
         return True
 
     def kill_remaining(self) -> dict[int, int]:
-        """Kill all that it left behind; return the exit codes of the workers that it had not reaped."""
+        """Kill all processes it left behind; return the exit codes of the workers that it had not reaped."""
         exit_codes: dict[int, int] = {}
         if self._pid:
             kill(self._pid)
@@ -116,7 +116,7 @@ class PreforkProcess:
         self._on_lost()
 
     def _fork(self, socket_to_us: int) -> int:
-        """Fork a process for it: this one if modules are imported here already, otherwise a new Python."""
+        """Start its process: a fork of this one if modules are imported here already, otherwise a new Python."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)  # one that comes now would find our handlers in the child
         try:
             return os.fork() or self._become_server(socket_to_us)

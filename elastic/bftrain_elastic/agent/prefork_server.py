@@ -1,8 +1,8 @@
-"""The prefork server: a process that has imported slow modules, and forks workers that therefore start at once.
+"""The prefork server: imports slow modules once, and forks workers, which therefore start at once.
 
-It is the parent of all workers of a node. It takes orders from its agent, and it ends with it, and all workers
-with both: it adopts orphans, and when its agent is gone it kills all that is left. It does the same when its agent
-stands still for so long that the manager gives the node up, and may start the workers elsewhere.
+It is the parent of all workers of a node. It takes orders from its agent, and ends with the agent, and all workers with
+both: it adopts orphans, and when its agent is gone it kills all remaining processes. It does the same when its agent is
+silent for so long that the manager gives the node up, and may start the workers elsewhere.
 
 Schedulers send their signals to all processes of a node. The prefork server survives them, because the workers would
 die with it, and reports them to its agent.
@@ -62,7 +62,7 @@ _RUNPY: Final = "<frozen runpy>"
 
 
 class PreforkServer:
-    """The loop around the agent's socket and the workers' ends."""
+    """Event loop around the agent's socket and the workers' exits."""
 
     def __init__(self, agent: socket.socket, signals: int) -> None:
         self._agent = agent
@@ -110,7 +110,7 @@ class PreforkServer:
                 self._signal(pid, number)
 
     def _signal(self, pid: int, number: int) -> None:
-        """Pass a signal on, unless it is a SIGTERM that the worker has from the scheduler: two can interrupt a save."""
+        """Pass a signal on, unless it is a SIGTERM that the scheduler has sent already: two can interrupt a save."""
         if number == signal.SIGTERM:
             self._on_signals()  # the scheduler's may be here, and the agent not know of it yet
             if pid not in self._workers:  # it ended since
@@ -155,7 +155,7 @@ class PreforkServer:
                 self._send(messages.SignalNotice(signal.Signals(number).name))
 
     def _reap(self) -> None:
-        """Report workers that ended to the agent. It reaps those that we have not, if we are killed meanwhile."""
+        """Report ended workers to the agent. The agent reaps the others if this process is killed meanwhile."""
         with suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
@@ -169,14 +169,14 @@ class PreforkServer:
         self._kill_orphans()
 
     def _report_outlived(self) -> None:
-        """Bury workers whose children have ended too, or that were not asked to end. The agent limits the time."""
+        """Report workers whose children have ended too, or that were not asked to end. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
             asked = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
             if not session_alive(pid) or (not asked and time.monotonic() - ended_at > _ONE_NOTICE_S):
                 self._report_exit(pid, -signal.SIGTERM)
 
     def _report_exit(self, pid: int, code: int) -> None:
-        """Kill what a worker left behind, and tell of its end."""
+        """Kill what a worker left behind, and report its exit."""
         worker, asked = self._workers.pop(pid), pid in self._asked_to_end
         self._outlived.pop(pid, None)
         self._asked_to_end.discard(pid)
@@ -187,7 +187,7 @@ class PreforkServer:
         self._send(messages.ProcessEnded(worker, code, asked))
 
     def _kill_orphans(self) -> None:
-        """Kill what dead workers left behind: adopted processes without a session of ours."""
+        """Kill adopted processes that dead workers left behind."""
         for pid in children(os.getpid()):
             with suppress(ProcessLookupError):
                 if pid not in self._workers and os.getsid(pid) not in self._workers:
@@ -252,7 +252,7 @@ def _open_log(log: str) -> int:
 
 
 def run_script(argv: list[str]) -> int:
-    """Run a script as ``python script.py`` would, and give its exit code."""
+    """Run a script as ``python script.py`` would, and return its exit code."""
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).resolve().parent)
     try:
@@ -279,7 +279,7 @@ def run_script(argv: list[str]) -> int:
 
 
 def traceback_of_script(error: BaseException) -> str:
-    """Give the traceback of what ended a script."""
+    """Return the traceback of a script's error, without the frames of bftrain."""
     return "".join(_without_us(traceback.TracebackException.from_exception(error), error).format())
 
 
@@ -297,7 +297,7 @@ def _without_us(shown: traceback.TracebackException, error: BaseException) -> tr
 
 
 def import_modules(names: Iterable[str]) -> list[str]:
-    """Import modules for all processes that are forked from this one; return what cannot be imported, and why."""
+    """Import modules for all processes that are forked from this one; return the failed ones with reasons."""
     # Checks for CUDA here must not start it: forks of a process that did cannot use it
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     missing = []
@@ -314,9 +314,9 @@ def import_modules(names: Iterable[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Run a prefork server: ``FD AGENT_PID SOCKET_FOLDER MODULE...``, FD being its end of the socket to the agent.
+    """Run a prefork server: ``FD AGENT_PID SOCKET_FOLDER MODULE...``, where FD is its end of the socket to the agent.
 
-    SOCKET_FOLDER is the folder in which the agent lets workers in: if the agent was killed, it is left to us.
+    SOCKET_FOLDER holds the socket for workers, and is removed here if the agent was killed.
     """
     agent_pid = int(arguments[1])
     die_with(agent_pid)  # while we import there are no workers, and no one reads the socket

@@ -1,4 +1,4 @@
-"""Processes: children that die with their parent, orphans that come back to us, and families that end as a whole."""
+"""Process trees: children that die with their parent, adopted orphans, and killing all descendants."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Let the kernel send us signal ``number`` (0: none any more) when our parent, process ``parent``, dies."""
+    """Let the kernel send signal ``number`` (0: none any more) to this process when its parent ``parent`` dies."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if number and os.getppid() != parent:  # it died before we asked
         os.kill(os.getpid(), number)
 
 
 class ProgramWatch:
-    """Ends us when the process ``program`` (0: none), which wanted us, ends: by SIGTERM if it is our parent."""
+    """Ends this process when ``program`` (0: none), which started it, ends: by SIGTERM if it is the parent."""
 
     def __init__(self, program: int, *, forked: bool) -> None:
         self._parent = 0 if forked else program
@@ -47,7 +47,7 @@ class ProgramWatch:
                 self._gone = True
 
     def register(self, selector: selectors.BaseSelector, on_end: Callable[[int], None]) -> None:
-        """Have ``on_end`` called, once, when a program ends that is not our parent."""
+        """Have ``on_end`` called, once, when a program that is not the parent ends."""
 
         def ended(_: int) -> None:
             selector.unregister(self._pidfd)
@@ -59,19 +59,19 @@ class ProgramWatch:
             on_end(signal.SIGTERM)
 
     def ended(self) -> bool:
-        """Return whether it ended."""
+        """Return whether the program has ended."""
         if self._pidfd >= 0:
             self._gone = self._gone or bool(select.select([self._pidfd], [], [], 0)[0])
         return self._gone or (self._parent > 0 and os.getppid() != self._parent)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all descendants that lose theirs, instead of the machine's first process."""
+    """Become the parent of all orphaned descendants, instead of init (PR_SET_CHILD_SUBREAPER)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children(pid: int) -> list[int]:
-    """Give the processes whose parent is ``pid``; none if there is no such process."""
+    """Return the processes whose parent is ``pid``; empty if there is no such process."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - called often: no Path for each thread
@@ -83,7 +83,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Give the children of ``pid``, their children, and so on: parents before their children."""
+    """Yield the children of ``pid``, their children, and so on: parents before their children."""
     waiting = children(pid)
     while waiting:
         next_pid = waiting.pop()
@@ -112,7 +112,7 @@ def state_of(pid: int) -> str:
 
 
 def session_alive(leader: int) -> bool:
-    """Return whether the process group that ``leader`` founded has any process."""
+    """Return whether the process group of ``leader`` has any process."""
     try:
         os.killpg(leader, 0)
     except ProcessLookupError:

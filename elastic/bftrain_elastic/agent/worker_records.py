@@ -1,4 +1,4 @@
-"""What an agent knows of its workers, those that run and those that ended, until a manager has taken note of it."""
+"""What an agent records of its workers, running and ended, until a manager has acknowledged it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KILLED_BY_KERNEL: Final = "bftrain: the kernel's out-of-memory killer was at wo
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed on this node for lack of memory; 0 if it does not say."""
+    """Return how many processes the kernel has killed on this node for lack of memory; 0 if unknown."""
     try:
         counters = Path("/proc/vmstat").read_bytes()
     except OSError:
@@ -30,7 +30,7 @@ def out_of_memory_kills() -> int:
 
 
 class WorkerRecord:
-    """A worker as its agent knows it, from the manager's ``order`` to start it on."""
+    """A worker as its agent knows it, created by the manager's ``order``."""
 
     def __init__(self, order: SpawnWorker, log_start: int = 0) -> None:
         self.name, self.task, self.slot, self.warm = order.worker, order.task, order.slot, order.warm
@@ -56,12 +56,12 @@ class WorkerRecord:
         self.sent_invalid = False  # it said what cannot be
 
     def record_order(self, message: Message) -> None:
-        """Remember what was said to it."""
+        """Record a message to it."""
         if message.get("type") == "go":
             self.go, self.ready = {name: message[name] for name in ("generation", "rank", "workers")}, None
 
     def record_message(self, words: Message) -> None:
-        """Remember what it said."""
+        """Record a message from it."""
         self.step = words.get("step", self.step)
         match words["type"]:
             case "ready":
@@ -72,7 +72,7 @@ class WorkerRecord:
                 self.said.add(what)
 
     def summary(self) -> Message:
-        """Return what a new manager has to know of it."""
+        """Return the message that describes it to a new manager."""
         return {
             "worker": self.name,
             "task": self.task,
@@ -85,7 +85,7 @@ class WorkerRecord:
         }
 
     def ended(self, code: int) -> Message:
-        """Return how it ended: its exit code, its last words, and what it said of its end."""
+        """Return the message on its end: exit code, last output, and its own last message."""
         finished = "finished" in self.said or code == self.finish_code
         finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
         # Without a handler it would not have ended with 0 after a SIGTERM
@@ -111,7 +111,7 @@ class WorkerRecord:
 
 
 class EndedWorkers:
-    """The ends of workers, kept for the next manager until one has them forgotten."""
+    """Ends of workers, kept for the next manager until it acknowledges them."""
 
     def __init__(self) -> None:
         self._ended: dict[str, tuple[WorkerRecord, Message, float]] = {}  # worker, how it ended, and when
@@ -120,19 +120,19 @@ class EndedWorkers:
         return worker in self._ended
 
     def add(self, worker: WorkerRecord, exit_: Message) -> None:
-        """Keep the end of a worker."""
+        """Record the end of a worker."""
         self._ended[worker.name] = worker, exit_, time.monotonic()
         while len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
 
     def forget(self, task: str, worker: str = "", slot: int | None = None) -> None:
-        """Forget the ends of all workers of a task, or of one of them, or of those on a slot."""
+        """Drop the ends of all workers of a task, of one of them, or of those on a slot."""
         for name, (one, *_) in list(self._ended.items()):
             if one.task == task and worker in {"", name} and slot in {None, one.slot}:
                 del self._ended[name]
 
     def summaries(self) -> Iterator[Message]:
-        """Return what a new manager has to know; last words are left out where a message has no room for them."""
+        """Return the messages for a new manager; last outputs are left out where they do not fit."""
         room = _ENDED_BYTES
         for worker, exit_, ended_at in reversed(list(self._ended.values())):
             known = {**exit_, "ago_s": round(time.monotonic() - ended_at, 3)}

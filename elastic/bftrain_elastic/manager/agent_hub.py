@@ -1,6 +1,6 @@
-"""The hub: the manager's side of all agents' connections, in a thread of its own.
+"""The hub: the manager's connections to all agents, in a thread of its own.
 
-All calls of task lifecycles happen in this thread, so they need no locks. Others use :meth:`AgentHub.call`.
+All calls of task lifecycles happen in this thread, so they need no locks. Other threads use :meth:`AgentHub.call`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ _ENDS: Final = 10_000  # of workers that are remembered
 
 
 class AgentHub(ThreadCalls):
-    """Talks to all agents. ``tell`` is called from the hub's thread; ``address`` is where agents find it.
+    """Connections to all agents. ``tell`` is called in the hub's thread; agents connect to ``address``.
 
-    With ``closed`` no agent is let in before :meth:`open`: a manager that was restarted first says which tasks are to
-    hold which nodes, so that workers that went on without it are known when their agents come back. ``epoch`` counts
-    the starts of the manager: agents refuse one that is older than another that they obeyed. ``settle_s`` is how long
-    a preemption may take to reach all processes of a node; ``keep_s`` is that of :class:`Welcome`: with it,
-    :meth:`beat` has to be called each second.
+    With ``closed`` no agent is accepted before :meth:`open`: a restarted manager first assigns nodes to tasks, so that
+    running workers are known when their agents reconnect. ``epoch`` counts the starts of the manager: agents refuse an
+    older one than the last that they obeyed. ``settle_s`` is how long a preemption may take to reach all processes of a
+    node; ``keep_s`` is that of :class:`Welcome`: with it, :meth:`beat` has to be called each second.
     """
 
     def __init__(
@@ -80,28 +79,28 @@ class AgentHub(ThreadCalls):
     # -- from any thread
 
     def open(self) -> None:
-        """Let agents in; once is enough."""
+        """Accept agents; may be called again."""
         self.call(self._agent_listener.open)
 
     def hold_workers(self) -> None:
-        """Start no worker before :meth:`start_workers`: where agents have not come back, workers may still live."""
+        """Start no worker before :meth:`start_workers`: on nodes whose agents have not reconnected, workers may run."""
         self.call(lambda: self._hold(holding=True))
 
     def start_workers(self) -> None:
-        """Start the workers that were held back, and others at once."""
+        """Start the workers that were held back, and later ones at once."""
         self.call(lambda: self._hold(holding=False))
 
     def beat(self) -> None:
-        """Send agents a sign of life: by the caller, since this thread would go on beside a daemon that hangs."""
+        """Send agents a sign of life: called by the daemon, as this thread would run on beside a daemon that hangs."""
         if self._silence_s is not None:
             self.call(self._beat)
 
     def nodes(self) -> dict[str, int]:
-        """Give the registered nodes, and how many workers each takes."""
+        """Return the registered nodes, and how many workers each takes."""
         return self.ask(lambda: {name: agent.slots for name, agent in self._agents.items() if name[0] != _HIDDEN})
 
     def close(self) -> None:
-        """Say goodbye to all agents, and end."""
+        """Send a goodbye to all agents, and end."""
         self._finish(self._end)
 
     def abandon(self) -> None:
@@ -118,40 +117,40 @@ class AgentHub(ThreadCalls):
     # -- for launchers, in the hub's thread
 
     def attach(self, listener: HubListener) -> None:
-        """Tell ``listener`` what happens from now on."""
+        """Start to pass events to ``listener``."""
         self._listeners.append(listener)
         for node in self._agents:
             listener.tell_node(node, methodcaller("node_up", node))
 
     def detach(self, listener: HubListener) -> None:
-        """Tell ``listener`` nothing any more."""
+        """Stop passing events to ``listener``."""
         self._listeners.remove(listener)
 
     def agent(self, node: str) -> AgentConnection | None:
-        """Give what is known of the agent on ``node``."""
+        """Return the connection of the agent on ``node``, if there is one."""
         return self._agents.get(node)
 
     def new_name(self, task: str, node: str, slot: int) -> str:
-        """Give a name that no worker has or had."""
+        """Return a worker name that was never used before."""
         self._names += 1
         return f"{task}/{node}/{slot}/{self.epoch}-{self._names}"
 
     def spawn(self, listener: HubListener, node: str, order: wire.SpawnWorker) -> None:
-        """Start a worker as soon as no other task is left on its node."""
+        """Start a worker as soon as its node has no worker of another task."""
         self._owners[order.worker] = WorkerOwner(listener, order.task, node)
         self._waiting[order.worker] = order
         self._start_waiting()
 
     def send(self, worker: str, message: Message) -> None:
-        """Send a worker a message, if it is there."""
+        """Send a worker a message, if it runs."""
         self._send_agent_of(worker, wire.MessageToWorker(worker, message))
 
     def inspect(self, worker: str) -> None:
-        """Have a worker's stacks written into its log; the listener receives the state of its process."""
+        """Request a dump of a worker's stacks into its log; the listener receives the state of its process."""
         self._send_agent_of(worker, wire.InspectWorker(worker))
 
     def stop(self, worker: str, grace_s: float) -> None:
-        """Stop a worker; one that has not been started yet never will."""
+        """Stop a worker; one that waits to be started is dropped."""
         if self._waiting.pop(worker, None) is not None:
             self.call(lambda: self._ended(worker, _KILLED))  # later: its lifecycle is in the midst of something
         else:
@@ -166,7 +165,7 @@ class AgentHub(ThreadCalls):
                 agent.send(wire.ClearNode())
 
     def drop_task(self, listener: HubListener, task: str) -> None:
-        """Kill all workers of a task, and let agents forget how they ended: no manager will ask for it."""
+        """Kill all workers of a task, and let agents drop the records of their ends."""
         for worker, owner in self._workers_of(listener):
             if owner.task == task:
                 self.stop(worker, 0.0)
@@ -175,15 +174,15 @@ class AgentHub(ThreadCalls):
             agent.send(wire.ForgetWorkers(task))
 
     def busy(self, listener: HubListener) -> bool:
-        """Return whether any worker that ``listener`` started is left."""
+        """Return whether any worker of ``listener`` is left."""
         return any(True for _ in self._workers_of(listener))
 
     def nodes_with(self, listener: HubListener, task: str) -> frozenset[str]:
-        """Give the nodes on which workers of a task are, or are about to be."""
+        """Return the nodes on which workers of a task run or are being started."""
         return frozenset(owner.node for _, owner in self._workers_of(listener) if owner.task == task)
 
     def emit(self, event: Message) -> None:
-        """Send to the manager; an error there must not end the hub, on which all tasks depend."""
+        """Send an event to the manager; an error there must not end the hub, on which all tasks depend."""
         now = time.time()
         if event.get("type") == "report":  # whose t is from the clock of another machine
             event = {"received_at": now, **event}
@@ -313,13 +312,13 @@ class AgentHub(ThreadCalls):
         self._start_waiting()
 
     def _refuse(self, agent: AgentConnection, node: str, reason: str) -> NoReturn:
-        """Send an agent away for good: two of a node would push each other out for ever."""
+        """Reject an agent for good: two agents of a node would replace each other for ever."""
         agent.send(wire.AgentRefused(reason))
         self._emit_of_node({"type": "refused", "node": node, "reason": reason})
         raise BadMessage(reason)
 
     def _read_left(self, left: Message) -> tuple[str, str, int]:
-        """Read name, task and slot of a worker that an agent has or had; no other will get its name."""
+        """Return name, task and slot of a worker that an agent reports; its name is not used again."""
         worker = text_of(left, "worker")
         epoch, _, number = worker.rpartition("/")[2].partition("-")
         if epoch == str(self.epoch) and number.isdecimal():
@@ -327,7 +326,7 @@ class AgentHub(ThreadCalls):
         return worker, text_of(left, "task"), whole_of(left, "slot")
 
     def _adopt(self, agent: AgentConnection, left: Message) -> None:
-        """Find a worker that was started for a manager, or a connection, that is no more its task; or end it."""
+        """Take over a worker of an earlier manager or connection, or kill it if no launcher wants it."""
         worker, task, slot = self._read_left(left)
         for listener in self._listeners:
             agent.workers[worker] = RunningWorker(task, slot)
@@ -340,7 +339,7 @@ class AgentHub(ThreadCalls):
         agent.send(wire.StopWorker(worker))
 
     def _on_earlier_exit(self, agent: AgentConnection, left: Message) -> None:
-        """Report a worker that ended without a manager, once; its agent forgets it if no launcher can use that.
+        """Report a worker that ended without a manager, once; its agent forgets it if no launcher needs that.
 
         An end that was reported already is kept by the agent, for the manager after this one.
         """
@@ -365,11 +364,11 @@ class AgentHub(ThreadCalls):
         self._tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
 
     def _workers_of(self, listener: HubListener) -> Iterator[tuple[str, WorkerOwner]]:
-        """Return the workers of one launcher; they may end meanwhile."""
+        """Yield the workers of one launcher; they may end meanwhile."""
         return ((worker, owner) for worker, owner in list(self._owners.items()) if owner.listener is listener)
 
     def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
-        """Tell the owner that a worker has ended: its agent ``said`` so, or is gone."""
+        """Report the end of a worker to its launcher: its agent ``said`` so, or is gone."""
         self._remember_end(worker, said=said)
         if (owner := self._owners.pop(worker, None)) is not None:
             owner.listener.tell_task(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
@@ -384,14 +383,14 @@ class AgentHub(ThreadCalls):
             self._agents[owner.node].send(message)
 
     def _take_waiting(self, nodes: Collection[str]) -> list[str]:
-        """Let no worker wait any more for one of these nodes; return their names."""
+        """Remove the workers that wait for one of these nodes; return their names."""
         taken = [worker for worker in self._waiting if self._owners[worker].node in nodes]
         for worker in taken:
             del self._waiting[worker]
         return taken
 
     def _start_waiting(self) -> None:
-        """Start workers whose node has room: other tasks end there first, and what ran on their slot."""
+        """Start waiting workers whose node and slot have become free."""
         for worker, order in () if self._holding else list(self._waiting.items()):
             agent = self._agents.get(self._owners[worker].node)
             if agent is not None and agent.has_room(order):

@@ -1,4 +1,4 @@
-"""Presence: whether what a launcher's workers need is here, found without importing it, which would take seconds."""
+"""Availability of what launchers' workers need, found without importing it, which would take seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOROVOD: Final = "make horovod (in a checkout of bftrain)"
 
 @dataclass(frozen=True, slots=True)
 class LauncherAvailability:
-    """Whether something can be used here; if not, why, and the command that mends it."""
+    """Whether a launcher can be used here; if not, why, and the command that fixes it."""
 
     ok: bool
     reason: str = ""
@@ -24,19 +24,19 @@ class LauncherAvailability:
 
 
 def nothing() -> LauncherAvailability:
-    """Say so of what needs nothing."""
+    """Return that it is available: nothing is needed."""
     return LauncherAvailability(ok=True)
 
 
 def torch() -> LauncherAvailability:
-    """Look for torch."""
+    """Return whether torch is installed."""
     if find_spec("torch") is None:
         return LauncherAvailability(ok=False, reason="torch is not installed", fix=_TORCH)
     return LauncherAvailability(ok=True, version=f"torch {_version('torch')}")
 
 
 def horovod() -> LauncherAvailability:
-    """Look for a Horovod that fits the torch that is here.
+    """Return whether a Horovod is installed that fits the installed torch.
 
     It works with the one version of torch that it was built against, and notes that version beside its code.
     """

@@ -1,6 +1,6 @@
-"""The fake launcher: tasks that run nowhere, for tests of programs that use launchers.
+"""The fake launcher: simulated tasks, for tests of programs that use launchers.
 
-A step takes ``step_s`` seconds of real time and 1/size of that on several nodes. A job's ``argv`` may say
+A step takes ``step_s`` seconds of real time on one node, and 1/size of that on several. A job's ``argv`` may have
 ``--steps N``, after which it is done, or ``--fail``: then it dies whenever it starts.
 """
 
@@ -38,7 +38,7 @@ class _Task:
 
 
 class FakeLauncher:
-    """Carries orders out at once, and counts steps."""
+    """Applies orders at once, and counts steps."""
 
     name = "fake"
 
@@ -52,7 +52,7 @@ class FakeLauncher:
         self._thread.start()
 
     def add(self, task: str, job: Mapping[str, Any] | LauncherJob) -> None:
-        """Know what to run for ``task``."""
+        """Register the job of ``task``."""
         words = (job if isinstance(job, LauncherJob) else LauncherJob.read(job)).argv
         steps = int(words[words.index("--steps") + 1]) if "--steps" in words else None
         with self._lock:
@@ -78,7 +78,7 @@ class FakeLauncher:
                     self._changed(name, self._tasks[name], held)
 
     def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on the first ``size`` of its nodes only, until the next call."""
+        """Let a task run on only the first ``size`` of its nodes, until the next call."""
         with self._lock:
             held = self._tasks[task].nodes
             self._tasks[task].limit = size
@@ -86,7 +86,7 @@ class FakeLauncher:
                 self._changed(task, self._tasks[task], held)
 
     def lose(self, node: str) -> None:
-        """Let a node be gone, as when its agent dies."""
+        """Remove a node, as when its agent dies."""
         self.apply([{"action": "release", "nodes": [node]}])
 
     def drop(self, task: str) -> None:
@@ -95,7 +95,7 @@ class FakeLauncher:
             self._tasks.pop(task, None)
 
     def close(self) -> None:
-        """End."""
+        """Stop."""
         self._ending.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Where agents reach the manager: each connection proves that it knows the secret, and ends when it falls silent."""
+"""Agents' connections to the manager: authenticated by the secret, and closed when they are silent."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PAUSE_S: Final = 1.0  # before connections are accepted again that could not be
 
 
 class AgentListener:
-    """Hands on what agents say.
+    """Accepts agents and passes on their messages.
 
-    ``on_message`` is called with each message of a connection that has proven that it knows the secret, ``on_lost``
-    once when a connection has ended, with the reason.
+    ``on_message`` is called with each message of an authenticated connection, ``on_lost`` once when a connection has
+    ended, with the reason.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class AgentListener:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     def open(self) -> None:
-        """Accept connections from now on; once is enough."""
+        """Accept connections; may be called again."""
         if not self._opened:
             self._opened = True
             self._listen()
 
     def tick(self, now: float) -> None:
-        """Look at the clock: end connections of which nothing was heard for too long, and accept new ones again."""
+        """Close connections that have been silent for too long, and resume accepting after a pause."""
         if self._paused_until and now >= self._paused_until:
             self._paused_until = 0.0
             self._listen()
@@ -71,19 +71,19 @@ class AgentListener:
                 connection.end(f"nothing heard for {silent_s:.0f} s")
 
     def end_all(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for connection in list(self._connections):
             connection.end("the hub ends")
 
     def close(self) -> None:
-        """Accept no connection any more; the selector is closed already."""
+        """Stop accepting connections; the selector is closed already."""
         self._socket.close()
 
     def _listen(self) -> None:
         self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept())
 
     def _pause(self, error: OSError) -> None:
-        """Accept nothing for a moment: the selector would report the connections that wait without end."""
+        """Accept nothing for a moment: the selector would report waiting connections in an endless loop."""
         sys.stderr.write(f"bftrain: no agent can connect: {error.strerror}; it is tried again in {_PAUSE_S:g} s\n")
         self._selector.unregister(self._socket)
         self._paused_until = time.monotonic() + _PAUSE_S
@@ -127,7 +127,7 @@ class AgentListener:
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker on an agent's node; one without a task belongs to no launcher, and is to end."""
+    """A worker on an agent's node; one without a task belongs to no launcher, and is being stopped."""
 
     task: str | None
     slot: int
@@ -135,7 +135,7 @@ class RunningWorker:
 
 @dataclass(eq=False)
 class AgentConnection:
-    """One connection; ``node`` and what follows from it are known once the agent has registered."""
+    """One connection; ``node`` and the following fields are set once the agent has registered."""
 
     sealed: AuthenticatedStream
     since: float
@@ -169,7 +169,7 @@ R = TypeVar("R")
 
 
 class ThreadCalls:
-    """The calls that wait for the thread; ``descriptor`` can be read when there are any."""
+    """Calls queued for a thread; ``descriptor`` becomes readable when there are any."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], object]] = deque()
@@ -182,7 +182,7 @@ class ThreadCalls:
             os.write(self._woken, b".")
 
     def ask(self, function: Callable[[], R], timeout_s: float = 60.0) -> R:
-        """Let the thread call ``function``, and return what it returns. Not from that thread itself."""
+        """Let the thread call ``function``, and return its result. Must not be called in that thread."""
         answer: Future[R] = Future()
 
         def run() -> None:
@@ -195,12 +195,12 @@ class ThreadCalls:
         return answer.result(timeout_s)
 
     def drain(self) -> None:
-        """Read all that was written to wake the thread; in the thread."""
+        """Read all wake-up bytes; in the thread."""
         with suppress(BlockingIOError):
             os.read(self.descriptor, 4096)
 
     def make_calls(self) -> None:
-        """Make all calls that wait; in the thread."""
+        """Make all queued calls; in the thread."""
         while self._calls:
             try:
                 self._calls.popleft()()

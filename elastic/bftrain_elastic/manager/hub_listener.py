@@ -1,4 +1,4 @@
-"""What the hub knows of a launcher: the events it wants to know of, and which launcher and task a worker belongs to."""
+"""The interface from the hub to a launcher: its events, and the launcher and task of each worker."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from bftrain_elastic.wire.messages import Message
 
 
 class HubListener(Protocol):
-    """A launcher: knows the lifecycles that events of agents and workers are for."""
+    """A launcher, which passes events of agents and workers to the lifecycles of its tasks."""
 
     def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
-        """Let the lifecycle of a task know of an event of one of its workers."""
+        """Pass an event of a worker to the lifecycle of its task."""
 
     def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
-        """Let the lifecycles of tasks that hold a node, or with ``leaves`` have workers there, know of an event."""
+        """Pass an event to the lifecycles of tasks that hold a node, or with ``leaves`` have workers there."""
 
     def adopt(self, task: str, node: str, left: Message) -> bool:
         """Return whether a worker of an earlier manager is taken over, or its end is of use."""
 
     def tick(self, now: float) -> None:
-        """Look at the clock, ten times a second."""
+        """Do periodic work, ten times a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOwner:
-    """The launcher that started a worker, and for what."""
+    """The launcher and the task of a worker."""
 
     listener: HubListener
     task: str

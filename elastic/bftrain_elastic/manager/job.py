@@ -1,4 +1,4 @@
-"""A job: what to run for a task."""
+"""A job: what a task runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LauncherJob:
     python: str = ""
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Validate all fields."""
         if not self.argv or not all(self.argv) or any(type(word) is not str for word in self.argv):
             raise BadJob("must be a script or command, and its arguments", where="argv")
         if not self.folder:
@@ -75,10 +75,10 @@ class LauncherJob:
 
     @property
     def finish_path(self) -> str:
-        """Return the absolute path of ``finish_file``; "" if there is none."""
+        """The absolute path of ``finish_file``; "" if there is none."""
         return str(Path(self.folder, self.finish_file)) if self.finish_file else ""
 
     @property
     def logs(self) -> Path:
-        """Where workers' output goes."""
+        """The folder of workers' output."""
         return Path(self.folder) / "logs"

@@ -1,4 +1,4 @@
-"""Launchers that run tasks on agents: one lifecycle a task, and actions turned into the nodes that each task holds."""
+"""Launchers that run tasks on agents: one lifecycle for each task, driven by actions and events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLOSING_S: Final = 30.0
 
 
 class AgentLauncher:
-    """A launcher whose tasks run on a hub's agents; ``make_lifecycle`` says how.
+    """A launcher whose tasks run on a hub's agents; ``make_lifecycle`` builds the lifecycle of a task.
 
     Messages go to the hub's ``tell``.
     """
@@ -46,7 +46,7 @@ class AgentLauncher:
     # -- from any thread
 
     def add(self, task: str, job: Mapping[str, Any] | LauncherJob) -> None:
-        """Know what to run for ``task``."""
+        """Register the job of ``task``."""
         what = job if isinstance(job, LauncherJob) else LauncherJob.read(job)
         lifecycle = self._new_lifecycle(task, what)
         Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; others may come meanwhile
@@ -60,21 +60,21 @@ class AgentLauncher:
         self._hub.call(lambda: self._apply(list(actions)))
 
     def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on the first ``size`` of its nodes only, until the next call; all of them stay its own."""
+        """Let a task run on only the first ``size`` of its nodes, until the next call; it keeps all of them."""
         self._hub.call(lambda: self._narrow(task, size))
 
     def set_batch(self, task: str, batch: int) -> None:
-        """Have a task train with so many samples a step over all of its nodes, if its lifecycle can do that."""
+        """Set the samples of a task's step over all of its nodes, if its lifecycle supports that."""
         nothing = lambda _: None  # noqa: E731 - of a lifecycle that cannot
         self._hub.call(lambda: self.tell_task(task, lambda one: getattr(one, "set_batch", nothing)(batch)))
 
     def drop(self, task: str) -> None:
-        """Forget a task; all its processes are killed."""
+        """Forget a task and kill all its processes."""
         self._names.discard(task)
         self._hub.call(lambda: self._drop(task))
 
     def close(self) -> None:
-        """Kill all workers of all tasks; returns when they are gone."""
+        """Kill all workers of all tasks; return when they are gone."""
         for task in list(self._names):
             self.drop(task)
         deadline = time.monotonic() + _CLOSING_S
@@ -120,7 +120,7 @@ class AgentLauncher:
         self._hub.clear(frozenset(now - {node for wanted in self._held.values() for node in wanted}))
 
     def _report_vacated(self, task: str, left: set[str]) -> None:
-        """Report nodes that a task left and where it has no worker: no lifecycle will see a worker of them end."""
+        """Report nodes that a task left and where it has no worker whose end would be reported."""
         if empty := left - self._hub.nodes_with(self, task) if left else left:
             self._hub.emit({"type": "vacated", "task": task, "nodes": sorted(empty)})
 
@@ -145,10 +145,7 @@ class AgentLauncher:
         self._hub.drop_task(self, task)
 
     def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
-        """Call a task's lifecycle. One that raises fails its own task, and no other.
-
-        The next start of the task makes a new one.
-        """
+        """Call a task's lifecycle. An error fails this task only; its next start makes a new lifecycle."""
         lifecycle = self._lifecycles.get(task)
         try:
             return lifecycle is not None and tell(lifecycle)
@@ -170,9 +167,9 @@ class AgentLauncher:
                 self.tell_task(task, tell)
 
     def adopt(self, task: str, node: str, left: Message) -> bool:
-        """Return whether a worker that another manager started is one of ours: it goes on, or its end is reported.
+        """Return whether a worker of another manager belongs to a task here: it runs on, or its end is reported.
 
-        A live one must be on a node that its task holds; of one that ended it counts how, not where.
+        A running one must be on a node that its task holds; for an ended one the node does not matter.
         """
         there = LeftWorker.read(left)
         if there.exit is None and node not in self._held.get(task, ()):
@@ -180,21 +177,21 @@ class AgentLauncher:
         return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, there)))
 
     def tick(self, now: float) -> None:
-        """Pass it to the lifecycle."""
+        """Call all lifecycles."""
         for task in list(self._lifecycles):
             self.tell_task(task, lambda lifecycle: lifecycle.tick(now))
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherFactory:
-    """Makes a launcher from a receiver of messages and a hub; ``available``: whether its workers can run here."""
+    """Builds a launcher from a receiver of messages and a hub; ``available``: whether its workers can run here."""
 
     name: str
     lifecycle: MakeLifecycle
     available: Callable[[], LauncherAvailability]
 
     def __call__(self, emit: OnEvent, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
-        """Make one."""
+        """Build a launcher."""
         return AgentLauncher(self.name, self.lifecycle, hub)
 
 
@@ -209,12 +206,12 @@ torchrun: Final = LauncherFactory("torchrun", TorchrunLifecycle, availability.to
 
 
 def fake(emit: OnEvent, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: ARG001 - it needs none
-    """Give the launcher whose tasks run nowhere."""
+    """Return the launcher with simulated tasks."""
     return FakeLauncher(emit)
 
 
 class HubTaskContext:
-    """Gives the lifecycle of one task access to agents, workers and the manager."""
+    """Access of one task's lifecycle to agents, workers and the manager."""
 
     def __init__(self, hub: AgentHub, listener: HubListener, task: str, job: LauncherJob) -> None:
         self._hub = hub
@@ -226,17 +223,17 @@ class HubTaskContext:
         self.inspect, self.send, self.stop = hub.inspect, hub.send, hub.stop
 
     def slots(self, node: str) -> int:
-        """How many workers a node takes; 0 where no agent is registered."""
+        """Return how many workers a node takes; 0 if no agent is registered there."""
         agent = self._hub.agent(node)
         return agent.slots if agent else 0
 
     def address(self, node: str) -> str:
-        """Where other nodes reach this one."""
+        """Return the address at which other nodes reach this one."""
         agent = self._hub.agent(node)
         return agent.address if agent else ""
 
     def name(self, node: str, slot: int) -> str:
-        """Give a new worker's name."""
+        """Return the name for a new worker."""
         return self._hub.new_name(self._task, node, slot)
 
     def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in TaskContext

@@ -1,12 +1,12 @@
-"""SpeedMeasurement: how fast a task is at each size, and what it costs to change the size, from the lines it reports.
+"""SpeedMeasurement: the speed of a task at each size, and the cost of changing the size, from its reported steps.
 
-A speed is the median over windows of some steps, without the first steps after a change: so neither warming up nor
-one slow step counts, and what comes back regularly (a commit, an evaluation) does. A cost is the gap across a change,
-up to the first step that goes beyond the last one before it, less one median step. Steps in a row are timed by the
-clock of the node that reports them, gaps by the manager's: another node may report after a change.
+A speed is the median over windows of some steps, without the first steps after a change: so neither warm-up nor one
+slow step counts, and periodic work (a commit, an evaluation) does. A cost is the gap across a change, up to the first
+new step, less one median step. Consecutive steps are timed by the clock of the node that reports them, gaps by the
+manager's: another node may report after a change.
 
-Lines can be lost, and an agent that comes back to a manager repeats the last line of a worker. So steps count as in a
-row only if their numbers are, and a change costs what was seen only if no line is missing around it.
+Lines can be lost, and an agent that reconnects repeats the last line of a worker. So steps count as consecutive only if
+their numbers are, and a change is measured only if no line is missing around it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Line:
 
 
 class SpeedMeasurement:
-    """What is known of one task. Feed it all messages of the task."""
+    """Measurements of one task. Feed it all messages of the task."""
 
     def __init__(self) -> None:
         self._windows: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
@@ -56,7 +56,7 @@ class SpeedMeasurement:
         self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
 
     def on_message(self, message: Message) -> bool:
-        """Take in a message; returns whether a speed or a cost is known better now."""
+        """Add a message; return whether a speed or a cost has improved."""
         if message.get("type") == "starting":
             self._starting_at, self._last, self._stride = float(message["t"]), None, None
             self._first_after_start = True
@@ -87,26 +87,26 @@ class SpeedMeasurement:
     # -- what is known
 
     def speeds(self) -> dict[int, float]:
-        """Samples/s at each size that was measured."""
+        """Return samples/s at each measured size."""
         return {size: median(found) for size, found in sorted(self._windows.items()) if found}
 
     def settled(self) -> frozenset[int]:
-        """Give the sizes whose speed is known well enough to go on to the next one."""
+        """Return the sizes whose speed is measured well enough."""
         return frozenset(
             size for size, found in self._windows.items() if len(found) >= ENOUGH or self._watched_s[size] >= ENOUGH_S
         )
 
     def step_s(self, size: int) -> float | None:
-        """Seconds that a step takes at ``size``, in the median."""
+        """Return the median seconds of a step at ``size``."""
         found = self._steps.get(size)
         return median(found) if found else None
 
     def costs(self) -> dict[Change, float]:
-        """Seconds that a change costs, of each kind that was seen."""
+        """Return the median cost in seconds of each kind of change."""
         return {change: median(found) for change, found in self._costs.items() if found}
 
     def changes(self) -> dict[Change, list[float]]:
-        """Give every cost that is remembered."""
+        """Return all recorded costs."""
         return {change: list(found) for change, found in self._costs.items()}
 
     # -- how it is found

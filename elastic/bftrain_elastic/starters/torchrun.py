@@ -1,9 +1,9 @@
-"""torchrun in a blink: ``torchrun.py SIZE RANK WORKERS ADDRESS:PORT SCRIPT ...``.
+"""torchrun with fast starts: ``torchrun.py SIZE RANK WORKERS ADDRESS:PORT SCRIPT ...``.
 
-This is torchrun's own agent, with two things that torch lets others bring. Torch's meeting point opens its port on all
-interfaces; here rank 0 listens on the given address only, and the training meets there too. And torchrun's
-workers import torch again; here they are forks of an agent that has it, which start at once. It stands in a folder of
-its own, because Python lets a script import all files beside it.
+This is torchrun's own agent with two parts replaced. Torch's rendezvous opens its port on all interfaces; here rank 0
+listens on the given address only, and the training's store does too. And torchrun's workers import torch again; here
+they are forks of an agent that has imported it, which start at once. It lies in a folder of its own, because Python
+lets a script import all files beside it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _meeting_point(parameters: RendezvousParameters) -> RendezvousHandler:
     from bftrain_elastic.worker.process_groups import GroupStore
 
     class TorchrunRendezvous(StaticTCPRendezvous):  # type: ignore[misc]  # torch is Any to the type checker
-        """As torch's own for a group that is known beforehand, but for where rank 0 listens."""
+        """torch's static rendezvous, with rank 0 listening on one address only."""
 
         _meeting: Any = None
 

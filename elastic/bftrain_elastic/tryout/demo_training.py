@@ -1,6 +1,6 @@
-"""Three small but real trainings, to see something happen: ``python demo_training.py pictures``, letters or waves.
+"""Three small but real trainings for demos: ``python demo_training.py pictures``, letters or waves.
 
-They draw their data on the spot and learn it in a minute or so. examples/training shows how to write such scripts.
+They generate their data and learn it in about a minute. examples/training shows how to write such scripts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BATCH: Final = 96  # divides among up to 4, 6 and 8 workers
 
 
 def main() -> None:
-    """Train what is asked for."""
+    """Train the chosen one."""
     import torch
 
     from bftrain_elastic import State, report, run
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _pictures(torch: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:  # noqa: ANN401 - torch, imported late
-    """Say where in a noisy picture the bar is: a small convolutional network."""
+    """Find the bar in a noisy picture: a small convolutional network."""
     nn = torch.nn
     network = nn.Sequential(
         nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.ReLU(), nn.Flatten(),
@@ -76,7 +76,7 @@ def _pictures(torch: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
 
 
 def _letters(torch: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:  # noqa: ANN401 - as above
-    """Guess the next of a row of letters that comes twice: a recurrent network."""
+    """Predict the next letter of a repeated sequence: a recurrent network."""
     nn, letters, half = torch.nn, 8, 5
 
     class Reader(nn.Module):  # type: ignore[misc,name-defined]  # torch is imported late
@@ -97,7 +97,7 @@ def _letters(torch: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]: 
 
 
 def _waves(torch: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:  # noqa: ANN401 - as above
-    """Take the noise off waves: an autoencoder."""
+    """Remove noise from waves: an autoencoder."""
     nn = torch.nn
     network = nn.Sequential(
         nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 6), nn.Linear(6, 48), nn.ReLU(), nn.Linear(48, 64)

@@ -1,6 +1,6 @@
 """Agents on this machine, for trying scripts and for tests: each stands for a node.
 
-They are forked from one process, so that what scripts need is imported once, and not once an agent.
+They are forked from one process, so that slow modules are imported once, and not by each agent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LISTENS: Final = "0A"  # as the kernel writes the state of a connection
 
 
 class LauncherPort(Protocol):
-    """The Launcher port, as far as it is needed here."""
+    """The part of the Launcher port that is needed here."""
 
     name: str
 
@@ -37,13 +37,13 @@ class LauncherPort(Protocol):
 
 
 class LocalAgents:
-    """Starts and stops agents for ``hub``; they end with us, even if we are killed.
+    """Starts and stops agents for ``hub``; they end with this process, even if it is killed.
 
-    Those that are forked begin when ``preload`` is imported. If their fork server ends before that they never begin:
+    Forked ones begin when ``preload`` is imported. If their fork server ends before that they never begin:
     :meth:`replace_lost` starts others.
 
-    ``grace_s`` is how long an agent goes on after SIGTERM if there are workers. If we are killed, the agents remove the
-    folder ``remove``.
+    ``grace_s`` is how long an agent runs on after SIGTERM if there are workers. If this process is killed, the agents
+    remove the folder ``remove``.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class LocalAgents:
 
 
 def alive(pids: Iterable[int]) -> set[int]:
-    """Give those of these processes that live; a dead one that was not reaped yet does not."""
+    """Return which of these processes are alive; zombies are not."""
     return {pid for pid in pids if is_running(pid)}
 
 
 def listening(pids: Iterable[int] | None = None) -> set[tuple[str, int]]:
-    """Give the addresses and TCP ports on which any of these processes listens; without any, all processes here."""
+    """Return the addresses and TCP ports on which any of these processes listens; without any, all processes here."""
     all_processes = pids is None
     wanted = set() if pids is None else {inode for pid in pids for inode in _sockets(pid)}
     found = set()
@@ -138,7 +138,7 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _address(digits: str) -> str:
-    """Read an address as the kernel writes it: words of four bytes, each in this machine's order."""
+    """Parse an address of ``/proc/net/tcp``: words of four bytes, each in this machine's byte order."""
     raw = b"".join(struct.pack("=I", int(digits[at : at + 8], 16)) for at in range(0, len(digits), 8))
     if len(raw) == 4:  # noqa: PLR2004 - of bytes
         return socket.inet_ntop(socket.AF_INET, raw)

@@ -1,4 +1,4 @@
-"""A stage: agents on this machine, one launcher, and what it tells, to try launchers on."""
+"""A stage for trying launchers: agents on this machine, one launcher, and its messages."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ TRIAL: Final = (str(sample_script.__file__),)
 
 
 class LauncherNonconformance(AssertionError):
-    """A launcher does not do what its port demands."""
+    """A launcher violates its protocol."""
 
 
 class MessageLog:
-    """All messages of a launcher, and a way to wait for more."""
+    """All messages of a launcher, with methods to wait for more."""
 
     def __init__(self) -> None:
         self.all: list[Message] = []
         self._news = threading.Condition()
 
     def __call__(self, message: Message) -> None:
-        """Take in a message."""
+        """Add a message."""
         with self._news:
             self.all.append(message)
             self._news.notify_all()
@@ -47,12 +47,12 @@ class MessageLog:
         return [one for one in self.all[since:] if one["type"] == what and one.get("task") == task]
 
     def wait(self, true: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until something is true or the time is up; return whether it is."""
+        """Wait until ``true`` returns true or the time is up; return whether it is true."""
         with self._news:
             return self._news.wait_for(true, timeout_s)
 
     def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until something is true, and demand that it is; ``words`` say what."""
+        """Wait until ``true`` returns true, and raise with ``words`` if it does not."""
         if not self.wait(true, timeout_s):
             last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
             raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; its last messages: {last}")
@@ -68,9 +68,9 @@ class MessageLog:
 
 @dataclass(eq=False)
 class LocalStage:
-    """Agents on this machine, a launcher, and what it tells. ``make`` is a factory as the registry knows it.
+    """Agents on this machine, a launcher, and its messages. ``make`` is a factory as in the registry.
 
-    ``grace_s`` is how long agents go on after SIGTERM, ``settle_s`` how long a preemption may take to reach all
+    ``grace_s`` is how long agents run on after SIGTERM, ``settle_s`` how long a preemption may take to reach all
     processes of a node. Workers, prefork servers and agents can be sent signals, and the manager can be replaced.
     """
 
@@ -85,7 +85,7 @@ class LocalStage:
     settle_s: float = 0.5
 
     def __post_init__(self) -> None:
-        """Begin without tasks."""
+        """Start without tasks."""
         self._jobs: dict[str, dict[str, Any]] = {}
         self._held: dict[str, list[str]] = {}
         self._tasks = 0
@@ -101,7 +101,7 @@ class LocalStage:
         return self
 
     def _begin(self, begun: ExitStack) -> None:
-        """Start manager, agents and launcher; ``begun`` ends them, or what was put in their place meanwhile."""
+        """Start manager, agents and launcher; ``begun`` ends them, or their replacements."""
         self._secret = make_secret(self.folder / "secret")
         self.messages = MessageLog()
         (self.folder / "tmp").mkdir()
@@ -147,7 +147,7 @@ class LocalStage:
         return there
 
     def new(self, *words: str, **more: Any) -> str:  # noqa: ANN401 - a job's own fields
-        """Add a task of the script with these words, and give its name."""
+        """Add a task that runs the script with these arguments, and return its name."""
         self._tasks += 1
         task = f"{self.launcher.name}{self._tasks}"
         self._jobs[task] = {"argv": [*self.script, *words], "folder": str(self.folder / task), **more}
@@ -160,7 +160,7 @@ class LocalStage:
         self.apply({"action": action, "task": task, "nodes": list(nodes), **more})
 
     def apply(self, *actions: dict[str, Any]) -> None:
-        """Let the launcher carry out actions at once, and know which nodes each task holds then."""
+        """Let the launcher carry out actions together, and record the nodes of each task."""
         for action in actions:
             for task, held in self._held.items():
                 if action.get("task", task) != task:
@@ -190,7 +190,7 @@ class LocalStage:
         return list(self._jobs)
 
     def end(self, *tasks: str) -> None:
-        """Drop tasks, and demand that nothing of them is left."""
+        """Drop tasks, and raise if anything of them is left."""
         for task in tasks:
             self._jobs.pop(task, None)
             self._held.pop(task, None)
@@ -202,7 +202,7 @@ class LocalStage:
             time.sleep(0.01)
 
     def restore(self) -> None:
-        """Drop all tasks and start the agents that are missing: what a check that failed leaves behind."""
+        """Clean up after a failed check: drop all tasks and start missing agents."""
         for task in self.tasks:
             self.launcher.drop(task)
         registered = self.hub_nodes()
@@ -216,9 +216,9 @@ class LocalStage:
         self.messages.until(lambda: self.hub_nodes() == set(self.nodes), "all agents are registered")
 
     def replace_manager(self) -> None:
-        """Let the manager end as if it were killed, and start the next one at the same address.
+        """End the manager as if it were killed, and start another at the same address.
 
-        It knows the tasks that are not over, and the nodes that each holds by :meth:`do` and :meth:`apply`.
+        It knows the unfinished tasks, and the nodes that each holds by :meth:`do` and :meth:`apply`.
         """
         port = self.hub.address[1]
         self.hub.abandon()
@@ -243,19 +243,19 @@ class LocalStage:
         return found
 
     def send(self, number: int, part: str, node: str) -> list[int]:
-        """Send a signal to the agent, the prefork server or the workers of a node; return to which processes."""
+        """Send a signal to the agent, the prefork server or the workers of a node; return their process ids."""
         pids = self.processes(part, node)
         for pid in pids:
             kill(pid, number)
         return pids
 
     def below(self) -> set[int]:
-        """Give all processes of the agents, themselves included."""
+        """Return all processes of the agents, including themselves."""
         agents = {agent.pid for agent in self.agents.running.values()}
         return agents | {pid for agent in agents for pid in descendants(agent)}
 
     def _nothing_is_left(self, pids: Iterable[int], ports: set[int]) -> None:
-        """Demand that no process lives any more and no port is open; the kernel may need a moment for both."""
+        """Raise if a process lives or a port is open; the kernel may need a moment for both."""
         deadline = time.monotonic() + PATIENCE_S
         while (left := (alive(pids), ports & {port for _, port in listening()})) != (set(), set()):
             if time.monotonic() > deadline:
@@ -263,7 +263,7 @@ class LocalStage:
             time.sleep(0.02)
 
     def leftovers(self) -> list[int]:
-        """Give the processes below the agents that are neither agents nor prefork servers."""
+        """Return the processes below the agents that are neither agents nor prefork servers."""
         found = []
         for agent in self.agents.running.values():
             own = list(descendants(agent.pid))

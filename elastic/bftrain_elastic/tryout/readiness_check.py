@@ -1,6 +1,6 @@
-"""Readiness: can a script be resized while it runs? It is run on this machine and watched.
+"""Readiness check: can a script be resized while it runs? It is run on this machine and observed.
 
-It gets one node, a second one, and then loses the first: what only the first worker knows would be lost with it.
+It gets one node, then a second one, and then loses the first, so that state which only the first worker has is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
 
 @dataclass(frozen=True, slots=True)
 class ReadinessFinding:
-    """One thing that was looked at; ``fix`` says what to do if it is not ``ok``."""
+    """One finding; ``fix`` says what to do if it is not ``ok``."""
 
     name: str
     ok: bool = field(init=False)
@@ -44,20 +44,20 @@ class ReadinessFinding:
     fix: str = ""
 
     def __post_init__(self) -> None:
-        """Set ``ok``: there is nothing to do."""
+        """Set ``ok`` if there is nothing to fix."""
         object.__setattr__(self, "ok", not self.fix)
 
 
 @dataclass(slots=True)
 class WatchedRun:
-    """What was seen of a script beside its messages: the sizes at which it did its steps, and values on disk."""
+    """Observations of a script beside its messages: the sizes at which it made steps, and values on disk."""
 
     reached: list[int] = field(default_factory=list)
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
 
 
 def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> WatchedRun:
-    """Run a script on each of the sets of nodes, until it did its steps there or has stopped making steps."""
+    """Run a script on each of the sets of nodes, until it made its steps there or has stopped making steps."""
     seen = WatchedRun()
     for nodes in NODES:
         size, since, deadline = len(nodes), len(trying.messages), time.monotonic() + patience_s
@@ -86,7 +86,7 @@ def _notes(message: Sequence[Message], beginning: str) -> list[str]:
 
 
 def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iterator[ReadinessFinding]:
-    """Say what was seen of a script that was watched; the first of several things that follow from each other."""
+    """Yield the findings on an observed script; of several with one cause only the first."""
     reached = seen.reached
     lines = [one for one in message if one["type"] == "report"]
     runs = _runs(message, script)
@@ -109,7 +109,7 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
 
 
 def advice(reason: str, script: Path) -> str:
-    """Say what to do about a script that fails with ``reason``."""
+    """Return what to do about a script that fails with ``reason``."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -124,12 +124,12 @@ def advice(reason: str, script: Path) -> str:
 
 
 def last_line(reason: str) -> str:
-    """Give what a reason ends with: of a traceback the error itself."""
+    """Return the last line of a reason: of a traceback the error itself."""
     return reason.strip().rpartition("\n")[2].strip()
 
 
 def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
-    """Say why it does not run, or not for long; nothing if it does."""
+    """Return why it does not run, or not for long; ``None`` if it runs."""
     failed = next((one["reason"] for one in message if one["type"] == "failed"), "")
     if failed:
         first = failed.partition("\n")[0]
@@ -184,7 +184,7 @@ def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
 
 
 def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
-    """Say which count in the state went back when the nodes were changed."""
+    """Return a finding on counts in the state that fell when the nodes were changed."""
     changes = [int(one["step"]) for one in message if one["type"] == "confirmed"]
     for name in sorted({name for values in seen.values.values() for name in values if not name.startswith("bftrain.")}):
         series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
@@ -196,7 +196,7 @@ def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFind
 
 
 def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
-    """Return between which values a count fell that otherwise only rose, if its falls are where the nodes changed."""
+    """Return between which values an otherwise rising count fell, if it fell where the nodes changed."""
     falls = [(one, other) for one, other in pairwise(series) if other[1] < one[1]]
     rises = any(other[1] > one[1] for one, other in pairwise(series))
     counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, go up and down
@@ -215,7 +215,7 @@ def _keeps_what_it_trains(message: Sequence[Message]) -> ReadinessFinding:
 
 
 def _advised(name: str, notes: Sequence[str]) -> ReadinessFinding | None:
-    """Return the finding of the first note, which ends with the fix in brackets; nothing without one."""
+    """Return a finding from the first note, which ends with the fix in brackets; ``None`` without notes."""
     for note in notes:
         detail, _, fix = note.removeprefix(f"{NOT_KEPT}: ").removesuffix(")").partition(" (")
         return ReadinessFinding(name, detail, fix or fixes(["parallel"]))

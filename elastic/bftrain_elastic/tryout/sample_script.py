@@ -1,4 +1,4 @@
-"""A training script that takes nothing but torch: a straight line is fitted, one commit a step.
+"""A training script that needs nothing but torch: it fits a straight line, with one commit for each step.
 
 ``bftrain_elastic.conformance`` runs it, so it is also the shortest example: ``python trial.py --steps 100``.
 """
@@ -10,7 +10,7 @@ import time
 
 
 def sample_arguments(doc: str) -> argparse.Namespace:
-    """Read the arguments of a sample script, whose docstring is ``doc``; fail if they say so."""
+    """Parse the arguments of a sample script, whose docstring is ``doc``; fail if they ask for it."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--step-s", type=float, default=0.005, help="how long a step takes at least")

@@ -1,4 +1,4 @@
-"""Try a script: agents on this machine, a launcher, and sizes that change on demand."""
+"""Runs a script on agents of this machine under a launcher, with sizes that change on demand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SPARE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
-    """From ``at_s`` seconds on the task shall have ``size`` nodes."""
+    """A change of the number of nodes to ``size`` at ``at_s`` seconds."""
 
     size: int
     at_s: float
@@ -95,16 +95,16 @@ class ScriptTrial:
         self._begun.close()
 
     def is_warm(self) -> bool:
-        """Tell whether all agents are there and have imported what scripts need; replace those that never began."""
+        """Return whether all agents are connected and have imported the modules; replace those that never began."""
         self._agents.replace_lost()
         return len(self._all("warm")) >= len(self._names)
 
     def resize(self, size: int) -> None:
-        """Let the task have ``size`` nodes."""
+        """Give the task ``size`` nodes."""
         self.hold(*range(1, size + 1))
 
     def hold(self, *numbers: int) -> None:
-        """Let the task have these nodes, which are counted from 1."""
+        """Give the task these nodes, counted from 1."""
         wanted, held = tuple(self._names[number - 1] for number in numbers), self.held
         new, gone = ([node for node in one if node not in other] for one, other in ((wanted, held), (held, wanted)))
         self.held = wanted
@@ -124,7 +124,10 @@ class ScriptTrial:
         return len([one for one in self.messages[since:] if one["type"] == "report" and one["size"] == size])
 
     def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until something is true, the task is over, or the time is up; tell whether one of the first two is."""
+        """Wait until ``true`` returns true, the task is over, or the time is up.
+
+        Return whether one of the first two.
+        """
         return self._log.wait(lambda: true() or bool(self.ended), timeout_s)
 
     def news(self) -> list[Message]:
@@ -140,11 +143,11 @@ class ScriptTrial:
 
     @property
     def failure(self) -> str:
-        """Why it failed; nothing if it did not."""
+        """Why it failed; "" if it did not."""
         return next((one["reason"] for one in self.messages if one["type"] == "failed"), "")
 
     def lines(self) -> list[Message]:
-        """Give all reported steps."""
+        """Return all reported steps."""
         return self._all("report")
 
     def _all(self, what: str) -> list[Message]:

@@ -1,6 +1,6 @@
 """Messages between the manager and the agent of a node, and between an agent and its prefork server.
 
-Messages from and to the workers of a user's script are carried inside as JSON objects, checked by ``messages.checked``.
+Messages of a user's script are carried inside as JSON objects, validated by ``messages.checked``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ VERSION: Final = 1
 class Welcome(TypedMessage, name="welcome"):
     """The agent is registered; ``epoch`` counts the starts of the manager.
 
-    ``keep_s`` is how long workers go on without it; None: for as long as the agent has patience. With ``silence_s`` the
-    manager sends ``Alive`` each second, and counts as lost when none has come for so long.
+    ``keep_s`` is how long workers run on without it; None: for as long as the agent has patience. With ``silence_s``
+    the manager sends ``Alive`` each second, and counts as lost after so long without one.
     """
 
     epoch: int = 1
@@ -29,17 +29,17 @@ class Welcome(TypedMessage, name="welcome"):
 
 
 def of_later_version(node: str, version: int) -> str:
-    """Say why an agent of a later version is refused."""
+    """Return why an agent of a later version is refused."""
     what = f"the agent on node '{node}' has messages of version {version}, and the manager knows {VERSION}"
     return f"{what}: let both have the same version of bftrain"
 
 
 class Goodbye(TypedMessage, name="bye"):
-    """The manager ends, and the agent is to end too."""
+    """The manager ends, and the agent must end too."""
 
 
 class AgentRefused(TypedMessage, name="refused"):
-    """Another agent is on the node: this one is to end."""
+    """Another agent is on the node: this one must end."""
 
     reason: str
 
@@ -48,8 +48,8 @@ class SpawnWorker(TypedMessage, name="spawn", kw_only=True):
     """Start a worker; the agent passes it to its prefork server with the whole environment.
 
     A ``warm`` worker is a script that a fork of the prefork server runs, another one any command. ``place`` is its
-    place in the group that it is started for. An exit with ``finish_code``, or with 0 while ``finish_file`` exists,
-    means that the work is done.
+    place in its group. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, means that the work is
+    done.
     """
 
     worker: str
@@ -82,7 +82,7 @@ class StopWorker(TypedMessage, name="stop"):
 
 
 class InspectWorker(TypedMessage, name="inspect"):
-    """Have the stacks of a worker written into its log, and report the state of its process."""
+    """Request a dump of a worker's stacks into its log, and the state of its process."""
 
     worker: str
 
@@ -102,9 +102,9 @@ class ClearNode(TypedMessage, name="clear"):
 
 
 class RegisterAgent(TypedMessage, name="register", kw_only=True):
-    """The first message of an agent, with the workers that went on or ended without a manager.
+    """The first message of an agent, with the workers that run or ended without a manager.
 
-    ``instance`` is a word of its own, by which a manager distinguishes it from another agent on its node.
+    ``instance`` is unique, so that a manager can distinguish two agents on one node.
     """
 
     node: str
@@ -119,7 +119,7 @@ class RegisterAgent(TypedMessage, name="register", kw_only=True):
 
 
 class Alive(TypedMessage, name="alive"):
-    """The sender lives; sent each second."""
+    """A sign of life, sent each second."""
 
 
 class AgentWarm(TypedMessage, name="warm"):
@@ -147,7 +147,7 @@ class MessageFromWorker(TypedMessage, name="worker_message"):
 
 
 class InvalidWorkerMessage(TypedMessage, name="invalid_message"):
-    """A worker sent a message that is not as agreed; ``text`` says what is wrong."""
+    """A worker sent a malformed message; ``text`` says what is wrong."""
 
     worker: str
     text: str
@@ -169,7 +169,7 @@ class WorkerInspected(TypedMessage, name="inspected"):
 
 
 class WorkerExited(TypedMessage, name="exited"):
-    """A worker ended: with which code, its last output, and what the program said of its end."""
+    """A worker ended: its exit code, its last output, and its own last message."""
 
     worker: str
     code: int
@@ -189,7 +189,7 @@ class SignalProcess(TypedMessage, name="signal"):
 
 
 class InspectProcess(TypedMessage, name="inspect"):
-    """Have a warm worker write its stacks into its log."""
+    """Request a dump of a warm worker's stacks into its log."""
 
     pid: int
 
@@ -198,7 +198,7 @@ class InspectProcess(TypedMessage, name="inspect"):
 
 
 class PreforkWarm(TypedMessage, name="warm"):
-    """All modules are imported but those that are ``missing``; workers can be started."""
+    """All modules are imported except those that are ``missing``; workers can be started."""
 
     missing: Texts = ()
 

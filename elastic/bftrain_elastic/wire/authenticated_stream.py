@@ -1,4 +1,4 @@
-"""AuthenticatedStream: lines sealed with the secret of a run, which is a file that only its owner can read."""
+"""AuthenticatedStream: lines with a MAC, keyed by the secret of a run: a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAC_DIGITS: Final = 64
 
 
 def make_secret(path: Path) -> bytes:
-    """Write a new secret to ``path``, which must not exist yet, and give it."""
+    """Write a new secret to ``path``, which must not exist yet, and return it."""
     secret = secrets.token_bytes(BYTES)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -33,7 +33,7 @@ def make_secret(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read the secret in ``path``; a file that others can touch is refused."""
+    """Read the secret in ``path``; raise if others can read or write the file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -65,7 +65,7 @@ Side = Literal["agent", "manager"]
 
 
 class AuthenticatedStream:
-    """One side's view of a connection: bytes that arrive become messages, messages become bytes to send."""
+    """One side of a connection: converts received bytes to messages, and messages to bytes to send."""
 
     def __init__(self, secret: bytes, side: Side) -> None:
         self._secret = secret
@@ -77,16 +77,16 @@ class AuthenticatedStream:
 
     @property
     def greeting(self) -> bytes:
-        """What must be sent first."""
+        """The bytes that must be sent first."""
         return encode({"nonce": self._nonce}) + b"\n"
 
     @property
     def greeted(self) -> bool:
-        """Whether the other side's nonce has come, so that messages can be sealed."""
+        """Whether the other side's nonce has arrived, so that messages can be sent."""
         return self._out is not None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Take in what arrived, and give the messages that are whole and rightly sealed."""
+        """Add received bytes, and yield the complete messages whose MAC is right."""
         for line in self._lines.feed(data):
             if self._in is None:
                 self._greet(text_of(decode(line), "nonce"))
@@ -99,7 +99,7 @@ class AuthenticatedStream:
             yield message
 
     def seal(self, message: Message) -> bytes:
-        """Give the line to send for a message."""
+        """Return the line to send for a message."""
         if self._out is None:
             raise BadMessage("nothing can be sealed before the other side has greeted")
         text = encode(message, limit=LINE_LIMIT - _MAC_DIGITS - 2)
@@ -118,6 +118,6 @@ class AuthenticatedStream:
 
 
 def _line_macs(key: bytes) -> Callable[[bytes], bytes]:
-    """Return what gives the MAC of each line that goes one way, which are counted."""
+    """Return a function that computes the MAC of each line in one direction, including its number."""
     counted = count()
     return lambda text: hmac.digest(key, b"%d " % next(counted) + text, sha256).hex().encode()

@@ -1,6 +1,6 @@
-"""Messages: one JSON object each, of limited length, taken apart with checks.
+"""Messages: one JSON object each, of limited length, validated on receipt.
 
-A :class:`TypedMessage` is a frozen value with checked fields; :func:`checked` is for what a user's script may send.
+A :class:`TypedMessage` is a frozen value with checked fields; :func:`checked` validates messages of users' scripts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GREETING_LIMIT: Final = 4096  # bytes: as long as the other side has not proven 
 
 
 def encode(message: Message, *, limit: int = LINE_LIMIT) -> bytes:
-    """Give the JSON of a message, on one line without its end."""
+    """Return the JSON of a message as one line, without the line end."""
     text = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > limit:
         raise BadMessage(
@@ -57,17 +57,17 @@ def decode(text: bytes) -> Message:
 
 
 def text_of(message: Message, field: str) -> str:
-    """Give a field that is a string."""
+    """Return a field that must be a string."""
     return str(_field(message, field, str))
 
 
 def whole_of(message: Message, field: str) -> int:
-    """Give a field that is a whole number."""
+    """Return a field that must be an integer."""
     return int(_field(message, field, int))
 
 
 def inner_of(message: Message, field: str) -> Message:
-    """Give a field that is itself a message."""
+    """Return a field that must be a message itself."""
     found: Message = _field(message, field, Message)
     return found
 
@@ -80,14 +80,14 @@ def _field(message: Message, field: str, kind: object) -> Any:  # noqa: ANN401 -
 
 
 class MessageLines:
-    """Cuts what arrives into lines, none longer than ``limit`` bytes."""
+    """Splits received bytes into lines of at most ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take in what arrived; give the lines that are whole, without their ends."""
+        """Add received bytes; yield the complete lines, without line ends."""
         self._rest += data
         while True:
             end = self._rest.find(b"\n")
@@ -101,10 +101,10 @@ class MessageLines:
 
 @dataclass_transform(frozen_default=True)
 class TypedMessage:
-    """Base of the messages between processes: frozen values, each with a ``type`` that no other in its table has.
+    """Base of the messages between processes: frozen values, each with a ``type`` that is unique in its table.
 
-    They are used like frozen dataclasses, but are none: to make those of all messages takes 10 ms, at each start of an
-    agent.
+    They are used like frozen dataclasses, but are none: creating those for all messages takes 10 ms, at each start of
+    an agent.
     """
 
     type: ClassVar[str]
@@ -143,7 +143,7 @@ class TypedMessage:
 
     @classmethod
     def read(cls, message: Message) -> Self:
-        """Return the message that a JSON object describes; fields that this version does not know are ignored."""
+        """Return the message of a JSON object; fields that this version does not know are ignored."""
         checks = cls._checks()
         found = {}
         for name in cls._fields:
@@ -169,7 +169,7 @@ class MessageTable:
         self.kinds = {kind.type: kind for kind in kinds}
 
     def read(self, message: Message) -> TypedMessage | None:
-        """Return a checked message; nothing if this version does not know its type."""
+        """Return a checked message; ``None`` if this version does not know its type."""
         what = message.get("type")
         kind = self.kinds.get(what) if isinstance(what, str) else None
         return None if kind is None else kind.read(message)
@@ -284,7 +284,7 @@ _OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
 
 
 def checked(message: Message) -> Message | None:
-    """Give what a worker said, without what does not belong there; nothing if this version does not know it."""
+    """Return a worker's message without unknown fields; ``None`` if this version does not know it."""
     what = message.get("type")
     if not isinstance(what, str) or what not in _WORDS:
         return None

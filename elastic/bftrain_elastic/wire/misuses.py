@@ -1,4 +1,4 @@
-"""Misuses: what a script does that lets its workers train apart, or lose what they trained; each with its fix."""
+"""Misuses: mistakes of a script by which its workers train apart or lose their training, each with its fix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class ScriptMisuse:
-    """What is wrong, as a clause, and what to do about it."""
+    """A mistake as a clause, and its fix."""
 
     clause: str
     fix: str
@@ -66,10 +66,10 @@ def known_misuses(names: Iterable[str]) -> list[ScriptMisuse]:
 
 
 def clauses(names: Iterable[str]) -> str:
-    """Say in one sentence what is wrong."""
+    """Return one sentence on these mistakes."""
     return "; ".join(one.clause for one in known_misuses(names))
 
 
 def fixes(names: Iterable[str]) -> str:
-    """Say what to do, most important first."""
+    """Return the fixes, the most important first."""
     return "; ".join(one.fix for one in known_misuses(names))

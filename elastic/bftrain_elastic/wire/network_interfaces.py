@@ -12,7 +12,7 @@ from bftrain_elastic.errors import NoInterface
 
 
 class _Interface(ctypes.Structure):
-    """An entry of the C library's list of interfaces and addresses, as far as we read it."""
+    """An entry of the C library's list of interfaces and addresses, with the fields that are read here."""
 
 
 _Interface._fields_ = [
@@ -24,7 +24,7 @@ _Interface._fields_ = [
 
 
 def interface_of(address: str) -> str:
-    """Give the name of the interface that has this IPv4 address, or this host's; loopback has all of 127.*.*.*."""
+    """Return the interface of this IPv4 address or of this host's name; loopback has all of 127.*.*.*."""
     try:
         wanted = socket.gethostbyname(address)
     except OSError as error:
@@ -36,7 +36,7 @@ def interface_of(address: str) -> str:
 
 
 def towards(host: str) -> str:
-    """Give the IPv4 address of ours from which packets to ``host`` go out; none is sent."""
+    """Return the local IPv4 address from which packets to ``host`` go out; none is sent."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
             probe.connect((host, 9))  # the port does not matter
@@ -54,7 +54,7 @@ def free_port(address: str) -> int:
 
 
 def networking(address: str) -> dict[str, str]:
-    """Give the environment that lets Gloo and NCCL use the interface that has ``address``."""
+    """Return the environment that makes Gloo and NCCL use the interface with ``address``."""
     name = interface_of(address)
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # without = eth1 would mean eth10 too
 

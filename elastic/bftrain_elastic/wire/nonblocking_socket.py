@@ -1,4 +1,4 @@
-"""A wire: a stream socket that is never waited for, in a loop around ``selectors``."""
+"""A non-blocking stream socket in a loop around ``selectors``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: a peer that lets so much pile up 
 
 
 class NonblockingSocket:
-    """Hands what arrives to ``on_data``, and sends what it is given as soon as the other side takes it.
+    """Passes received bytes to ``on_data``, and sends as soon as the other side accepts data.
 
-    ``on_end`` is called once, with a reason, when the connection is over. It is never called out of ``send``: code that
-    sends is in the midst of something.
+    ``on_end`` is called once, with a reason, when the connection is over. It is never called from within ``send``,
+    whose caller would not expect it.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class NonblockingSocket:
         selector.register(connection, selectors.EVENT_READ, self.ready)
 
     def send(self, data: bytes) -> None:
-        """Send, now or as soon as it goes."""
+        """Send, now or as soon as possible."""
         if not self.open or self._broken:
             return
         self._out += data
         self._flush()
 
     def ready(self, events: int) -> None:
-        """Do what can be done now; the loop calls this with what the selector saw."""
+        """Handle the events that the selector reported."""
         if self.open and events & selectors.EVENT_WRITE:
             self._flush()
         if self.open and events & selectors.EVENT_READ:
@@ -88,7 +88,7 @@ class NonblockingSocket:
         self._selector.modify(self._connection, wanted, self.ready)
 
     def _break(self, reason: str) -> None:
-        """Send nothing any more; the loop finds the end behind what has arrived, a goodbye perhaps."""
+        """Send nothing any more; the loop notices the end after it has read what arrived, such as a goodbye."""
         self._broken = reason
         self._out.clear()
         with suppress(OSError):  # the other side was first

@@ -1,7 +1,7 @@
-"""The channel between a worker and the agent on its node: a Unix socket that keeps messages apart.
+"""The channel between a worker and the agent on its node: a Unix socket that preserves message boundaries.
 
-A worker finds it by the environment. Messages that arrive are read by a thread, so that a script that computes need
-not look for them: what is asked of it stands in an attribute.
+Its path is in the worker's environment. A thread reads the messages, so that a computing script need not poll: requests
+are stored in attributes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SKIPPED: Final = ("torch", "horovod", "bftrain_elastic")
 
 @contextmanager
 def reachable(path: str) -> Iterator[str]:
-    """Give a name of a socket that the kernel takes, which has room for 107 bytes, for as long as it is used."""
+    """Yield a name for a socket that fits the kernel's limit of 107 bytes, valid while it is used."""
     if len(os.fsencode(path)) < _PATH_LIMIT:
         yield path
         return
@@ -45,8 +45,8 @@ def reachable(path: str) -> Iterator[str]:
 class AgentChannel:
     """A worker's end. ``gather`` is the largest generation it was asked to gather for.
 
-    ``position`` gives what the worker is doing and how often its group committed; the line of the script that the
-    thread is in which opened the channel is found without it.
+    ``position`` returns what the worker is doing and how often its group committed; the current line of the script is
+    found in the thread that opened the channel.
     """
 
     def __init__(self, path: str, worker: str) -> None:
@@ -68,22 +68,22 @@ class AgentChannel:
 
     @classmethod
     def from_environment(cls) -> AgentChannel | None:
-        """Connect to the agent that the environment names; nothing without one."""
+        """Connect to the agent that the environment names; ``None`` without one."""
         path = os.environ.get(SOCKET)
         return cls(path, os.environ.get(WORKER, "")) if path else None
 
     def listen(self) -> None:
-        """Begin to read what arrives."""
+        """Start to read messages."""
         self._reader = threading.Thread(target=self._read, name="bftrain-channel", daemon=True)
         self._reader.start()
 
     def send(self, message: Message) -> None:
-        """Send a message, waiting until it can be sent."""
+        """Send a message; blocks until it can be sent."""
         self._send_unsent(0)
         self._socket.sendall(encode(message, limit=PACKET_LIMIT))
 
     def mention(self, kind: str, text: bytes) -> None:
-        """Send an encoded message without waiting. If there is no room, the last of its kind is sent when there is."""
+        """Send an encoded message without blocking. If there is no room, the last of its kind is sent later."""
         self._unsent[kind] = text
         self._send_unsent(socket.MSG_DONTWAIT)
 
@@ -98,14 +98,14 @@ class AgentChannel:
                     return
 
     def next(self, timeout_s: float | None = None) -> Message | None:
-        """Wait for the next message but ``gather``; nothing if the agent is gone, or the time is up."""
+        """Wait for the next message other than ``gather``; ``None`` if the agent is gone, or the time is up."""
         try:
             return self._arrived.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._reader is not None:
@@ -145,7 +145,7 @@ def script_line(thread: int) -> str:
 
 
 def _is_of_script(filename: str) -> bool:
-    """Return whether code belongs neither to us, nor to torch or Horovod, nor to Python itself."""
+    """Return whether code belongs neither to bftrain, torch or Horovod, nor to Python itself."""
     if filename.startswith("<frozen "):
         return False
     path = os.path.realpath(filename)

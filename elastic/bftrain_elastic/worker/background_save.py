@@ -1,4 +1,4 @@
-"""Writing beside the training: a thread writes a copy of the state while steps go on, and another copy serves them."""
+"""Saving in the background: a thread writes a copy of the state while training goes on with another."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 class SavingStopped(Exception):
-    """A write was given up, as another state is to be written or others write now."""
+    """A save was abandoned, because a newer state is to be written or other workers write now."""
 
 
 class BackgroundJob:
-    """One piece of work at a time in a thread of its own, on ``tree`` if it has one: that must not be changed then."""
+    """Runs one job at a time in a thread, on ``tree`` if it has one, which must not be changed meanwhile."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -29,7 +29,7 @@ class BackgroundJob:
 
     @property
     def busy(self) -> bool:
-        """Whether the work is still being done."""
+        """Whether the job is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def holds(self, tree: object) -> bool:
@@ -37,7 +37,7 @@ class BackgroundJob:
         return tree is not None and self.busy and self.tree is tree
 
     def start(self, work: Callable[[], None], tree: object = None, step: int = -1) -> None:
-        """Begin to work; ``work`` may end by :class:`SavingStopped` once :meth:`go_on` raises it."""
+        """Start a job; it may end by :class:`SavingStopped`, which :meth:`go_on` raises."""
         self._stopped.clear()
         self.tree, self.step = tree, step
         self._thread = threading.Thread(target=self._do, args=(work,), name="bftrain-saving", daemon=True)
@@ -51,35 +51,35 @@ class BackgroundJob:
             self.error = error
 
     def go_on(self) -> None:
-        """Raise :class:`SavingStopped` if the work is to stop; called by the work itself."""
+        """Raise :class:`SavingStopped` if the job is to stop; called by the job itself."""
         if self._stopped.is_set():
             raise SavingStopped
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Give the work up, and wait until it has noticed that."""
+        """Stop the job, and wait until it has noticed."""
         self._stopped.set()
         self.wait(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the work; return whether it has ended."""
+        """Wait for the end of the job; return whether it has ended."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self.busy
 
     def raise_error(self) -> None:
-        """Raise what ended the last work, once."""
+        """Raise the error of the last job, once."""
         error, self.error = self.error, None
         if error is not None:
             raise error
 
 
 def fits_in_memory(needed_bytes: int) -> bool:
-    """Return whether this machine, and the limit of our control group, have room for so much more."""
+    """Return whether machine and control group have room for this many bytes."""
     return needed_bytes <= _MEMORY_SHARE * min((free_memory(), *left_by_limits()), default=0)
 
 
 def free_memory() -> int:
-    """Return how much memory the machine has free."""
+    """Return the free memory of the machine."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -87,7 +87,7 @@ def free_memory() -> int:
 
 
 def left_by_limits() -> Sequence[int]:
-    """Return what each limit of a control group leaves; files that are not there, or say ``max``, limit nothing."""
+    """Return what the limits of the control groups leave; missing files, or ``max``, are no limit."""
     left = []
     with suppress(OSError):
         own = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().strip("/")

@@ -1,4 +1,4 @@
-"""Shares of a batch: which samples are whose, and what the loss of a share counts when they are not of one size."""
+"""Shares of a batch: the samples of each worker, and the weights of losses over shares of unequal sizes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def decided_batch() -> int | None:
 
 
 class BatchShare(NamedTuple):
-    """One worker's part of a batch: ``mine`` picks its samples, ``weight`` is what the mean loss over them counts.
+    """One worker's part of a batch: ``mine`` selects its samples, ``weight`` multiplies the mean loss over them.
 
-    Workers average their gradients, each counting the same. So for the gradient to be that of the mean over all of N
-    samples, the mean loss over a share of n has to count n W / N on W workers. A batch with fewer samples than workers
-    leaves some without one: they take its first sample with a weight of 0, so that all take part in the exchange.
+    Workers average their gradients with equal weights. So for the gradient to be that of the mean over all of N
+    samples, the mean loss over a share of n is multiplied by n W / N on W workers. A batch with fewer samples than
+    workers leaves some without one: they take its first sample with a weight of 0, so that all take part in the
+    exchange.
     """
 
     mine: slice
@@ -26,7 +27,7 @@ class BatchShare(NamedTuple):
 
     @classmethod
     def of(cls, samples: int, rank: int, workers: int) -> BatchShare:
-        """Divide ``samples`` samples."""
+        """Divide ``samples`` samples among ``workers``."""
         if samples < 1:
             raise ValueError(f"a batch of {samples} samples cannot be divided")
         count = len(range(rank, samples, workers))

@@ -1,10 +1,10 @@
-"""Commits in a folder: one file that always holds a whole state, the last that was written.
+"""Commits in a folder: one file that always holds a complete state, the last one that was written.
 
-It is ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, what the tensors
-look like), and the bytes of all tensors. It is written beside its place and then moved there.
+It is ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, shapes of the
+tensors), and the bytes of all tensors. It is written beside its place and then moved there.
 
-A process that goes on from a commit is of the next lineage, and later writes of earlier ones are refused: workers
-on a node that was lost to its manager, but not to the storage, must not undo what was done elsewhere since.
+A process that resumes from a commit starts the next lineage, and later writes of earlier ones are refused: workers on a
+node that was lost to its manager, but not to the storage, must not overwrite newer states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADER_LIMIT: Final = 256 * 1024 * 1024
 
 
 class SavedCommit(NamedTuple):
-    """What a folder holds."""
+    """The content of a folder."""
 
     tree: StateTree
     step: int
@@ -43,9 +43,9 @@ def save(
 ) -> None:
     """Write a state to ``folder``; readers see the old one or the new one, never half of one.
 
-    ``go_on`` is called between pieces, and may raise to give it up.
+    ``go_on`` is called between pieces, and may raise to stop.
 
-    When it returns the state is on the disk, and so is its place in the folder: it survives the loss of power.
+    When it returns the state is on disk, and so is its directory entry: it survives the loss of power.
     """
     _refuse_if_superseded(folder, lineage)
     shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
@@ -68,7 +68,7 @@ def save(
 
 
 def tidy(folder: Path) -> None:
-    """Remove what was being written when its writer was killed, but not what a process is writing now."""
+    """Remove unfinished files of killed writers, but not what a process is writing now."""
     for path in folder.glob(f"{NAME}.*"):
         with suppress(FileNotFoundError):
             if not _is_being_written(path):
@@ -76,7 +76,7 @@ def tidy(folder: Path) -> None:
 
 
 def _is_being_written(path: Path) -> bool:
-    """Return whether the process lives whose name a file bears; of those on other nodes, whether it wrote lately."""
+    """Return whether the process named by a file lives; on other nodes, whether it wrote lately."""
     host, pid, _ = path.name.removeprefix(f"{NAME}.").rsplit(".", 2)
     if host == os.uname().nodename:
         return Path(f"/proc/{pid}").exists()
@@ -84,13 +84,13 @@ def _is_being_written(path: Path) -> bool:
 
 
 def step_of(folder: Path) -> int | None:
-    """Give the step of the state in ``folder``; nothing if there is none. Needs no torch."""
+    """Return the step of the state in ``folder``; ``None`` if there is none. Needs no torch."""
     header = _header_of(folder)
     return int(header["step"]) if header else None
 
 
 def numbers_of(folder: Path) -> dict[str, float]:
-    """Return the numbers that are values of the state in ``folder``, by their names. Needs no torch."""
+    """Return the numbers in the state in ``folder``, by name. Needs no torch."""
     kind, values = json.loads(_header_of(folder).get("plain", '["dict",[]]'))
     return {
         name: node[1]
@@ -100,7 +100,7 @@ def numbers_of(folder: Path) -> dict[str, float]:
 
 
 def load(folder: Path) -> SavedCommit | None:
-    """Read the state in ``folder``; nothing if there is none."""
+    """Read the state in ``folder``; ``None`` if there is none."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
         header = _header(file, folder)
         shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
@@ -115,7 +115,7 @@ def _refuse_if_superseded(folder: Path, lineage: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make sure that what was moved to its place in a folder is found there after a crash."""
+    """Sync a folder, so that a file moved into it is found after a crash."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)
@@ -127,7 +127,7 @@ def _sync(folder: Path) -> None:
 
 
 def _header_of(folder: Path) -> dict[str, Any]:
-    """Read the header of what a folder holds; an empty one if it holds none."""
+    """Read the header of the state in a folder; empty if there is none."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
         return _header(file, folder)
     return {}

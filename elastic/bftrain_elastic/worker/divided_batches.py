@@ -23,7 +23,7 @@ class GivenBatch(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """What the mean loss over this worker's part counts."""
+        """The factor for the mean loss over this worker's part."""
         return self.share.weight
 
 
@@ -47,7 +47,7 @@ class DividedBatches:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Give this worker's numbers of each batch of the epoch that is left."""
+        """Yield this worker's numbers of each batch of the epoch that is left."""
         rank, workers = group_rank()
         self.given.clear()
         for batch in self._batches()[self.start :]:

@@ -1,4 +1,4 @@
-"""A loader of data whose epochs go on through changes of the group: every sample once an epoch."""
+"""A data loader whose epochs continue across changes of the group: every sample once in an epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain_elastic.worker.random_numbers import SeededSamples, mixed_seed
 
 
 class GlobalBatch(NamedTuple):
-    """A batch of all workers: where it lies in which epoch, and this worker's part."""
+    """A batch of all workers: its epoch, its place in it, and this worker's part."""
 
     epoch: int
     end: int  # how many samples of the epoch are done with it
@@ -85,14 +85,14 @@ class ElasticLoader:
 
     @property
     def ends_epoch(self) -> bool:
-        """Whether the batch in hand is the last of its epoch."""
+        """Whether the current batch is the last of its epoch."""
         return self.position >= self._length
 
     def __iter__(self) -> Iterator[Any]:
-        """Give this worker's part of each batch that is left of all epochs.
+        """Yield this worker's part of each remaining batch of all epochs.
 
-        A batch counts as done when it is given: the commit after it says so for good, and a return to the commit before
-        takes it back.
+        A batch counts as done when it is yielded: the next commit makes this permanent, and a return to the commit
+        before undoes it.
         """
         from torch.utils.data import DataLoader
 
@@ -109,7 +109,7 @@ class ElasticLoader:
             getattr(loader, "_shutdown_workers", lambda: None)()  # at once, and not when the rubbish is collected
 
     def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[Any]]:
-        """Give the numbers of this worker's samples, batch by batch; the batches go into ``given``."""
+        """Yield the numbers of this worker's samples, batch by batch; the batches are appended to ``given``."""
         position, size = self.position, decided_batch() or self._batch_size
         for epoch in range(self.epoch, self.epochs):
             order = self._order(epoch) if position < self._length else []
@@ -131,11 +131,11 @@ class ElasticLoader:
         return order
 
     def state_dict(self) -> dict[str, int]:
-        """Return how far it is."""
+        """Return the position in the data."""
         return {"epoch": self.epoch, "position": self.position, "length": self._length}
 
     def load_state_dict(self, found: Mapping[str, int]) -> None:
-        """Go on from there."""
+        """Continue from a position."""
         if found["length"] != self._length:
             what = f"the data set has {self._length} samples, and had {found['length']} when the state was kept"
             raise BadScript(what, where="ElasticLoader", fix="give it the same data, or begin in a new folder")

@@ -1,4 +1,4 @@
-"""A Horovod group that comes and goes while its process stays: it meets where the agent says, and can be cut off."""
+"""A Horovod group that comes and goes while its process stays, with the rendezvous that the agent names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_POLL_S: Final = 0.25
 
 
 class HorovodGroup:
-    """The group that this process is a member of, and the meeting point at which it would lead the next one."""
+    """The group of this process, and the rendezvous at which it would lead the next one."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -41,7 +41,7 @@ class HorovodGroup:
         self._rescue: Callable[[], object] | None = None  # while Horovod connects the members
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
-        """Become a member of a new group; ``rescue`` is called if Horovod ends the process meanwhile."""
+        """Join a new group; ``rescue`` is called if Horovod ends the process meanwhile."""
         import horovod.torch as hvd
         from horovod.common.exceptions import HorovodInternalError
 
@@ -52,7 +52,9 @@ class HorovodGroup:
         os.environ.update(environment(place, host, port))
         try:
             if place.workers > 1:
-                all_came((host, port), place.rank, place.workers, FORMING.total_seconds(), lambda: self._aborted)
+                wait_for_members(
+                    (host, port), place.rank, place.workers, FORMING.total_seconds(), lambda: self._aborted
+                )
             self._rescue = rescue
             with instead_of_abort(rescue):
                 hvd.init()
@@ -62,7 +64,7 @@ class HorovodGroup:
             self._rescue = None
 
     def leave(self) -> None:
-        """Leave the group; a new one finds nothing of it."""
+        """Leave the group, and remove all its state."""
         import horovod.torch as hvd
 
         hvd.shutdown()
@@ -75,11 +77,11 @@ class HorovodGroup:
         return number if self._workers == 1 else int(self._largest([number], "int64", "bftrain.largest")[0])
 
     def largest_each(self, numbers: Sequence[int]) -> list[int]:
-        """Return the largest that any member has of each number."""
+        """Return the largest of each number over all members."""
         return self._largest(numbers, "int64", "bftrain.largest.int64")
 
     def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
-        """Return the smallest and the largest that members have of each number."""
+        """Return the smallest and the largest of each number over all members."""
         found = self._largest([*numbers, *(-number for number in numbers)], "float64", "bftrain.spread")
         return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
 
@@ -92,7 +94,7 @@ class HorovodGroup:
         return found
 
     def abort(self) -> None:
-        """Cut the connections to all members, of which one is dead, so that none waits for it. From any thread."""
+        """Cut the connections to all members, as one is dead, so that none waits for it. From any thread."""
         if self._grouped:  # else it is late, and would end the next group before it formed
             self._aborted = True
             self.meeting.refusing = True
@@ -100,7 +102,7 @@ class HorovodGroup:
             self._end_if_stuck()
 
     def _end_if_stuck(self) -> None:
-        """End the process if Horovod waits on, as it does for connections that do not come: until its time-out."""
+        """End the process if Horovod still waits, as it does for missing connections until its time-out."""
         rescue, deadline = self._rescue, time.monotonic() + _STUCK_S
         while rescue is not None and self._rescue is rescue:
             if time.monotonic() > deadline:
@@ -114,12 +116,12 @@ class HorovodGroup:
             cut(sockets() - self._before)
 
     def close(self) -> None:
-        """Lead no group any more."""
+        """Close the rendezvous."""
         self.meeting.close()
 
 
 def end_without_horovod() -> None:
-    """Let the process end without Horovod's farewell, for which it would wait for members that may not answer."""
+    """Let the process end without Horovod's shutdown, which would wait for members that may not answer."""
     with suppress(ImportError, AttributeError):
         from horovod.torch import mpi_ops
 
@@ -127,7 +129,7 @@ def end_without_horovod() -> None:
 
 
 def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
-    """Return what Horovod reads when it forms a group; every worker counts as a host of its own."""
+    """Return the variables that Horovod reads when it forms a group; every worker counts as a host."""
     meeting = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port)} if port else {}
     return {
         "HOROVOD_HOSTNAME": host_name(place.rank, place.workers),
@@ -148,16 +150,16 @@ def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
 
 
 class NotAllCame(ElasticError):
-    """A group cannot form: some of its members did not come to the meeting point."""
+    """A group cannot form: some of its members did not come to the rendezvous."""
 
 
 def host_name(rank: int, workers: int) -> str:
-    """What a member is to call its host: it says all that the meeting point has to know."""
+    """Return a member's host name, which holds all that the rendezvous has to know."""
     return f"rank{rank}of{workers}"
 
 
 class HorovodRendezvous(ThreadingHTTPServer):
-    """Serves at ``host`` until it is closed; ``port`` is where."""
+    """A rendezvous server at ``host`` and ``port`` until it is closed."""
 
     daemon_threads = True
     block_on_close = False
@@ -173,12 +175,12 @@ class HorovodRendezvous(ThreadingHTTPServer):
         self._thread.start()
 
     def server_bind(self) -> None:
-        """Bind, without asking name servers who we are."""
+        """Bind without a reverse lookup of the host name."""
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
     def close(self) -> None:
-        """Listen no more; once is enough."""
+        """Stop listening; may be called again."""
         if not self.open:
             return
         self.open = False
@@ -192,10 +194,12 @@ class HorovodRendezvous(ThreadingHTTPServer):
             self.handle_request()
 
 
-def all_came(meeting: tuple[str, int], rank: int, workers: int, timeout_s: float, given_up: Callable[[], bool]) -> None:
-    """Say at a meeting point that we are there, and wait until all members are.
+def wait_for_members(
+    meeting: tuple[str, int], rank: int, workers: int, timeout_s: float, given_up: Callable[[], bool]
+) -> None:
+    """Announce this member at the rendezvous, and wait until all members are there.
 
-    Horovod ends the process of a member that waited in vain for another, so it is not asked before all are there.
+    Horovod ends the process of a member that waited in vain for another, so it is not called before all are there.
     """
     deadline = time.monotonic() + timeout_s
     said = False
@@ -243,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK)
 
     def do_DELETE(self) -> None:
-        """Know that a member needs no more; the group has no second meeting here, so nothing need be forgotten."""
+        """Accept that a member is done; the group has no second rendezvous here, so nothing is deleted."""
         self._answer(HTTPStatus.OK)
 
     def _answer(self, status: HTTPStatus, value: bytes = b"") -> None:
@@ -255,11 +259,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(value)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: this is no web server."""
+        """Log nothing."""
 
 
 def _place(key: str) -> bytes | None:
-    """Rank and size among all, on its host, and across hosts; every worker counts as a host of its own."""
+    """Return rank and size among all, on its host, and across hosts; every worker counts as a host."""
     try:
         rank, workers = (int(text) for text in key.partition(":")[0].removeprefix("rank").split("of"))
     except ValueError:
@@ -280,9 +284,9 @@ def end_process(last: Callable[[], object]) -> None:
 
 @contextmanager
 def instead_of_abort(last: Callable[[], object]) -> Iterator[None]:
-    """Call ``last`` and end with ``EX_TEMPFAIL`` where a C++ error would abort the process. Without libstdc++: nothing.
+    """Call ``last`` and end with ``EX_TEMPFAIL`` instead of aborting on a C++ error; no-op without libstdc++.
 
-    Horovod's thread lets an error of Gloo through when a member dies while a group forms. An abort would look like a
+    Horovod's thread does not catch an error of Gloo when a member dies while a group forms. An abort would look like a
     failure of the script, and the state in memory would be lost.
     """
     handler = ctypes.CFUNCTYPE(None)(lambda: end_process(last))

@@ -1,8 +1,8 @@
 """Horovod's elastic training, moved from group to group by an agent.
 
-A script keeps ``hvd.elastic.run``, ``hvd.elastic.TorchState`` and ``state.commit()`` as Horovod has them. What is
-exchanged is what stands behind them: Horovod would ask a driver of its own, over ports open to all, where it belongs
-now; here the agent says so, and the group meets on the address that the agent was given.
+A script keeps ``hvd.elastic.run``, ``hvd.elastic.TorchState`` and ``state.commit()`` of Horovod. Their implementation
+is replaced: Horovod would ask a driver of its own, over ports open to all, for its place; here the agent assigns it,
+and the group meets on the address that the agent was given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horovod, environment
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank
 from bftrain_elastic.worker.progress_report import GroupReport, Report
-from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining, is_of_notice, why_left
+from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining, is_caused_by_notice, reason_left
 from bftrain_elastic.worker.replica_check import compare_replicas, forget_optimizers, watch_optimizers
 from bftrain_elastic.worker.run_loop import FOLDER, once
 from bftrain_elastic.worker.state import State, agree, digest_large_values, report_in_memory
@@ -34,11 +34,11 @@ Train = Callable[..., Any]
 
 
 class NoHorovod(ElasticError):
-    """Horovod is not here, or not one that can be moved."""
+    """Horovod is missing, or of a version that cannot be moved between groups."""
 
 
 def install() -> None:
-    """Stand behind ``hvd.elastic.run`` from now on; a script's first ``hvd.init()`` makes a group of one."""
+    """Replace the implementation of ``hvd.elastic.run``; a script's first ``hvd.init()`` makes a group of one."""
     try:
         import horovod.torch
         from horovod.torch import elastic
@@ -105,7 +105,7 @@ class _HorovodTraining(RegroupedTraining):
     def _meeting_point(self) -> list[Any]:
         return [self._group.meeting.host, self._group.meeting.port]
 
-    def _take_error(self, error: BaseException, _place: GroupRank) -> str | None:
+    def _restore_after_error(self, error: BaseException, _place: GroupRank) -> str | None:
         from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
         if isinstance(error, HostsUpdatedInterrupt):
@@ -114,8 +114,8 @@ class _HorovodTraining(RegroupedTraining):
             return ""
         if isinstance(error, HorovodInternalError):
             reason = (str(error).partition(". ")[0] or type(error).__name__)[:_REASON_LETTERS]
-        elif isinstance(error, Exception) and self._holds_state and is_of_notice(error):
-            reason = why_left(error, lost_others=False)
+        elif isinstance(error, Exception) and self._holds_state and is_caused_by_notice(error):
+            reason = reason_left(error, lost_others=False)
         else:
             end_without_horovod()
             return None
@@ -152,7 +152,7 @@ class _HorovodTraining(RegroupedTraining):
             save_if_only_here(self._state)
 
     def _finish(self, place: GroupRank) -> None:
-        """Know that the script is done and its last state on disk; no member leaves before that."""
+        """Handle that the script is done and its last state on disk; no member leaves before that."""
         from horovod.common.exceptions import HorovodInternalError
 
         if place.rank == 0:
@@ -166,7 +166,7 @@ class _HorovodTraining(RegroupedTraining):
     # -- what the script's state does
 
     def _commit(self) -> None:
-        """Stand for ``state.commit()``: all get the values of rank 0 before they keep a copy."""
+        """Implement ``state.commit()``: all receive the values of rank 0 before they keep a copy."""
         own = self._own
         own.place = "commit"
         own.commits += 1
@@ -195,7 +195,7 @@ class _HorovodTraining(RegroupedTraining):
         self._write_if_due()
 
     def _check(self) -> None:
-        """Stand for ``state.check_host_updates()``: all leave, or none."""
+        """Implement ``state.check_host_updates()``: all leave, or none."""
         self._leave_if_asked(self._group.largest(self._channel.gather))
 
     def _count_step(self) -> None:
@@ -243,7 +243,7 @@ class _HorovodTraining(RegroupedTraining):
             self._write()
 
     def _read(self) -> None:
-        """Go on from the last commit in the folder, if there is one."""
+        """Resume from the last commit in the folder, if there is one."""
         self._put_parts()
         if load(self._state):
             for name in self._horovod_state._saved_state:  # noqa: SLF001 - Horovod's names of what is kept as it is
@@ -252,7 +252,7 @@ class _HorovodTraining(RegroupedTraining):
         self._holds_state = True
 
     def _put_parts(self) -> None:
-        """Put all that Horovod's state holds into ours, under names that are no attributes of it."""
+        """Copy all parts of Horovod's state into ours, under names that are no attributes of it."""
         state = self._horovod_state
         for name in [*state._handlers, *state._saved_state]:  # noqa: SLF001 - there is no public way
             vars(self._state)[_paper(name)] = getattr(state, name)

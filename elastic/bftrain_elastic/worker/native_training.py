@@ -16,7 +16,7 @@ from bftrain_elastic.worker.process_groups import (
     GroupStore,
     listen_on,
     lost,
-    outlive_others,
+    survive_peers,
     warm_up,
 )
 from bftrain_elastic.worker.regrouped_training import (
@@ -24,8 +24,8 @@ from bftrain_elastic.worker.regrouped_training import (
     NOTHING,
     RegroupedTraining,
     end_together,
-    is_of_notice,
-    why_left,
+    is_caused_by_notice,
+    reason_left,
 )
 from bftrain_elastic.worker.state import RegroupSignal, leave_group, report_in_memory
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
@@ -54,7 +54,7 @@ class NativeTraining(RegroupedTraining):
         """Train until the script is done, or this worker has to leave."""
         address = os.environ.get(ADDRESS, "127.0.0.1")
         listen_on(address)
-        outlive_others()
+        survive_peers()
         warm_up()
         self._store = GroupStore(address)
         self._own.asked = lambda: self._channel.gather
@@ -67,8 +67,8 @@ class NativeTraining(RegroupedTraining):
     def _abort(self) -> None:
         """Cut the connections to the others; called by the channel's thread when one of them is dead.
 
-        Now and then Gloo does not see that and waits on. Then this thread writes the last commit down and ends the
-        worker: another one takes its place.
+        Rarely Gloo does not notice that and still waits. Then this thread saves the last commit and ends the worker:
+        another one takes its place.
         """
         generation = self._training
         self._own.group.abort()
@@ -85,18 +85,18 @@ class NativeTraining(RegroupedTraining):
     def _meeting_point(self) -> list[Any]:
         return [self._store.host, self._store.port]
 
-    def _take_error(self, error: BaseException, place: GroupRank) -> str | None:
+    def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
         own = self._own
         if isinstance(error, RegroupSignal):
             return ""
         lost_others = place.workers > 1 and isinstance(error, RuntimeError) and lost(error)
         has_copy = own.copy is not None and self._holds_state
-        if not isinstance(error, Exception) or not (lost_others or (has_copy and is_of_notice(error))):
+        if not isinstance(error, Exception) or not (lost_others or (has_copy and is_caused_by_notice(error))):
             return None
         # Without a step a copy was being made, and the state is as committed
         if own.copy is not None and self._holds_state and own.copy_step != NO_STEP:
             restore(self._state, own.copy)
-        return why_left(error, lost_others=lost_others)
+        return reason_left(error, lost_others=lost_others)
 
     def _leave_group(self, *, broken: bool) -> None:
         leave_group(self._state, broken=broken)
@@ -138,7 +138,7 @@ class NativeTraining(RegroupedTraining):
         self._holds_state = True
 
     def _spread(self) -> None:
-        """Give the state to the members that lack it."""
+        """Send the state to the members that lack it."""
         own = self._own
         step = own.step if self._holds_state else NOTHING
         sources = own.group.same_as_first([step, compared_values(self._state).digest()])
@@ -146,9 +146,10 @@ class NativeTraining(RegroupedTraining):
         self._holds_state = True
 
     def _finish(self, _place: GroupRank) -> None:
-        """Know that the script is done.
+        """Handle that the script is done.
 
-        The others say so only when the last state is on disk: if rank 0 dies while it writes, they go on from theirs.
+        The others report it only when the last state is on disk: if rank 0 dies while it writes, they resume from
+        theirs.
         """
         progress_report.flush()
         end_together(self._state)

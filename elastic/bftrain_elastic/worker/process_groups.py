@@ -1,4 +1,4 @@
-"""Groups: torch.distributed process groups that come and go while the processes stay."""
+"""torch.distributed process groups that come and go while the processes stay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset b
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """A worker's place in a group: which generation, which of how many workers, on how many nodes."""
+    """A worker's place in a group: its generation, rank, number of workers and number of nodes."""
 
     generation: int = 0
     rank: int = 0
@@ -39,14 +39,14 @@ class GroupRank:
 
 
 class OpenSocket(NamedTuple):
-    """A socket: its descriptor, which the next one gets when it is closed, and its inode, which is its own."""
+    """A socket: its descriptor, which may be reused after it is closed, and its inode, which is unique."""
 
     number: int
     inode: int
 
 
 class GroupStore:
-    """A meeting point that other workers reach at ``address``; it listens there and nowhere else."""
+    """A store that other workers reach at ``address``; it listens on this address only."""
 
     def __init__(self, address: str, port: int = 0) -> None:
         import torch.distributed as dist
@@ -64,18 +64,18 @@ class GroupStore:
 
 
 def listen_on(address: str) -> None:
-    """Let Gloo and NCCL use the interface that has ``address``, unless the environment says otherwise."""
+    """Make Gloo and NCCL use the interface with ``address``, unless the environment says otherwise."""
     for name, value in networking(address).items():
         os.environ.setdefault(name, value)
 
 
-def outlive_others() -> None:
-    """Let NCCL leave it to us what happens when a member dies: by itself it ends the whole process."""
+def survive_peers() -> None:
+    """Keep NCCL from ending the whole process when a member dies."""
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
 
 
-def claim_device() -> None:
-    """Make the worker's own GPU, if it has one, the default one for CUDA."""
+def use_own_device() -> None:
+    """Make the worker's own GPU, if it has one, the default CUDA device."""
     import torch
 
     if torch.cuda.is_available():
@@ -83,14 +83,14 @@ def claim_device() -> None:
 
 
 def own_gpu() -> int:
-    """Give the number of the worker's GPU: the only one it sees, or as under torchrun the one of its local rank."""
+    """Return the number of the worker's GPU: the only visible one, or under torchrun that of its local rank."""
     import torch
 
     return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
 
 
 def aside(tree: StateTree) -> AbstractContextManager[object]:
-    """Do something with a tree while the GPU may be stuck in earlier work: beside that, not behind it."""
+    """Run on a CUDA stream of its own, as the GPU may be stuck in earlier work on the default one."""
     if not any(one.device.type == "cuda" for one in tree.tensors):
         return nullcontext()
     import torch
@@ -100,7 +100,7 @@ def aside(tree: StateTree) -> AbstractContextManager[object]:
 
 
 class ProcessGroup:
-    """The group that this process is a member of, if any."""
+    """The present group of this process, if any."""
 
     def __init__(self) -> None:
         self.place = GroupRank()
@@ -116,7 +116,7 @@ class ProcessGroup:
         import torch
         import torch.distributed as dist
 
-        claim_device()
+        use_own_device()
         self._before = sockets()
         self._hook = sys.excepthook
         self._joined = True
@@ -130,7 +130,7 @@ class ProcessGroup:
         )
 
     def settle(self) -> None:
-        """Wait until all members have met; from now on steps may take their time."""
+        """Wait until all members have met, and lift the short time-out of the beginning."""
         self.largest(0)
         if self._joined:
             import torch.distributed as dist
@@ -139,7 +139,7 @@ class ProcessGroup:
                 dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
     def leave(self, *, broken: bool = False) -> None:
-        """Leave the group, if there is one. From a broken one the others are let go, who may wait for us."""
+        """Leave the group, if there is one. Leaving a ``broken`` one releases members that wait for this one."""
         if broken:
             self.abort()
         if self._joined:
@@ -167,20 +167,20 @@ class ProcessGroup:
     # -- what members do together
 
     def largest(self, number: int) -> int:
-        """Give the largest of all members' numbers."""
+        """Return the largest of all members' numbers."""
         return self.largest_each([number])[0]
 
     def largest_each(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Return of each number the largest that a member has; all must have as many."""
+        """Return the largest of each number over all members; all must pass equally many."""
         return numbers if self.place.workers == 1 else self._largest(numbers, "int64")
 
     def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
-        """Return the smallest and the largest that members have of each number; all must have as many."""
+        """Return the smallest and the largest of each number over all members; all must pass equally many."""
         found = self._largest([*numbers, *(-number for number in numbers)], "float64")
         return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sum of all members' numbers, for each of them."""
+        """Return the sum of each number over all members."""
         return self._reduced(numbers, "float64", "SUM")
 
     def _largest(self, numbers: Sequence[float], dtype: str) -> list[Any]:
@@ -196,7 +196,7 @@ class ProcessGroup:
         return found
 
     def same_as_first(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ranks of the members whose numbers are those of rank 0; all must have as many."""
+        """Return the ranks whose numbers equal those of rank 0; all must pass equally many."""
         count, place = len(numbers), self.place
         found = [_LEAST] * (count * place.workers)
         found[place.rank * count : (place.rank + 1) * count] = numbers
@@ -205,7 +205,7 @@ class ProcessGroup:
 
 
 def lost(error: RuntimeError) -> bool:
-    """Tell whether an error means that another member is gone, and not that the script is wrong."""
+    """Return whether an error means that another member is gone, and not that the script is wrong."""
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in _LOST)
@@ -231,7 +231,7 @@ def warm_up() -> None:
 
 
 def restart_group_count() -> None:
-    """Let torch number this process's next group as it does in a fresh process.
+    """Reset torch's count of groups, so that the next group is numbered as in a fresh process.
 
     Members of a group look for each other in the store under the number of the group, which every process counts by
     itself. torch resets the count when a group is destroyed, but not after one that did not form.
@@ -243,7 +243,7 @@ def restart_group_count() -> None:
 
 
 def _destroy() -> None:
-    """Make torch forget all groups, subgroups of the script too, also broken ones."""
+    """Destroy all of torch's groups, including subgroups of the script and broken ones."""
     import torch.distributed as dist
 
     c10d = dist.distributed_c10d
@@ -270,7 +270,7 @@ def _forget() -> None:
 
 
 def sockets() -> set[OpenSocket]:
-    """Give all sockets of this process."""
+    """Return all sockets of this process."""
     found = set()
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -281,7 +281,7 @@ def sockets() -> set[OpenSocket]:
 
 
 def cut(opened: Iterable[OpenSocket]) -> None:
-    """Shut the network sockets among these; a thread that waits for them sees an error. From any thread."""
+    """Shut down the network sockets among these; a thread that waits for them gets an error. From any thread."""
     for number, inode in opened:
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
             connection.getpeername()  # only what is connected: Gloo does not survive it when its doors are shut
@@ -291,7 +291,7 @@ def cut(opened: Iterable[OpenSocket]) -> None:
 
 
 def shut_sockets() -> None:
-    """Close all sockets at which this process listens: a fork shares those of its parent."""
+    """Close all listening sockets of this process, which a fork shares with its parent."""
     for number, _ in sockets():
         with suppress(OSError):
             with socket.socket(fileno=os.dup(number)) as one:

@@ -1,11 +1,11 @@
-"""Progress: one line of JSON a step, to the agent or to the file that the environment names.
+"""Progress: one line of JSON for each step, to the agent or to the file that the environment names.
 
 A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
 or null}``; an agent receives more: ``"total"`` is the sum of all samples since step ``"since"``, so that samples are
 counted right even if lines are lost; ``"nan"`` is true if the loss was no number, and ``"restarted"`` if the script's
-own count of steps fell, as it does when it does not go on from its state. A line is written with a single system call
-that never waits, so lines of several workers do not mix, a worker that is killed leaves no half of one behind, and a
-slow manager slows no training.
+own count of steps fell, as it does when it does not resume from its state. A line is written with a single system call
+that never blocks, so lines of several workers do not mix, a killed worker leaves no partial line, and a slow manager
+does not slow the training.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reporter:
         self._step = 0
 
     def __call__(self, *, samples: int, loss: SupportsFloat | None = None, step: int | None = None) -> None:
-        """Write one line; ``step`` is counted from 1 unless the script counts itself."""
+        """Write one line; ``step`` is counted from 1 unless the script passes it."""
         self._step = self._step + 1 if step is None else step
         line = _line(self._step, self._size, samples, _number(loss))
         del line["nan"]
@@ -55,10 +55,10 @@ _current: Report | None = None
 
 
 def report(samples: int, loss: SupportsFloat | None = None, *, step: int | None = None) -> None:
-    """Say that a step is done, over ``samples`` samples of all workers together; nothing happens without a manager.
+    """Report that a step is done, over ``samples`` samples of all workers together; no-op without a manager.
 
-    Every worker calls it, with the loss of its share: what is reported is their mean. It never stops the training: if
-    nothing can be written (a full disk, a bad environment), it warns and the step goes unreported.
+    Every worker calls it, with the loss of its share: their mean is reported. It never stops the training: if nothing
+    can be written (a full disk, a bad environment), it warns and the step goes unreported.
     """
     global _current  # noqa: PLW0603 - found in the environment the first time
     try:
@@ -78,8 +78,8 @@ def use(one: Report) -> None:
 class GroupReport:
     """Reports through a channel, for a worker at ``place``; the state counts the steps.
 
-    Each worker has the loss of its share, so in a group a line waits for the commit after it, where :func:`average`
-    puts in the mean over all workers and all steps since the last commit. Lines between commits carry no loss.
+    Each worker has the loss of its share, so in a group a line waits for the next commit, where :func:`average` inserts
+    the mean over all workers and all steps since the last commit. Lines between commits carry no loss.
     """
 
     def __init__(self, channel: AgentChannel, state: StateBase, place: GroupRank, *, averages: bool = True) -> None:
@@ -111,7 +111,7 @@ class GroupReport:
             self._losses.append(number)
 
     def average(self, sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
-        """Report the step before this commit with the mean loss of all workers; of all members of a group."""
+        """Report the step before this commit with the mean loss of all workers; called by all members of a group."""
         if self._averages:
             total, count = sums_of([sum(self._losses), len(self._losses)])
             line, self._line, self._losses = self._line, None, []
@@ -119,7 +119,7 @@ class GroupReport:
                 self._send(line | _loss_fields(total / count if count else None))
 
     def flush(self) -> None:
-        """Report the step that waits, without a loss: no commit followed."""
+        """Report the waiting step without a loss, as no commit followed."""
         line, self._line = self._line, None
         if line is not None:
             self._send(line | _loss_fields(None))
@@ -130,7 +130,7 @@ class GroupReport:
 
 
 def average(sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
-    """Report the step before a commit with the mean loss of all workers; of all members, at each commit."""
+    """Report the step before a commit with the mean loss of all workers; called by all members, at each commit."""
     if isinstance(_current, GroupReport):
         _current.average(sums_of)
 
@@ -173,7 +173,7 @@ def _line(step: int, size: int, samples: int, loss: float | None) -> Message:
 
 
 def _loss_fields(loss: float | None) -> Message:
-    """Return the fields of a loss: one that is no number counts as none."""
+    """Return the fields of a loss; NaN counts as none."""
     is_nan = loss is not None and not math.isfinite(loss)
     return {"loss": None if is_nan else loss, "nan": is_nan}
 
@@ -183,11 +183,11 @@ def _number(loss: SupportsFloat | None) -> float | None:
 
 
 def finish() -> None:
-    """Say that the work is done, so that the task is over when this program ends.
+    """Report that the work is done, so that the task is over when this program ends.
 
     A scheduler that takes a node sends SIGTERM to all processes there. A program that saves and exits with 0 then looks
-    like one whose work is done, so under the launchers ``process`` and ``torchrun`` an exit code of 0 is not always
-    believed. A program that says it is. Any rank may say it, once; a script whose ``train`` returns from
+    like one whose work is done, so under the launchers ``process`` and ``torchrun`` an exit code of 0 does not always
+    count as done. A call of this function does. Any rank may call it, once; a script whose ``train`` returns from
     :func:`bftrain_elastic.run` need not. Without an agent nothing happens.
 
     Example::

@@ -79,7 +79,7 @@ def random_numbers_by_sample(seed: int, samples: int, share: BatchShare) -> Iter
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class DrawForBatch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-        """Sees the operations of PyTorch below autograd."""
+        """Intercepts PyTorch's operations below autograd."""
 
         def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - as torch calls it
             return _draw(func, args, kwargs or {}, samples, share.mine)

@@ -1,4 +1,4 @@
-"""A script's training in groups that come and go as the agent says."""
+"""Training in groups that come and go by the agent's orders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTHING: Final = -1  # the step of a worker that has no state yet, the generatio
 
 
 class RegroupedTraining:
-    """A script's training in groups that come and go as the agent says; ``state`` counts its steps."""
+    """A script's training in groups that come and go by the agent's orders; ``state`` counts its steps."""
 
     def __init__(self, state: State, train: Callable[[], Any], channel: AgentChannel) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class RegroupedTraining:
         self._training = NOTHING  # the generation of the group that this worker is in
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
-        """Do what the agent says until the training is over; another thread calls ``abort`` if a member is dead."""
+        """Follow the agent's orders until the training is over; another thread calls ``abort`` if a member is dead."""
         self._own.report = report_sender(self._channel)
         self._channel.on_abort = abort
         self._channel.position = lambda: (self._own.place, self._own.commits)
@@ -54,7 +54,7 @@ class RegroupedTraining:
             raise SystemExit("bftrain: the agent is gone")
 
     def _in_group(self, order: Message) -> tuple[bool, Any]:
-        """Train in one group; tell whether the training is over, and what it gave."""
+        """Train in one group; return whether the training is over, and its result."""
         place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
         os.environ[BATCH] = str(order.get("batch", 0))
         self._training = place.generation
@@ -68,7 +68,7 @@ class RegroupedTraining:
             self._finish(place)
         except BaseException as error:
             self._training = NOTHING
-            reason = self._take_error(error, place)
+            reason = self._restore_after_error(error, place)
             if reason is None:
                 raise
         else:
@@ -89,19 +89,19 @@ class RegroupedTraining:
         return progress_report.GroupReport(self._channel, self._state, place)
 
     def _meeting_point(self) -> list[Any]:
-        """Return where others find this worker if it leads the next group."""
+        """Return the address of this worker's store, if it leads the next group."""
         raise NotImplementedError
 
     def _join(self, place: GroupRank, order: Message) -> None:
-        """Form the group and make sure that all hold the same state."""
+        """Form the group and make sure that all members hold the same state."""
         raise NotImplementedError
 
     def _finish(self, place: GroupRank) -> None:
-        """Know that the script is done; no member leaves before that."""
+        """Handle that the script is done; no member leaves before that."""
         raise NotImplementedError
 
-    def _take_error(self, error: BaseException, place: GroupRank) -> str | None:
-        """Put the state in order after what ended the script; return why the group was lost, or nothing to raise it."""
+    def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
+        """Restore the state after an error ended ``train``; return why the group was lost, or ``None`` to raise it."""
         raise NotImplementedError
 
     def _leave_group(self, *, broken: bool) -> None:
@@ -112,28 +112,28 @@ class RegroupedTraining:
 
 
 def report_sender(channel: AgentChannel) -> Callable[[Message], None]:
-    """Return how a state tells its agent something, which never waits for the agent."""
+    """Return a function that sends reports of the state to the agent without blocking."""
     return lambda message: channel.mention(str(message["type"]), encode(message))
 
 
-def is_of_notice(error: Exception) -> bool:
+def is_caused_by_notice(error: Exception) -> bool:
     """Return whether an error of the script is due to a SIGTERM that announces the loss of the node."""
     notice_s = grace_s()
     return notice_s > 0 and not isinstance(error, ElasticError) and follows_sigterm(notice_s)
 
 
-def why_left(error: Exception, *, lost_others: bool) -> str:
-    """Say why a worker left its group."""
+def reason_left(error: Exception, *, lost_others: bool) -> str:
+    """Return why a worker left its group, as text."""
     words = str(error) if lost_others else f"after SIGTERM the script raised {type(error).__name__}: {error}"
     return words[:REASON_LETTERS]
 
 
 def go_on() -> None:
-    """Do nothing when SIGTERM comes: schedulers send it to all processes of a node, and the agent knows what is due."""
+    """Ignore SIGTERM: schedulers send it to all processes of a node, and the agent knows what to do."""
 
 
 def end_together(state: State) -> None:
-    """Write the state at the end of a training; when it returns that is done on all members."""
+    """Write the state at the end of a training; return when that is done on all members."""
     group = inner(state).group
     if group.place.rank == 0:
         save(state)

@@ -1,9 +1,9 @@
-"""Replicas: whether all members of a group train the same model, and what keeps them from it.
+"""Replicas: whether all members of a group train the same model, and the likely causes if not.
 
 Each member draws the same sample of numbers from its parameters, optimizer states and learning rates, and the smallest
 and largest of each number are compared. Replicas differ where a gradient was not exchanged or a worker began from other
-weights, which shows in all elements of a tensor, so a sample is enough; where it begins in a tensor changes from one
-comparison to the next, so that in time all elements are seen.
+weights, which shows in all elements of a tensor, so a sample is enough; its offset changes from one comparison to the
+next, so that in time all elements are compared.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _watching: Final[list[Any]] = []
 
 
 def watch_optimizers() -> None:
-    """Take down from now on which optimizers step, if the script uses torch."""
+    """Record from now on which optimizers step, if the script uses torch."""
     if "torch" in sys.modules and not _watching:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -58,13 +58,13 @@ def forget_optimizers() -> None:
 
 
 def note_step(optimizer: Any, *_: object) -> None:  # noqa: ANN401 - torch.optim.Optimizer
-    """Remember that an optimizer stepped."""
+    """Record that an optimizer stepped."""
     if id(optimizer) not in _stepping:
         _stepping[id(optimizer)] = weakref.ref(optimizer)
 
 
 class TrainedParts(NamedTuple):
-    """What a script trains: models of its state, optimizers that stepped, and what it holds in its state at all."""
+    """What a script trains: models of its state, optimizers that stepped, and everything held by its state."""
 
     models: Sequence[Any]
     optimizers: Sequence[Any]
@@ -72,7 +72,7 @@ class TrainedParts(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> TrainedParts:
-        """Find them, beginning at the values of a state."""
+        """Find the parts, starting from the values of a state."""
         held = list(_with_parts(values))
         models = [one for one in held if callable(getattr(one, "parameters", None))]
         stepping = [one for one in (reference() for reference in _stepping.values()) if one is not None]
@@ -85,7 +85,7 @@ class TrainedParts(NamedTuple):
         return list({id(one): one for one in found}.values())
 
     def not_kept(self) -> list[str]:
-        """Name what is trained and would be lost with its worker."""
+        """Return the names of parts that are trained and would be lost with their worker."""
         kept = {id(one) for one in self.held}
         weights = {id(one) for model in self.models for one in model.parameters()}
         trained = {
@@ -96,7 +96,7 @@ class TrainedParts(NamedTuple):
 
 
 def _with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
-    """Give values, and what those that are kept by methods of their own consist of."""
+    """Yield values, and the parts of those that have a state_dict."""
     for value in values:
         yield value
         if not depth or callable(getattr(value, "parameters", None)):
@@ -132,9 +132,9 @@ def refuse_sharded(values: Iterable[Any]) -> None:
 
 
 def compare_replicas(own: StateInternals, values: Iterable[Any], spread: Spread) -> None:
-    """Report if members train apart, or what they train is not kept; of all members, at each commit.
+    """Report if members train apart, or train parts that are not kept; called by all members, at each commit.
 
-    ``spread`` returns the smallest and the largest that members have of each number.
+    ``spread`` returns the smallest and the largest of each number over all members.
     """
     workers = own.group.place.workers
     if not comparison_is_due(own.commits):
@@ -152,13 +152,13 @@ def compare_replicas(own: StateInternals, values: Iterable[Any], spread: Spread)
 
 
 def compare_states(state: StateBase, spread: Spread) -> None:
-    """Compare what a state holds."""
+    """Compare the content of a state."""
     own = inner(state)
     compare_replicas(own, [value for value in vars(state).values() if value is not own], spread)
 
 
 class ReplicaSample(NamedTuple):
-    """Numbers that are the same on all members if they train the same: of each part as many on all of them."""
+    """Numbers that are the same on all members if they train the same, equally many from each part."""
 
     numbers: list[float]
     pieces: list[tuple[int, int, float]]  # of each tensor: where its numbers are, and the rounding of its type
@@ -181,7 +181,7 @@ class ReplicaSample(NamedTuple):
         return cls(numbers, pieces)
 
     def largest_difference(self, found: Sequence[tuple[float, float]], commits: int) -> tuple[float, list[str]]:
-        """Return how far members are apart, relative to the size of a tensor, and why if that is too far."""
+        """Return how far members are apart, relative to the size of a tensor, and the causes if too far."""
         if found[0][0] != found[0][1]:
             return 1.0, ["layout"]
         largest, tolerable = 0.0, True
@@ -199,7 +199,7 @@ class ReplicaSample(NamedTuple):
 
 
 def _drawn(tensors: Sequence[Tensor], turn: int) -> Iterator[tuple[list[float], float]]:
-    """Draw numbers from tensors, of each about as many; give them, and the rounding of its type, tensor by tensor."""
+    """Yield numbers drawn from tensors, about as many of each, with the rounding error of their type."""
     import torch
 
     every = math.ceil(len(tensors) / _TENSORS)
@@ -219,7 +219,7 @@ def _drawn(tensors: Sequence[Tensor], turn: int) -> Iterator[tuple[list[float], 
 
 
 def _moments(optimizer: Any) -> Iterator[Tensor]:  # noqa: ANN401 - torch.optim.Optimizer
-    """Give the tensors that an optimizer keeps, in the order of its parameters."""
+    """Yield the tensors that an optimizer keeps, in the order of its parameters."""
     import torch
 
     for group in optimizer.param_groups:
@@ -229,7 +229,7 @@ def _moments(optimizer: Any) -> Iterator[Tensor]:  # noqa: ANN401 - torch.optim.
 
 
 def _plain(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the tensors of which numbers can be drawn: whole ones of one machine."""
+    """Return the tensors that can be sampled: dense ones on one machine."""
     import torch
 
     plain = [
@@ -254,8 +254,8 @@ def _hash(words: Iterable[object]) -> float:
 # Causes
 
 
-def _blind_frameworks() -> list[str]:
-    """Name the frameworks of this process that train for themselves, as they know nothing of the group."""
+def _frameworks_without_group() -> list[str]:
+    """Return the names of loaded frameworks that do not see the group and train by themselves."""
     accelerate = sys.modules.get("accelerate.state")
     seen = getattr(getattr(accelerate, "PartialState", None), "_shared_state", {})
     if seen and seen.get("distributed_type") is not None and _processes(seen) == 1:
@@ -271,14 +271,14 @@ def _processes(seen: dict[str, Any]) -> int:
 
 
 def _made(module: str, name: str) -> list[Any]:
-    """Return the objects of a class that is imported already."""
+    """Return the objects of a class whose module is imported already."""
     kind = getattr(sys.modules.get(module), name, None)
     return [] if kind is None else [one for one in gc.get_objects() if issubclass(type(one), kind)]
 
 
 def likely_causes(own: StateInternals, not_kept: Sequence[str], apart: Sequence[str]) -> list[str]:
-    """Guess why replicas are apart, by what is not kept, by frameworks that see no group, and by what differs."""
-    found = [*_blind_frameworks(), *not_kept]
+    """Return likely causes of a difference: parts not kept, frameworks that see no group, and what differs."""
+    found = [*_frameworks_without_group(), *not_kept]
     if found or "layout" in apart:
         return found or list(apart)
     if os.environ.get("BFTRAIN_LAUNCHER") == "horovod":

@@ -25,7 +25,7 @@ def run(state: State, train: Callable[[State], None]) -> None:
     """Call ``train(state)`` once for every group that this worker is part of, until it returns.
 
     Without a manager there is one group: of one worker, or the one that torchrun's environment names. SIGTERM does not
-    end a worker in here: its agent says what it is to do, or it leaves ``train`` at the next commit and saves.
+    end a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves.
     """
     watch_optimizers()
     folder = os.environ.get(FOLDER)
@@ -40,7 +40,7 @@ def run(state: State, train: Callable[[State], None]) -> None:
 
 
 def once(folder: str) -> None:
-    """Demand that a script trains once: its folder holds one state, and when that is done so is the task."""
+    """Raise if a script trains twice in one folder, which holds one state and belongs to one task."""
     if folder in trained:
         fix = "train it all in one, and keep in the state how far it is"
         raise BadScript("a script can train only once under a launcher", where="run", fix=fix)

@@ -84,7 +84,7 @@ class ShardedTraining:
         return self._whole
 
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
-        """Let the next group go on from there."""
+        """Restore the position from which the next group resumes."""
         self._whole = dict(found)
 
 

@@ -1,4 +1,4 @@
-"""Training in one group, from the last commit in the folder on: without a launcher that forms new groups."""
+"""Training in one group, resumed from the last commit in the folder, under launchers that form no new groups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bftrain_elastic.worker.regrouped_training import (
     REASON_LETTERS,
     SIZE,
     end_together,
+    reason_left,
     report_sender,
-    why_left,
 )
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group
 from bftrain_elastic.worker.state_transfer import share_state
@@ -28,7 +28,7 @@ from bftrain_elastic.worker.termination import follows_sigterm, on_sigterm
 
 
 def train_in_one_group(state: State, train: Callable[[State], None], channel: AgentChannel | None) -> None:
-    """Train in the one group that the environment names, from the last commit in the folder on."""
+    """Train in the group that the environment names, resumed from the last commit in the folder."""
     workers, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = GroupRank(0, rank, workers, int(os.environ.get(SIZE, str(workers))))
     own = inner(state)
@@ -64,7 +64,7 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
 
 
 def _train_once(state: State, train: Callable[[State], None], place: GroupRank) -> str:
-    """Train in the one group; return ``done``, or ``stopped`` if that was asked for."""
+    """Train in the one group; return ``done``, or ``stopped`` if that was requested."""
     own = inner(state)
     own.place, said = "forming", "done"
     own.group.join(place, _named_store(place) if place.workers > 1 else None)
@@ -87,7 +87,7 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
 
 
 def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None:
-    """End after SIGTERM has ended what the script needs, with the last commit on disk; return if there is none."""
+    """End the process after a SIGTERM broke the script, with the last commit on disk; return if there is none."""
     own = inner(state)
     if own.copy is None:
         return
@@ -96,7 +96,7 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
     else:
         rescue(state)
     report_on_disk(own)  # what was on disk before, too
-    sys.stderr.write(f"bftrain: {why_left(error, lost_others=False)}\n")
+    sys.stderr.write(f"bftrain: {reason_left(error, lost_others=False)}\n")
     channel.send({"type": "stopped", "step": max(own.copy_step, own.commit_step)})
     sys.stdout.flush()
     sys.stderr.flush()
@@ -104,7 +104,7 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
 
 
 def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.Store
-    """Give the meeting point that torchrun's environment names; rank 0 opens it, on that address alone."""
+    """Return the store that torchrun's environment names; rank 0 opens it, on that address alone."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listen_on(os.environ.get(ADDRESS, address))
     if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

@@ -1,4 +1,4 @@
-"""A model that trains alone, used as in DistributedDataParallel: one script fits all sizes of a group."""
+"""A model on a lone worker with the interface of DistributedDataParallel, so that one script fits all sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def single_worker_model(module: Any) -> Any:  # noqa: ANN401 - torch.nn.Module
-    """Wrap a model as ``DistributedDataParallel`` does, for a worker that exchanges nothing."""
+    """Wrap a model as ``DistributedDataParallel`` does, for a lone worker."""
     return _wrapper()(module)
 
 
@@ -17,7 +17,7 @@ def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
     import torch
 
     class SingleWorkerModel(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
-        """Wraps a model as ``DistributedDataParallel`` does, and exchanges nothing."""
+        """A wrapper with the interface of ``DistributedDataParallel`` that exchanges nothing."""
 
         def __init__(self, module: Any) -> None:  # noqa: ANN401 - torch.nn.Module
             super().__init__()

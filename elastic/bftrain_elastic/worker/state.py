@@ -1,4 +1,4 @@
-"""State: all of a training that has to survive when its workers change."""
+"""State: everything in a training that must survive changes of its workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bftrain_elastic.worker.state_values import (
 
 
 class RegroupSignal(BaseException):
-    """Leaves the script's ``train`` at a commit; no error, and nothing that ``except Exception`` should catch."""
+    """Leaves the script's ``train`` at a commit; a BaseException, so that ``except Exception`` does not catch it."""
 
 
 class State(StateBase):
@@ -63,22 +63,22 @@ class State(StateBase):
 
     @property
     def rank(self) -> int:
-        """Which worker of the group this is, from 0."""
+        """The rank of this worker in the group, from 0."""
         return inner(self).group.place.rank
 
     @property
     def workers(self) -> int:
-        """How many workers the group has."""
+        """The number of workers in the group."""
         return inner(self).group.place.workers
 
     @property
     def step(self) -> int:
-        """How many steps were done, all workers' together as one: as often as it was reported or committed."""
+        """The number of steps done, counting all workers' step as one: by reports or commits."""
         return inner(self).step
 
     @property
     def device(self) -> Any:  # noqa: ANN401 - torch.device
-        """Where tensors belong: the worker's GPU, or the CPU. Under torchrun's rules it is one of several."""
+        """The device for tensors: the worker's GPU, or the CPU. Under torchrun it is one of several visible GPUs."""
         import torch
 
         if not torch.cuda.is_available():
@@ -86,7 +86,7 @@ class State(StateBase):
         return torch.device("cuda", own_gpu())
 
     def parallel(self, **options: Any) -> Any:  # noqa: ANN401 - a torch module
-        """Return the model as the present group trains it: in DistributedDataParallel, or alone in what is used alike.
+        """Return the model for the present group: in DistributedDataParallel, or in a wrapper with the same interface.
 
         Both have ``module`` and ``no_sync()``, so gradients can be accumulated at any size.
         """
@@ -133,10 +133,10 @@ class State(StateBase):
         return random_numbers_by_sample(mixed_seed(seed, self.step), samples, self.share(samples))
 
     def commit(self) -> None:
-        """Say that here it is safe to stop, and that this is what to return to if a worker dies.
+        """Mark a point where it is safe to stop, and to return to if a worker dies.
 
-        All workers must call it. When it returns all of them have a copy in memory; one of them writes it to the
-        task's folder if that was not done lately.
+        All workers must call it. When it returns all of them have a copy in memory; one of them writes it to the task's
+        folder if that was not done lately.
         """
         own = inner(self)
         own.place = "commit"
@@ -176,14 +176,14 @@ class State(StateBase):
 
 
 def prepare_parts(state: State) -> None:
-    """Let parts gather what is divided among the members; of all members, at each commit."""
+    """Let parts gather what is divided among the members; called by all members, at each commit."""
     for value in vars(state).values():
         if hasattr(value, "prepare_commit"):
             value.prepare_commit()
 
 
 def leave_group(state: State, *, broken: bool = False) -> None:
-    """Leave the group, and forget the model that was wrapped for it."""
+    """Leave the group, and drop the model that was wrapped for it."""
     own = inner(state)
     for wrapped in own.wrapped:
         wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
@@ -193,7 +193,7 @@ def leave_group(state: State, *, broken: bool = False) -> None:
 
 
 class CommitAgreement(NamedTuple):
-    """What all members know at a commit: the largest generation that one is asked for, and which values differ."""
+    """The agreed result of a commit: the largest requested generation, and which values differ."""
 
     asked: int
     reports: bool  # rank 0 will tell that this commit is in memory
@@ -203,7 +203,7 @@ class CommitAgreement(NamedTuple):
 
 
 def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], Sequence[int]]) -> CommitAgreement:
-    """Compare values with all members; ``asked`` is the generation that this one is asked for."""
+    """Compare values with all members; ``asked`` is the generation that this member was asked for."""
     own, compared = inner(state), compared_values(state)
     place, digest = own.group.place, compared.digest()
     reports = place.rank == 0 and place.size > 1 and time.monotonic() - own.reported_at > REPORTS_S
@@ -214,7 +214,7 @@ def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], 
 
 
 def commit_together(state: StateBase) -> int:
-    """Copy the state on all members, with the values of rank 0; return the largest generation that one is asked for."""
+    """Copy the state on all members, with the values of rank 0; return the largest requested generation."""
     own = inner(state)
     found = agree(state, own.asked(), own.group.largest_each)
     compared, first = found.compared, own.group.place.rank == 0
@@ -239,7 +239,7 @@ def commit_together(state: StateBase) -> int:
 
 
 def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
-    """Look which large values were changed; return numbers of which all members need the largest of each."""
+    """Find which large values changed; return numbers whose maximum over all members is needed."""
     own = inner(state)
     there = {OWN, *compared.names}
     held = vars(state).items()
@@ -249,7 +249,7 @@ def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
 
 
 def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
-    """Give all members the values of rank 0; of all members."""
+    """Send the values of rank 0 to all members; called by all members."""
     own = inner(state)
     tree = offer(own.group.place, compared.tree() if own.group.place.rank == 0 else None)
     move(own.group.place, tree)

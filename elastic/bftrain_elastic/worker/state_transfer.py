@@ -1,9 +1,9 @@
-"""Give the state of the members that have it to those that lack it: in one pass, straight into its place.
+"""Sends the state from the members that have it to those that lack it: in one pass, straight into place.
 
-What is on the CPU goes in pieces from one to the next, not to all at once: each piece from one of those that have the
-state to a first one that lacks it, who sends it on while the next piece arrives. The first one is another for each
-piece, so that all links are in use. No member may take longer than a time limit for a piece, however long all take.
-What is on a GPU is broadcast piece by piece, as NCCL is fast at that.
+CPU tensors are sent in pieces along a chain: each piece goes from one of the sources to a first receiver, which
+forwards it while the next piece arrives. The first receiver changes with each piece, so that all links are in use. A
+time limit applies to each piece, not to the whole transfer. GPU tensors are broadcast piece by piece, which NCCL does
+fast.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ class TensorPart(NamedTuple):
 
 
 def offer(place: GroupRank, tree: StateTree | None, into: StateTree | None = None) -> StateTree:
-    """Tell all members what rank 0's tree is like, before :func:`move`; of all members.
+    """Announce the structure of rank 0's tree to all members, before :func:`move`; called by all members.
 
-    Return the tree of those that have one, and for the others one with room, in tensors of ``into`` where these fit.
+    Return the own tree on members that have one, and an empty one on the others, in tensors of ``into`` where these
+    fit.
     """
     header = _broadcast_bytes(_described(tree) if place.rank == 0 and tree is not None else b"")
     return _receivable(header, into) if tree is None else tree
@@ -67,15 +68,14 @@ def _receivable(description: bytes, into: StateTree | None) -> StateTree:
 
 
 def describe(store: Any, tree: StateTree) -> None:  # noqa: ANN401 - torch.distributed.Store
-    """Tell those who look into a store what the state is like that they will receive."""
+    """Store the structure of the state, so that new workers can prepare memory for it."""
     store.set(_DESCRIPTION, _described(tree))
 
 
 def prepare(state: StateBase, peer: str) -> None:
-    """Have memory for the state that the worker at ``peer`` has described, and for its copy, while that one trains on.
+    """Allocate memory for the state that the worker at ``peer`` has described, and for a copy, while that one trains.
 
-    Of what the script has made itself the tensors are used. The kernel takes longer to give memory out than the state
-    takes to arrive.
+    Tensors that the script has created are used. Allocating pages takes the kernel longer than the transfer itself.
     """
     host, _, port = peer.rpartition(":")
     if host:
@@ -113,9 +113,9 @@ def _room(shape: TreeShape, present: Tensor | None) -> Tensor:
 
 
 def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_part: OnPart | None = None) -> None:
-    """Fill the tree of each member that is none of ``sources``, which all have the same; of all members.
+    """Fill the tree of each member that is not in ``sources``, which all hold the same; called by all members.
 
-    ``on_part`` is called with each part of a tensor when it is there, and for sources when it was sent off.
+    ``on_part`` is called with each part of a tensor after it was received, and on sources after it was sent.
     """
     lacking = [rank for rank in range(place.workers) if rank not in sources]
     if not lacking:
@@ -133,7 +133,7 @@ def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_pa
 
 
 def cut(sizes: Sequence[int], piece_bytes: int) -> Iterator[list[TensorPart]]:
-    """Cut tensors of so many bytes into pieces: a part of a large one, or several small ones together."""
+    """Split tensors of these sizes into pieces: a part of a large one, or several small ones together."""
     together: list[TensorPart] = []
     for number, size in enumerate(sizes):
         if size >= _SMALL_BYTES:
@@ -148,7 +148,7 @@ def cut(sizes: Sequence[int], piece_bytes: int) -> Iterator[list[TensorPart]]:
 
 
 class _Reporter:
-    """Reports once a second how many bytes have moved, so that no manager takes a large state for a stall."""
+    """Reports once a second how many bytes have moved, so that the manager does not take the transfer for a stall."""
 
     def __init__(self, own: StateInternals, on_part: OnPart | None) -> None:
         self._own, self._on_part = own, on_part
@@ -165,7 +165,7 @@ class _Reporter:
 
 
 class _Parcel:
-    """The bytes of tensors, as they are sent and received."""
+    """The bytes of tensors in the form in which they are sent and received."""
 
     def __init__(self, tensors: Sequence[Tensor], on_part: OnPart) -> None:
         self._tensors = tensors
@@ -178,13 +178,13 @@ class _Parcel:
         return self._flat[1][part.start : part.stop]
 
     def packed(self, piece: Sequence[TensorPart]) -> Tensor:
-        """Return the bytes of a piece; they are a copy only if they are of several tensors."""
+        """Return the bytes of a piece; copied only if they belong to several tensors."""
         import torch
 
         return self._bytes(piece[0]) if len(piece) == 1 else torch.cat([self._bytes(part) for part in piece])
 
     def room(self, piece: Sequence[TensorPart], *, apart: bool = False) -> Tensor:
-        """Return where a piece may be received, ``apart`` from the tensors or in them."""
+        """Return where to receive a piece, ``apart`` from the tensors or in place."""
         import torch
 
         if len(piece) == 1 and not apart:
@@ -193,13 +193,13 @@ class _Parcel:
         return torch.empty(size, dtype=torch.uint8, device=self._tensors[piece[0].number].device)
 
     def unpack(self, piece: Sequence[TensorPart], received: Tensor) -> None:
-        """Put what was received for several tensors into them."""
+        """Copy a received piece into its tensors."""
         if len(piece) > 1:
             for part, data in zip(piece, received.split([part.stop for part in piece]), strict=True):
                 self._bytes(part).copy_(data)
 
     def there(self, piece: Sequence[TensorPart]) -> None:
-        """Know that a piece is in its place."""
+        """Record that a piece is in place."""
         for part in piece:
             self._on_part(*part)
 
@@ -217,7 +217,7 @@ def _broadcast(rank: int, parcel: _Parcel, piece: Sequence[TensorPart], sources:
 
 
 class _Relay:
-    """Receives pieces and sends them on. All members handle them in the same order, so none waits in a circle."""
+    """Receives pieces and forwards them. All members handle them in the same order, so there is no deadlock."""
 
     def __init__(self, parcel: _Parcel, lacking: int) -> None:
         self._parcel = parcel
@@ -226,14 +226,14 @@ class _Relay:
         self._going: deque[tuple[Any, Tensor]] = deque()
 
     def send(self, data: Tensor, to: int, number: int) -> None:
-        """Begin to send piece ``number``."""
+        """Start to send piece ``number``."""
         import torch.distributed as dist
 
         self._going.append((dist.isend(data, to, tag=number), data))
         self._wait_to_send(_WINDOW)
 
     def receive(self, piece: Sequence[TensorPart], number: int, origin: int, to: int | None) -> None:
-        """Begin to receive a piece, which is to be sent on."""
+        """Start to receive a piece that is to be forwarded."""
         import torch.distributed as dist
 
         data = self._parcel.room(piece)
@@ -286,7 +286,7 @@ def _pass_on(
 
 
 def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> None:
-    """Give all members the state that the ``sources`` hold; a ``fresh`` one holds none, and receives it in place."""
+    """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place."""
     own = inner(state)
     place = own.group.place
     has, mine = place.rank in sources, capture(state)

@@ -1,7 +1,7 @@
-"""Trees: a state as plain values with numbered holes, and the tensors that go into the holes.
+"""State trees: a state as plain values with numbered placeholders, and the tensors that belong there.
 
-Values may be nested dicts, lists, tuples, numbers, strings and tensors. The plain part has a JSON form, so a state
-travels and is kept without pickle.
+Values may be nested dicts, lists, tuples, numbers, strings and tensors. The plain part has a JSON form, so a state is
+sent and stored without pickle.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Tensor = Any  # torch is imported only where a script uses it
 
 @dataclass(frozen=True, slots=True)
 class StateTree:
-    """``plain`` is the JSON of everything but the tensors, which stand beside it in the order of their holes."""
+    """``plain`` is the JSON of everything but the tensors, which are listed in the order of their placeholders."""
 
     plain: str
     tensors: Sequence[Tensor]
 
     def unfolded(self) -> Any:  # noqa: ANN401 - any folded value
-        """Give the value again; its tensors are ours, not copies."""
+        """Return the value again; its tensors are shared, not copied."""
         return _unfold(json.loads(self.plain), self.tensors)
 
 
@@ -43,19 +43,19 @@ def fold(value: object) -> StateTree:
 
 @dataclass(slots=True)
 class NamedValues:
-    """Values folded one by one, each with the name that it has in a dict: the first part of a tree, or all of it."""
+    """Values folded one by one, each with its name in a dict: the first part of a tree, or all of it."""
 
     names: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
 
     def add(self, name: str, value: object) -> None:
-        """Fold one more."""
+        """Fold one more value."""
         self.names.append(name)
         self.texts.append(_json([name, _fold(value, self.tensors, f"state[{name!r}]")]))
 
     def add_small(self, name: str, value: object, largest_bytes: int) -> bool:
-        """Fold one more if it holds no tensor that is large or on a GPU; return whether that is so."""
+        """Fold one more value if it holds no tensor that is large or on a GPU; return whether it was added."""
         before = len(self.tensors)
         self.add(name, value)
         if all(one.device.type == "cpu" and one.nbytes <= largest_bytes for one in self.tensors[before:]):
@@ -72,7 +72,7 @@ class NamedValues:
         return StateTree(f'["dict",[{",".join(self.texts)}]]', self.tensors)
 
     def digest(self) -> int:
-        """Return a number that differs from those of other values. Tensors must be on the CPU."""
+        """Return a hash of the values. Tensors must be on the CPU."""
         summary = hashlib.blake2b(",".join(self.texts).encode(), digest_size=_DIGEST_BYTES)
         for tensor in self.tensors:
             if tensor.numel():
@@ -119,7 +119,7 @@ def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """What a tensor looks like without its numbers."""
+    """Shape, type and device of a tensor."""
 
     dtype: str  # as in torch.<dtype>
     sizes: tuple[int, ...]
@@ -127,7 +127,7 @@ class TreeShape:
 
     @property
     def here(self) -> str:
-        """The kind of device on which this machine keeps such a tensor: the CPU if it has no other."""
+        """The kind of device for such a tensor on this machine: the CPU if it has no other."""
         import torch
 
         return self.device if self.device != "cuda" or torch.cuda.is_available() else "cpu"
@@ -138,7 +138,7 @@ class TreeShape:
         return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.device.type)
 
     def empty(self) -> Tensor:
-        """Make room for such a tensor."""
+        """Return an uninitialised tensor of this shape."""
         import torch
 
         return torch.empty(self.sizes, dtype=getattr(torch, self.dtype), device=self.here)
@@ -152,9 +152,9 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:
-    """Copy a tree; ``into`` is an older copy whose memory may be used.
+    """Copy a tree; ``into`` is an older copy whose memory may be reused.
 
-    What is on a GPU is copied there if it leaves room for the training, or else to the memory of the machine.
+    GPU tensors are copied on the GPU if that leaves room for the training, or else to main memory.
     """
     if not tree.tensors:
         return tree
@@ -170,9 +170,9 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
 
 
 def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
-    """Write the numbers of ``tree`` into the tensors of ``current``, if both are built alike; gives what is there then.
+    """Copy ``tree`` into the tensors of ``current``, if both have the same structure; return the result.
 
-    No memory is needed for that, which on a GPU may have none left.
+    This needs no extra memory, of which a GPU may have none left.
     """
     if not (alike(tree, current) and places_of(tree.plain) == places_of(current.plain)):
         return None
@@ -186,12 +186,12 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
 
 
 def alike(one: StateTree, other: StateTree) -> bool:
-    """Tell whether two trees have the same tensors but for their numbers and where these are kept."""
+    """Return whether two trees have the same structure, apart from values and devices."""
     return [(here.dtype, here.shape) for here in one.tensors] == [(there.dtype, there.shape) for there in other.tensors]
 
 
 def places_of(plain: str) -> list[tuple[object, ...]]:
-    """Say where in a tree its tensors are, in the order of their holes."""
+    """Return where in a tree its tensors are, in the order of their placeholders."""
     return _places(json.loads(plain))
 
 
@@ -216,7 +216,7 @@ def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
 
 
 def too_large(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether a copy of what is on the GPU would take more of its free memory than the training can do without."""
+    """Return whether a copy of the GPU tensors would take more free memory than the training can spare."""
     needed = sum(one.numel() * one.element_size() for one in tensors if one.device.type == "cuda")
     if not needed:
         return False
@@ -233,7 +233,7 @@ def too_large(tensors: Sequence[Tensor]) -> bool:
 
 
 class LargeValues:
-    """Remembers how one worker's large values looked at its last commit."""
+    """Tracks one worker's large values since its last commit."""
 
     def __init__(self) -> None:
         self._marks: dict[str, object] = {}
@@ -241,14 +241,14 @@ class LargeValues:
         self.changed: tuple[str, ...] = ()
 
     def update(self, values: Mapping[str, Any]) -> None:
-        """Find out which values were changed since the last look."""
+        """Find which values changed since the last call."""
         marks = {name: _mark(value) for name, value in values.items()}
         self.changed = tuple(name for name in sorted(marks) if marks[name] != self._marks.get(name))
         self._marks, self._values = marks, values  # the values too: their memory is not given to others meanwhile
 
     @property
     def digest(self) -> int:
-        """Return a number for the names of the values that were changed."""
+        """A hash of the names of the changed values."""
         text = json.dumps(self.changed).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest(), "little")
 
@@ -258,12 +258,12 @@ class LargeValues:
         return tuple(self._marks)
 
     def to_send(self, *, everything: bool) -> StateTree:
-        """Return the values that rank 0 sends: all, or those that were changed."""
+        """Return the values that rank 0 sends: all, or the changed ones."""
         return _tree_of(self._values, self._values if everything or not self.changed else self.changed)
 
 
 def taken(tree: StateTree, present: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of rank 0; tensors that a worker has already are written to, as they may be in use."""
+    """Return the values of rank 0; existing tensors are written in place, as they may be in use."""
     names = [name for name, _ in json.loads(tree.plain)[1]]
     mine = _tree_of(present, names) if all(name in present for name in names) else None
     return dict(((put_back(tree, mine) if mine else None) or tree).unfolded())
@@ -277,7 +277,7 @@ def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
 
 
 def _mark(value: object) -> object:
-    """Return what tells a value from a later one without looking at its numbers."""
+    """Return an identity and version of a value, without a look at its numbers."""
     tree = fold(value)
     return tree.plain, [(one.data_ptr(), _version(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
 

@@ -1,4 +1,4 @@
-"""What a state holds, and what is known of it: its values as a tree, and back again."""
+"""The values of a state as a tree, its copies, and saving it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _AGAIN_S: Final = 5.0  # after which a commit that could not be written is tried
 
 
 class StateInternals:
-    """What a :class:`bftrain_elastic.State` knows beside what the script put into it."""
+    """The internal part of a :class:`bftrain_elastic.State`, beside the script's values."""
 
     def __init__(self) -> None:
         self.group = ProcessGroup()
@@ -92,18 +92,18 @@ class StateBase:
 
 
 def inner(state: StateBase) -> StateInternals:
-    """Give what the state knows for itself."""
+    """Return the internal part of a state."""
     found: StateInternals = state.__dict__[OWN]
     return found
 
 
 def has_state_dict(value: object) -> bool:
-    """Return whether a value keeps its identity and is read and restored by its own methods."""
+    """Return whether a value is read and restored in place by its own methods."""
     return hasattr(value, "state_dict")
 
 
 def compared_values(state: StateBase) -> NamedValues:
-    """Return what is compared between workers in each commit: plain values, with tensors in them if these are small."""
+    """Return what is compared between workers in each commit: plain values, and small tensors in them."""
     own = inner(state)
     found = NamedValues()
     found.add(STEP, own.step)
@@ -117,7 +117,7 @@ def compared_values(state: StateBase) -> NamedValues:
 
 
 def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
-    """Give the state as it is now, beginning with the values that are compared; its tensors are the state's own."""
+    """Return the present state, beginning with the compared values; its tensors are shared."""
     found = (compared or compared_values(state)).copy()
     there = {OWN, *found.names}
     for name, value in vars(state).items():
@@ -127,7 +127,7 @@ def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
 
 
 def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
-    """Make the state what ``tree`` says; if that is ``ours``, its tensors may become the state's own."""
+    """Set the state to ``tree``; if that is ``ours``, its tensors may become the state's own."""
     values = (put_back(tree, capture(state)) or (tree if ours else copied(tree, None))).unfolded()
     own = inner(state)
     own.step = own.commit_step = int(values.pop(STEP))
@@ -144,7 +144,7 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
 
 
 def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
-    """Copy the state as what to return to; return the copy."""
+    """Copy the state as the point to return to; return the copy."""
     own = inner(state)
     with own.lock:
         tree, room = capture(state, compared), _room(own)
@@ -161,14 +161,17 @@ def _room(own: StateInternals) -> StateTree | None:
 
 
 def _take_copy(own: StateInternals, copy: StateTree, room: StateTree | None) -> None:
-    """Return to ``copy`` from now on; it is in the memory of ``room``, if any, and the older one serves later."""
+    """Make ``copy`` the point to return to.
+
+    It is in the memory of ``room``, if any, and the older one is reused later.
+    """
     if room is not own.copy:
         own.spares = [one for one in (*own.spares, own.copy) if one is not None and one is not room][-_SPARES:]
     own.copy, own.copy_step = copy, own.step
 
 
 class CopyInPieces:
-    """Copies a state as what to return to, part by part, while it is on its way to other members."""
+    """Copies a state as the point to return to, part by part, while it is being sent."""
 
     def __init__(self, own: StateInternals, tree: StateTree) -> None:
         import torch
@@ -182,7 +185,7 @@ class CopyInPieces:
         )
 
     def take(self, number: int, start: int, stop: int) -> None:
-        """Copy these bytes of a tensor, which are there now."""
+        """Copy these bytes of a tensor, which have arrived."""
         here, there = self._copy.tensors[number], self._tensors[number]
         if here.is_contiguous() and there.is_contiguous():
             as_bytes(here)[start:stop].copy_(as_bytes(there)[start:stop])
@@ -190,13 +193,13 @@ class CopyInPieces:
             here.copy_(there)
 
     def finish(self) -> None:
-        """Know that all parts were copied."""
+        """Complete the copy after all parts were copied."""
         with self._own.lock:
             _take_copy(self._own, self._copy, self._room)
 
 
 def rescue(state: StateBase) -> None:
-    """Write the copy of the last commit to the folder, unless a newer one is there. From any thread."""
+    """Save the copy of the last commit to the folder, unless a newer one is there. From any thread."""
     own = inner(state)
     if not own.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
         return
@@ -213,7 +216,7 @@ def rescue(state: StateBase) -> None:
 
 
 def save(state: StateBase, *, report_later: bool = False) -> None:
-    """Write the state to its folder; how long that takes decides how soon it may be done again.
+    """Save the state to its folder; the time this takes decides how soon it is done again.
 
     With ``report_later`` it is reported at most five times a second; :func:`report_on_disk` reports the last one.
     """
@@ -236,7 +239,7 @@ def _saved(own: StateInternals, step: int, begun: float, *, report_later: bool =
 
 
 def end_background_save(own: StateInternals, step: int, timeout_s: float | None = None) -> None:
-    """Let no thread write any more; what it writes of ``step`` itself it may finish."""
+    """Stop the background save; one of ``step`` itself may finish."""
     if own.saving.busy and own.saving.step == step:
         own.saving.wait(timeout_s)
     else:
@@ -244,7 +247,7 @@ def end_background_save(own: StateInternals, step: int, timeout_s: float | None 
 
 
 def report_on_disk(own: StateInternals) -> None:
-    """Report the last write, if it was not reported yet."""
+    """Report the last save, if it was not reported yet."""
     if own.disk_unreported is not None:
         own.disk_reported_at = time.monotonic()
         own.report(own.disk_unreported)
@@ -252,10 +255,10 @@ def report_on_disk(own: StateInternals) -> None:
 
 
 def save_if_due(state: StateBase) -> None:
-    """Write the state to its folder, unless that was done lately; if it cannot be written the training goes on.
+    """Save the state to its folder, unless that was done lately; if that fails the training goes on.
 
-    A large one is written by a thread, from a copy of its own: the training waits for nothing but that copy. A commit
-    among several workers has made it already.
+    A large one is saved by a thread, from a copy of its own: the training waits only for that copy, which a commit
+    among several workers has made already.
     """
     own = inner(state)
     if own.commits == _DESCRIBED:
@@ -275,7 +278,7 @@ def save_if_due(state: StateBase) -> None:
 
 
 def _begin_save(own: StateInternals, state: StateBase) -> bool:
-    """Begin to write a large state in a thread, or to make room for the copy; tell whether that is so."""
+    """Start to save a large state in a thread, or to allocate the copy for it; return whether that was done."""
     tree = capture(state)
     size = sum(one.nbytes for one in tree.tensors)
     if size <= AT_ONCE_BYTES:
@@ -294,7 +297,7 @@ def _begin_save(own: StateInternals, state: StateBase) -> bool:
 
 
 def _has_room(own: StateInternals, tree: StateTree) -> bool:
-    """Return whether memory is there for the copies that are needed while one of them is written."""
+    """Return whether there is memory for the copies that are needed during a save."""
     current = own.copy_step == own.step
     if any(one.device.type != "cpu" for one in tree.tensors) or (current and not own.keeps):
         return True  # the copy that is written is changed by no commit
@@ -303,7 +306,7 @@ def _has_room(own: StateInternals, tree: StateTree) -> bool:
 
 
 def _make_room(own: StateInternals, tree: StateTree, count: int) -> None:
-    """Have memory for a copy: the kernel takes longer to give it out than it takes to copy into it."""
+    """Allocate memory for a copy: the kernel takes longer for it than copying does."""
     import torch
 
     try:
@@ -323,9 +326,9 @@ def _write_copy(own: StateInternals, copy: StateTree, step: int, lineage: int) -
 
 
 def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
-    """Write the state by ``write`` before this worker ends, and try again until ``grace_s`` seconds are over.
+    """Save the state by ``write`` before this worker ends, and retry until ``grace_s`` seconds are over.
 
-    If it cannot be written the worker ends with a code of its own, so that it is not taken for saved.
+    If that fails the worker ends with a code of its own, so that the state does not count as saved.
     """
     deadline = time.monotonic() + grace_s
     while True:
@@ -340,7 +343,7 @@ def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) 
 
 
 def save_if_only_here(state: StateBase) -> None:
-    """Write the state if the group has one node and the folder holds an older one: other nodes' copies are gone."""
+    """Save the state if the group has one node and the folder holds an older one: no other copy exists."""
     own = inner(state)
     if own.folder is None or own.group.place.size > 1 or own.group.place.rank:
         return
@@ -355,7 +358,7 @@ def save_if_only_here(state: StateBase) -> None:
 
 
 def load(state: StateBase) -> bool:
-    """Read the state from its folder; tell whether there was one."""
+    """Read the state from its folder; return whether there was one."""
     own = inner(state)
     found = checkpoint_file.load(own.folder) if own.folder is not None else None
     if found is None:
@@ -366,7 +369,7 @@ def load(state: StateBase) -> bool:
 
 
 def tidy(state: StateBase) -> None:
-    """Leave writing to rank 0; rank 0 removes what others were writing to the folder when they were killed."""
+    """Leave saving to rank 0, which removes unfinished files of killed workers from the folder."""
     own = inner(state)
     if own.group.place.rank:
         own.saving.stop()

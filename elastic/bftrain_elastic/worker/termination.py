@@ -1,4 +1,4 @@
-"""SIGTERM: what it does to a worker while it trains."""
+"""SIGTERM handling of a worker while it trains."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _forking = threading.local()  # the signals that a thread held back before it fo
 
 @contextmanager
 def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
-    """Call ``act`` when SIGTERM comes, and nothing else; afterwards SIGTERM does again what it did before.
+    """Call ``act`` on SIGTERM, and do nothing else; restore the former handler afterwards.
 
-    Processes that are forked meanwhile, such as those of a DataLoader, end of the signal as ever: who started them
-    ends them that way.
+    Processes that are forked meanwhile, such as those of a DataLoader, still end on the signal, by which their parent
+    ends them.
     """
 
     def answer(_number: int, _frame: object) -> None:
@@ -64,7 +64,7 @@ os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_ch
 
 
 def grace_s() -> float:
-    """Return how long before a node is taken its scheduler warns; 0 if it does not."""
+    """Return how long before taking a node its scheduler warns; 0 if it does not."""
     try:
         return float(os.environ.get(GRACE) or 0.0)
     except ValueError:
@@ -72,9 +72,9 @@ def grace_s() -> float:
 
 
 def follows_sigterm(within_s: float) -> bool:
-    """Return whether an error may be due to a SIGTERM that came to all processes of the node, as schedulers send it.
+    """Return whether an error may be due to a SIGTERM to all processes of the node, as schedulers send it.
 
-    It ends a DataLoader's processes, for example, and then the script raises that they are gone.
+    Such as that of a DataLoader whose processes were ended by the signal.
     """
     deadline = time.monotonic() + _LATE_S
     while not _received_at and time.monotonic() < deadline:

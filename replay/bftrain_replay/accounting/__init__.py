@@ -1,1 +1,1 @@
-"""Accounting: what a simulation books while it runs, to the node-second."""
+"""Accounting of a simulation while it runs, to the node-second."""

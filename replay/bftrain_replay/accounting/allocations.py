@@ -43,7 +43,7 @@ class AllocationTable(AllocationBlock):
     nodes: tuple[str, ...]
 
     def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Give each task that held a node, and which rows are its own."""
+        """Yield each task that held a node, with the indices of its rows."""
         if not self.tasks:
             return
         order = np.argsort(self.task, kind="stable")
@@ -52,7 +52,7 @@ class AllocationTable(AllocationBlock):
 
 
 class AllocationRecorder:
-    """Takes down who holds which node, from the actions of a run. Rows stand in the order of their end."""
+    """Records which task holds which node, from the actions of a run. Rows are ordered by their end."""
 
     __slots__ = ("__weakref__", "_file", "_from_s", "_held", "_lengths", "_node", "_places", "_task", "_tasks", "_to_s")
 
@@ -79,7 +79,7 @@ class AllocationRecorder:
         return tuple(self._places)
 
     def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
-        """Take down what an action does at ``now_s``."""
+        """Record an action at ``now_s``."""
         if isinstance(action, Start | Grow):
             self._tasks.setdefault(action.task, len(self._tasks))
             self._held.setdefault(action.task, {}).update(dict.fromkeys(action.nodes, now_s))
@@ -88,17 +88,17 @@ class AllocationRecorder:
             self._add(action.task, action.nodes, map(held.pop, action.nodes), now_s)
 
     def end(self, task: str, now_s: float) -> None:
-        """A task is over: it gives back what it holds."""
+        """Record that a task is over and releases all its nodes."""
         held = self._held.pop(task, {})
         self._add(task, held, held.values(), now_s)
 
     def close(self, now_s: float) -> None:
-        """The run ends; so do all holdings."""
+        """Record the end of the run, which ends all allocations."""
         for task in list(self._held):
             self.end(task, now_s)
 
     def blocks(self) -> Iterator[AllocationBlock]:
-        """Give all rows, block by block."""
+        """Yield all rows, block by block."""
         begin = 0
         for rows in self._lengths:
             self._file.seek(begin)

@@ -35,7 +35,7 @@ class HistogramBin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionColumns:
-    """What was decided when, how well and how fast."""
+    """The decisions of a run: time, reason, quality and duration."""
 
     def __init__(self) -> None:
         self._time_s, self._value, self._bound = array("d"), array("d"), array("d")
@@ -57,7 +57,7 @@ class DecisionColumns:
         return len(self._time_s)
 
     def add(self, decision: Decision, decide_s: float) -> None:
-        """Take in a decision that took ``decide_s`` seconds."""
+        """Add a decision that took ``decide_s`` seconds."""
         if decision.fallback:
             self.fallbacks[len(self)] = decision.fallback
             self.fallback_causes[str(decision.termination)] += 1
@@ -96,7 +96,7 @@ class DecisionColumns:
         self._changed_size.append(size)
 
     def sizes(self) -> Iterator[Mapping[str, int]]:
-        """Give for each decision the sizes that it led to, without those of tasks that hold nothing."""
+        """Yield the sizes after each decision, without tasks that hold nothing."""
         names, sizes, begin = list(self._tasks), dict[str, int](), 0
         for count in self._changes:
             if count:
@@ -111,7 +111,7 @@ class DecisionColumns:
             yield sizes
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Give the rows of the table; nothing in them depends on how fast the machine is."""
+        """Yield the rows of the table; none of them depends on the speed of the machine."""
         kinds = list(self._kinds)
         sizes = self.sizes()
         for place, time_s in enumerate(self._time_s):
@@ -139,7 +139,7 @@ def spread_ms(seconds: array[float]) -> TimeSpread:
 
 
 def bins_ms(seconds: array[float]) -> tuple[HistogramBin, ...]:
-    """Count measured seconds in bins that are ten to a factor of ten, from the first to the last that has any."""
+    """Count measured seconds in logarithmic bins, ten for a factor of ten, from the first to the last occupied one."""
     if not seconds:
         return ()
     tenths = np.floor(10.0 * np.log10(np.maximum(np.array(seconds) * 1000.0, _SHORTEST_MS)) + 1e-9).astype(int)

@@ -1,10 +1,10 @@
-"""Ledger: where every idle node-second of the log went, and how the harvest grew meanwhile.
+"""Ledger: the use of every idle node-second of the log, and the growth of the harvest.
 
-The ledger keeps one row for each stretch of time between two moments: how many nodes were idle, how many worked,
-and why the others did not. The rows must add up to the log, which :meth:`Ledger.check` makes sure of.
+The ledger keeps one row for each interval between two moments: how many nodes were idle, how many worked, and why the
+others did not. :meth:`Ledger.check` verifies that the rows add up to the log.
 
-The harvest is counted at the end of each of so many equal stretches of a log. It costs nothing between the ends of
-stretches, and there it looks only at tasks that may have advanced.
+The harvest is recorded at the end of each of a fixed number of equal intervals of a log. This costs nothing in between,
+and at these ends it looks only at tasks that may have advanced.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Ledger:
         self._end_s: float | None = None
 
     def open(self, now_s: float, pool: int, used: int, unused: dict[UnusedReason, int]) -> None:
-        """Begin a stretch in which ``used`` of ``pool`` nodes work; ``unused`` says why the others do not."""
+        """Start an interval in which ``used`` of ``pool`` nodes work; ``unused`` counts the others by reason."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
         self._times.append(now_s)
@@ -65,34 +65,34 @@ class Ledger:
             column.append(unused.get(reason, 0))
 
     def close(self, now_s: float) -> None:
-        """End the last stretch."""
+        """End the last interval."""
         self._end_s = now_s
 
     @property
     def times_s(self) -> NDArray[np.float64]:
-        """When each stretch begins."""
+        """The start of each interval."""
         return np.array(self._times, dtype=np.float64)
 
     @property
     def end_s(self) -> float:
-        """When the last stretch ends."""
+        """The end of the last interval."""
         if self._end_s is None:
             raise Fault("the ledger is still open")
         return self._end_s
 
     @property
     def pool(self) -> NDArray[np.int64]:
-        """Idle nodes in each stretch."""
+        """Idle nodes in each interval."""
         return np.array(self._pool, dtype=np.int64)
 
     @property
     def used(self) -> NDArray[np.int64]:
-        """Working nodes in each stretch."""
+        """Working nodes in each interval."""
         return np.array(self._used, dtype=np.int64)
 
     @property
     def unused(self) -> dict[UnusedReason, NDArray[np.int64]]:
-        """Unused nodes in each stretch by reason."""
+        """Unused nodes in each interval by reason."""
         return {reason: np.array(column, dtype=np.int64) for reason, column in self._unused.items()}
 
     @property
@@ -111,7 +111,7 @@ class Ledger:
         return {reason: self._total(column) for reason, column in self._unused.items()}
 
     def check(self, log: EventLog, held_node_s: Iterable[float]) -> None:
-        """Make sure that used and unused add up to the log's idle time, and the tasks' holdings to the used."""
+        """Raise unless used and unused add up to the log's idle time, and the tasks' allocations to the used."""
         used, unused = self.used_node_s, self.unused_node_s
         idle = idle_node_s(log, self.end_s)
         _same("used and unused node-seconds", math.fsum((used, *unused.values())), "the log's idle time", idle)
@@ -123,7 +123,7 @@ class Ledger:
 
 
 def idle_node_s(log: EventLog, until_s: float) -> float:
-    """Idle node-seconds of ``log`` in its first ``until_s`` seconds, from the log alone."""
+    """Return the idle node-seconds of ``log`` in its first ``until_s`` seconds, from the log alone."""
     edges = np.minimum(np.append(log.times, log.end_s) - log.start_s, until_s)
     return math.fsum((np.diff(edges) * log.pool_sizes()).tolist())
 
@@ -153,10 +153,10 @@ class AdvancingTask(Protocol):
 
 
 class HarvestOverTime:
-    """Takes down how the harvest grows in a run of ``span_s`` seconds. Times are seconds since the log's start.
+    """Records the growth of the harvest in a run of ``span_s`` seconds. Times are seconds since the log's start.
 
-    Where the length of the run is unknown (``None``), stretches are short at first, and whenever there are twice
-    as many as wanted, each two become one.
+    If the length of the run is unknown (``None``), intervals are short at first, and whenever there are twice as many
+    as wanted, pairs are merged.
     """
 
     __slots__ = ("_advancing", "_done", "_ends", "_growing", "_samples", "next_s")
@@ -173,11 +173,14 @@ class HarvestOverTime:
         self.next_s: float = self._ends[0]  # when it wants to look next
 
     def note(self, task: AdvancingTask) -> None:
-        """A task's size has changed, or it has finished."""
+        """Record that a task's size has changed, or that it has finished."""
         self._advancing[task.spec.name] = task
 
     def look(self, now_s: float) -> None:
-        """Look at the ends of all stretches that have passed before ``now_s``, since when nothing has changed."""
+        """Record the harvest at the ends of all intervals before ``now_s``.
+
+        Nothing has changed since the last event.
+        """
         while self.next_s < now_s:
             self._look(self.next_s)
             if self._growing and len(self._samples) == len(self._ends):
@@ -187,19 +190,19 @@ class HarvestOverTime:
             self.next_s = self._ends[place] if place < len(self._ends) else math.inf
 
     def close(self, now_s: float) -> None:
-        """The run ends at ``now_s``, perhaps inside a stretch; all before it has been looked at."""
+        """Record the end of the run at ``now_s``, possibly within an interval."""
         self._look(now_s)
         self._ends[len(self._samples) - 1 :] = [now_s]
         self.next_s = math.inf
 
     @property
     def ends_s(self) -> NDArray[np.float64]:
-        """When each stretch ends; the first begins at 0."""
+        """The end of each interval; the first starts at 0."""
         return np.array(self._ends, dtype=np.float64)
 
     @property
     def samples(self) -> NDArray[np.float64]:
-        """Samples done by then."""
+        """Samples done by the end of each interval."""
         return np.array(self._samples, dtype=np.float64)
 
     def _look(self, at_s: float) -> None:

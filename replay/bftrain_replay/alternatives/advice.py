@@ -1,6 +1,6 @@
-"""Advice: changes of settings that answer the large causes of loss, and what replays with them gain.
+"""Advice: changes of settings that reduce the large causes of loss, and their gain when replayed.
 
-This module says what is to be replayed and what its rows are; :mod:`bftrain_replay.sweeping.alternatives` replays it.
+This module chooses the replays and builds the rows; :mod:`bftrain_replay.sweeping.alternatives` runs them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MIN_INTERVAL_S: Final = 60.0
 
 
 class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay with ``option`` gains over the one that was asked for, and how many changes of tasks it takes.
+    """The gain of a replay with ``option`` over the main replay, and the differences in changes of tasks.
 
-    ``cause`` is the loss, or the reason for unused node-time, that the option answers. ``gain`` is the gain in samples
-    as a share of the harvest, 1 if there was none. ``rescales``, ``starts`` and ``preemptions`` are differences: below
-    0 there are fewer.
+    ``cause`` is the loss, or the reason for unused node-time, that the option addresses. ``gain`` is the gain in
+    samples as a share of the harvest, 1 if there was none. ``rescales``, ``starts`` and ``preemptions`` are
+    differences: below 0 there are fewer.
     """
 
     cause: str
@@ -46,14 +46,14 @@ class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceTrial:
-    """One change of the settings that is to be tried."""
+    """A change of the settings to try."""
 
     cause: str
     option: str
     settings: ReplaySettings
 
     def row(self, main: ReplaySummary, tried: ReplaySummary) -> AdviceRow:
-        """Return what it gains, from the figures of both replays."""
+        """Return its gain, from the figures of both replays."""
         samples = tried.harvested - main.harvested
         return AdviceRow(
             cause=self.cause,
@@ -99,18 +99,18 @@ def _changes(settings: ReplaySettings) -> Iterator[AdviceTrial]:
 def rows_of(
     found: Sequence[AdviceTrial], main: ReplaySummary, tried: Mapping[int, ReplaySummary]
 ) -> tuple[AdviceRow, ...]:
-    """Return a row for each change that was tried, the largest gain first; ``tried`` has the figures by place."""
+    """Return a row for each tried change, the largest gain first; ``tried`` has the figures by place."""
     rows = [found[place].row(main, figures) for place, figures in tried.items()]
     return tuple(sorted(rows, key=lambda row: -row.gain))
 
 
 def gaining(rows: Sequence[AdviceRow]) -> tuple[AdviceRow, ...]:
-    """Return those that gain enough to be advice."""
+    """Return the rows whose gain is large enough to be advice."""
     return tuple(row for row in rows if row.gain >= LEAST_GAIN)
 
 
 def to_plain(rows: Sequence[AdviceRow] | None) -> dict[str, Any]:
-    """Return what ``summary.json`` holds of it: the advice, and the options without a gain; ``None`` if not tried."""
+    """Return the entries of ``summary.json``: the advice, and the options without a gain; ``None`` if not tried."""
     if rows is None:
         return {"advice": None, "tried_without_gain": None}
     kept = gaining(rows)

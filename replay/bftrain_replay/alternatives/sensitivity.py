@@ -1,6 +1,6 @@
-"""Sensitivity: the usual alternatives to what a replay assumes, each varied alone, and what they come to.
+"""Sensitivity: the usual alternatives to the assumptions of a replay, each varied alone, and their figures.
 
-This module says what is to be replayed and what its rows are; :mod:`bftrain_replay.sweeping.alternatives` replays it.
+This module chooses the replays and builds the rows; :mod:`bftrain_replay.sweeping.alternatives` runs them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STARTS_S: Final = (0.0, 60.0, 300.0)
 
 
 class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one alternative comes to; ``what`` is varied, and the ``chosen`` settings stand among the others."""
+    """The figures of one alternative; ``what`` is varied, and the ``chosen`` settings are among the others."""
 
     what: str
     setting: str
@@ -43,7 +43,7 @@ class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsAlternative:
-    """One alternative; without ``settings`` it is what was chosen, or comes to the same."""
+    """One alternative; without ``settings`` it is the chosen one, or equivalent to it."""
 
     what: str
     setting: str
@@ -51,7 +51,7 @@ class SettingsAlternative:
     settings: ReplaySettings | None = None
 
     def row(self, figures: ReplaySummary, dedicated_samples: float) -> SensitivityRow:
-        """Give its row from the figures of its replay."""
+        """Return its row from the figures of its replay."""
         idle_h = figures.idle_node_h
         return SensitivityRow(
             what=self.what,
@@ -64,16 +64,16 @@ class SettingsAlternative:
 
 
 def check(settings: ReplaySettings) -> None:
-    """Refuse a table by the published rules, which say themselves what a preemption takes."""
+    """Raise for the published rules, which fix the cost of a preemption themselves."""
     if settings.semantics == PUBLISHED:
         fix = "leave the table out, or replay realistic"
         raise UsageError("is for the realistic rules", where="sensitivity", fix=fix)
 
 
 def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[SettingsAlternative]:
-    """Give the usual alternatives to ``settings``, those that come to the same marked so.
+    """Return the usual alternatives to ``settings``; equivalent ones are marked.
 
-    A group of which all members come to the same is left out: where nothing costs anything, there is nothing to scale.
+    A group whose members are all equivalent is left out: without costs there is nothing to scale.
     """
     chosen = _inputs(settings, tasks)
     found: list[SettingsAlternative] = []
@@ -93,7 +93,7 @@ def alternatives(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Se
 
 
 def _inputs(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> tuple[object, ...]:
-    """Give what decides how a replay comes out, so far as alternatives differ in it."""
+    """Return the inputs of a replay in which alternatives can differ."""
     return settings.progress, as_replayed(tasks, settings)
 
 
@@ -126,12 +126,12 @@ def _starting(settings: ReplaySettings, start_s: float) -> ReplaySettings:
 def rows_of(
     found: Sequence[SettingsAlternative], main: ReplayResult, replayed: Mapping[int, ReplaySummary]
 ) -> tuple[SensitivityRow, ...]:
-    """Give the rows: of alternatives that were ``replayed``, by their places; the others are as the main replay."""
+    """Return the rows: ``replayed`` alternatives by their places; the others equal the main replay."""
     own = main.summary()
     dedicated = main.yardsticks.dedicated_samples if main.yardsticks else 0.0
     return tuple(each.row(replayed.get(place, own), dedicated) for place, each in enumerate(found))
 
 
 def to_dicts(rows: Sequence[SensitivityRow] | None) -> list[dict[str, Any]] | None:
-    """Return what ``summary.json`` says of it."""
+    """Return the entries of ``summary.json``."""
     return None if rows is None else [dict(wire.plain(row)) for row in rows]

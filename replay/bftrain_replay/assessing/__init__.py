@@ -1,1 +1,1 @@
-"""Assessing: what idle nodes of a log are worth a week, how sure that is, and on what it depends."""
+"""Assessment: the weekly value of a log's idle nodes, its uncertainty, and its dependence on assumptions."""

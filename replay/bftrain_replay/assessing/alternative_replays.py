@@ -1,4 +1,4 @@
-"""The replays beside an assessment: other assumptions, and other mixes of models."""
+"""The additional replays of an assessment: other assumptions, and other mixes of models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replay_alternatives(
     *,
     every: bool,
 ) -> Alternatives:
-    """Replay other assumptions, on all windows if ``every`` says so, then mixes of ``models``."""
+    """Replay other assumptions, on all windows with ``every``, then mixes of ``models``."""
     plan = WhatIfPlan.of(replayed, settings, files, every=every)
     outcomes = run("what if", plan.passes)
     if outcomes is None:
@@ -31,6 +31,6 @@ def replay_alternatives(
 
 
 def failure(passes: Sequence[SweepPass], outcomes: Mapping[str, PassOutcome]) -> str:
-    """Say which replay failed first, and why; nothing if none did."""
+    """Return which replay failed first, and why; "" if none did."""
     failed = (job for job in passes if outcomes[job.id].figures is None)
     return next((f"{job.words}: {outcomes[job.id].reason}" for job in failed), "")

@@ -1,4 +1,4 @@
-"""``bftrain.assess``: what the command does, for people who work in Python."""
+"""``bftrain.assess``: the command's function for use in Python."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _IN_PYTHON: Final = "bftrain.assess"
 
 @dataclass(frozen=True, repr=False)
 class AssessedLog(ShortRepr):
-    """An assessment; ``figures`` has all of it by name, each a week with ``median``, ``low`` and ``high``."""
+    """An assessment; ``figures`` has all figures by name, each a week with ``median``, ``low`` and ``high``."""
 
     figures: LogAssessment
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         found = self.figures
         return "assessment of idle nodes", {
             "headline": headline(found),
@@ -63,7 +63,7 @@ class AssessedLog(ShortRepr):
         return self.figures.to_dict()
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the page and the figures; a finished result is replaced only if ``overwrite`` says so."""
+        """Write the page and the figures; a finished result is replaced only with ``overwrite``."""
         with ResultFolder(Path(folder), assess_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
             result.replace(lambda draft: assess_folder.write(self.figures, draft))
 
@@ -131,7 +131,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
 
 
 def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome]:
-    """Replay side by side, as the command does."""
+    """Run replays side by side, as the command does."""
     outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)))
     if outcomes is None:
         raise Interrupted("interrupted")
@@ -142,7 +142,7 @@ def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutc
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:
-    """Return the tasks and the file in which they are, which is written if they are values."""
+    """Return the tasks and their file, which is written if they are given as values."""
     if tasks is None:
         return None
     if isinstance(tasks, str | Path):

@@ -1,4 +1,4 @@
-"""Pictures of an assessment: the harvest by hour and weekday, and how it grows with the number of tasks."""
+"""Charts of an assessment: the harvest by hour and weekday, and by the number of tasks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CAPTION: Final = "Bars: nodes at work on average; lines: 90 % intervals."
 
 
 def by_hour(found: LogAssessment) -> ChartFigure:
-    """Give the mean number of nodes at work by hour of the day."""
+    """Return the mean number of nodes at work by hour of the day."""
     zone = found.log.time_zone if on_calendar(found) else "from the begin of the log"
     return _bars("hours", f"By hour of the day ({zone})", found.hours)
 
 
 def by_weekday(found: LogAssessment) -> ChartFigure:
-    """Give the mean number of nodes at work by day of the week."""
+    """Return the mean number of nodes at work by day of the week."""
     return _bars("weekdays", "By day of the week", found.days)
 
 
@@ -79,7 +79,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
 
 
 def saturation(found: LogAssessment) -> ChartFigure | None:
-    """Give the harvest against the number of tasks that compete; none where that was not replayed."""
+    """Return the harvest against the number of competing tasks; ``None`` if that was not replayed."""
     rows = _points(found, TASKS, "{} tasks")
     if not rows:
         return None
@@ -122,7 +122,7 @@ def _ends(row: WhatIfRow) -> dict[str, float]:
 
 
 def _curve(rows: list[dict[str, Any]], *, name: str, title: str, says: str, x: dict[str, Any]) -> ChartFigure:
-    """Give a line through points that are replays of their own, in its 90 % interval."""
+    """Return a line through separate replays, with its 90 % interval."""
     harvest = quantity("harvest", title="node-hours a week", axis={"tickCount": 4}, scale={"zero": True})
     return ChartFigure(
         name=name,

@@ -37,7 +37,7 @@ _BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By par
 
 
 def page(found: LogAssessment) -> HtmlPage:
-    """Lay the page out."""
+    """Build the page."""
     log = found.log
     text = f"{text_formats.counted(log.nodes, 'node')} observed for {text_formats.duration(log.span_s)}"
     if on_calendar(found):
@@ -170,7 +170,7 @@ def _lost(found: LogAssessment) -> Iterator[Sequence[str]]:
 
 
 def _start_of(row: WhatIfRow, cost_s: float | None) -> str:
-    """Say what a start takes if costs are so many times as high."""
+    """Return the cost of a start under multiplied costs, as text."""
     if row.what != COSTS or not cost_s or row.value is None:
         return ""
     return f": {text_formats.duration(cost_s * row.value)} a start"
@@ -212,5 +212,5 @@ def _assumed(found: LogAssessment) -> HtmlText:
 
 
 def figures(found: LogAssessment) -> tuple[ChartFigure, ...]:
-    """Give the pictures of the page."""
+    """Return the pictures of the page."""
     return page(found).figures

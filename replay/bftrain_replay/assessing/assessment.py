@@ -1,4 +1,4 @@
-"""Assessment: what the idle nodes of a log come to a week: figures with intervals, and the assumptions behind them."""
+"""Assessment: weekly figures of a log's idle nodes, with intervals and the assumptions behind them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CURVE: Final = "harvest"  # its name for watchers
 
 
 class CauseFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """Node-hours a week that one cause kept from becoming work that counts, and its share of the idle node-time."""
+    """Node-hours a week lost to one cause, and their share of the idle node-time."""
 
     cause: str
     node_h: EstimatedFigure
@@ -43,14 +43,14 @@ class CauseFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartOfTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes work on average in one hour of the day or on one day of the week; ``None`` if not observed."""
+    """The mean number of working nodes in one hour of the day or weekday; ``None`` if not observed."""
 
     part: str
     nodes: EstimatedFigure | None
 
 
 class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was observed, and what was replayed of it."""
+    """The observed log, and the replayed part of it."""
 
     name: str
     sha256: str
@@ -101,20 +101,20 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class ReplayedHarvest:
-    """The windows of a sample, replayed: what was harvested, and which nodes were held."""
+    """The replayed windows of a sample: the harvest, and the nodes that were held."""
 
     sample: ReplayedSample
     curves: list[HarvestCurve]
     held: list[AllocationTable]
 
     def by_block(self, measure: Callable[[HarvestCurve, Floats], Floats]) -> Floats:
-        """Return a figure of each block that was replayed."""
+        """Return a figure of each replayed block."""
         windows = zip(self.sample.windows, self.curves, strict=True)
         return np.concatenate([measure(curve, np.array(window.edges_s)) for window, curve in windows])
 
     @property
     def sure(self) -> Floats:
-        """The harvest of each block on node-time that is not doubtful, as if doubtful nodes were harvested alike."""
+        """The harvest of each block on idle node-time without doubts, assuming that doubtful nodes are used alike."""
         log = self.sample.log
         at_s, doubtful = doubtful_nodes(log)
         pool = log.pool_sizes()[np.searchsorted(log.times, at_s, side="right") - 1]
@@ -133,7 +133,7 @@ class ReplayedHarvest:
 def replay_sample(
     sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None = None
 ) -> ReplayedHarvest | None:
-    """Replay each window of a sample; nothing once ``watch`` returns false."""
+    """Replay each window of a sample; ``None`` once ``watch`` returns false."""
     curves, held = [], []
     for window in sample.windows:
         passes = StudyPasses(sample.log, tasks, check_parts(sample.settings_of(window, settings)), watch)
@@ -148,7 +148,7 @@ def replay_sample(
 
 @dataclass(frozen=True, kw_only=True)
 class AssessmentInputs:
-    """What an assessment is made from, beside the replays: names, prices, zone and the command that repeats it."""
+    """The inputs of an assessment beside the replays: names, prices, time zone and the command that repeats it."""
 
     name: str
     command: str
@@ -165,7 +165,7 @@ class AssessmentInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternatives:
-    """What was replayed beside the assessment itself."""
+    """The additional replays of an assessment."""
 
     what_ifs: tuple[WhatIfRow, ...] = ()
     mixes: tuple[MixRow, ...] = ()

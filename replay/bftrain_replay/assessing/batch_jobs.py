@@ -1,7 +1,7 @@
-"""Batch jobs: when the jobs of a log were submitted, ran and on which nodes, of which users.
+"""Batch jobs of a log: submissions, starts, ends and nodes, with their users.
 
-A log holds states of nodes and no jobs, so these are read from the records once more. Times and nodes are those that
-the import settled; who submitted a job, when and where, is known of records that are a table with such columns.
+A log holds states of nodes and no jobs, so these are read again from the records. Times and nodes are those that the
+import decided on; users and submissions are known if the records are a table with such columns.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class BatchJobs:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many nodes each job held."""
+        """The number of nodes of each job."""
         return np.diff(self.offsets)
 
 
 class _Owners(NamedTuple):
-    """What a table says of the job in a row: by its place, that is file and line."""
+    """A table's user, partition and submission of a job, by file and line."""
 
     place: NDArray[np.int64]
     submit_s: Floats
@@ -77,9 +77,9 @@ def jobs_of(
     options: ImportOptions | None = None,
     tell: Callable[[int], object] | None = None,
 ) -> BatchJobs:
-    """Read the jobs that ran within a log; raise ``BadInput`` if these are not the records that it was made of.
+    """Read the jobs that ran within a log; raise ``BadInput`` if the log was not made of these records.
 
-    Without ``options`` they are read as for the log; those of a simulated schedule are scheduled once more.
+    Without ``options`` they are read as for the log; those of a simulated schedule are scheduled again.
     """
     if log.provenance.made_by.startswith(MADE_BY):
         return _scheduled(paths, log)
@@ -157,7 +157,7 @@ def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None
 
 
 def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
-    """Return what a table says of who submitted its jobs; nothing of records that are no table."""
+    """Return a table's columns on who submitted its jobs; ``None`` for records that are no table."""
     tally = FindingsTally()
     clock = RecordClock(zone(options.timezone) if options.timezone else UTC, lambda: tally.where)
     places, submits, users = [], [], list[str]()

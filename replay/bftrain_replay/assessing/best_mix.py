@@ -1,7 +1,7 @@
-"""Best mix: the log with tasks of one measured model, of the best few, or of all of them: with which is most done?
+"""Best mix: the log replayed with tasks of one measured model, of the best few, or of all, to find the most work.
 
-Models differ in samples a second, so work is counted in hours of one node at its model's speed on one node. As many
-tasks as may compete never end, so that the queue never empties and none has to be made for each model's speed.
+Models differ in samples a second, so work is counted in hours of one node at its model's speed on one node. There are
+as many endless tasks as may compete, so that the queue never empties.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def best_mixes(
 
 
 def models_of(paths: Sequence[Path]) -> dict[str, Profile]:
-    """Return the models of these files of profiles, or the bundled ones; refuse more than can be replayed soon."""
+    """Return the models of these files of profiles, or the bundled ones; raise if they are too many to replay."""
     found = catalogue(paths)
     if len(found) > MOST_MODELS:
         what, fix = f"{len(found):,} models are too many", f"give {MOST_MODELS} at most"
@@ -77,7 +77,7 @@ def _ordered(rows: Sequence[MixRow]) -> list[MixRow]:
 
 
 def _of_one_node(model: Profile) -> Profile:
-    """Return the model with speeds in those of one node, as far as its smallest measured size says what that is."""
+    """Return the model with speeds relative to one node, extrapolated from its smallest measured size."""
     nodes, speed = next((each for each in zip(model.curve.nodes, model.curve.rate, strict=True) if each[1]), (1, 0.0))
     if not speed:
         raise BadInput("has no speed above 0", where=model.name, fix="leave the model out")

@@ -1,4 +1,4 @@
-"""Text of estimated figures, of causes and of the log, for the page and for the terminal alike."""
+"""Text of estimated figures, of causes and of the log, shared by the page and the terminal."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NAMED: Final = 3  # models of a mix
 
 
 def on_calendar(found: LogAssessment) -> bool:
-    """Return whether the times of the log are times on the calendar, and not since some begin."""
+    """Return whether the times of the log are calendar times."""
     return found.log.start_s >= SMALLEST_EPOCH_S
 
 
 def headline(found: LogAssessment) -> str:
-    """Say in one sentence what can be harvested."""
+    """Return in one sentence how much can be harvested."""
     share = text_formats.percent(found.of_machine.median if found.of_machine else None)
     own = text_formats.count(found.harvest.median / HOURS_A_WEEK)
     return (
@@ -37,7 +37,7 @@ def headline(found: LogAssessment) -> str:
 
 
 def certainty(found: LogAssessment) -> str:
-    """Say what the intervals are, and how much of the harvest is on idle node-time that is not doubtful."""
+    """Return the meaning of the intervals, and the share of the harvest on idle node-time without doubts."""
     log = found.log
     blocks = text_formats.counted(log.blocks, log.block)
     if log.blocks == 1:
@@ -53,13 +53,13 @@ def certainty(found: LogAssessment) -> str:
 
 
 def causes(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, EstimatedFigure | None]]:
-    """Give the causes of loss by name, the largest first."""
+    """Yield the causes of loss by name, the largest first."""
     for each in sorted(found.causes, key=lambda each: -each.node_h.median):
         yield CAUSE_NAMES[each.cause], each.node_h, each.share
 
 
 def batch_jobs(found: HandbackEffect, *, short: bool = False) -> str:
-    """Say what a delay until nodes are free does to batch jobs."""
+    """Return the effect of a hand-back delay on batch jobs, as text."""
     delay = text_formats.duration(found.delay_s)
     cost = f"{interval(found.node_h_a_week)} node-hours a week"
     if found.jobs is None:
@@ -96,7 +96,7 @@ def batch_jobs(found: HandbackEffect, *, short: bool = False) -> str:
 
 
 def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str]]:
-    """Give what is known of the worth of a week: name, figure and unit."""
+    """Yield the known worth of a week: name, figure and unit."""
     worth = found.worth
     for name, figure, unit in (
         ("value", worth.value, ""),
@@ -111,13 +111,13 @@ def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str
 
 
 def mix_name(row: MixRow, among: Sequence[MixRow]) -> str:
-    """Name the models of a row; all of them in short."""
+    """Return the names of the models of a row; in short for all of them."""
     most = max(len(each.models) for each in among)
     return f"all {most}" if len(row.models) == most > _NAMED else " + ".join(row.models)
 
 
 def open_questions(found: LogAssessment) -> Iterator[str]:
-    """Say which questions are not answered here, and what would be needed."""
+    """Yield which questions are not answered here, and what would be needed."""
     if found.worth == WeeklyWorth():
         yield "What it is worth: say --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
     if not found.groups:

@@ -1,8 +1,8 @@
-"""Handback: what batch jobs would have waited longer if nodes that run tasks took a while to be free.
+"""Hand-back: how much longer batch jobs would have waited if nodes with tasks took a while to be free.
 
-Each job keeps its nodes, its run time and its turn on each node. It waits until all its nodes are free of the jobs
-before it, which may themselves have been late, and for the delay if one of its nodes was idle until then: every idle
-node counts as held by a task. Where jobs overlap on a node, it was not idle. Gaps between jobs take up lateness.
+Each job keeps its nodes, its run time and its turn on each node. It waits until all its nodes are free of earlier jobs,
+which may be late themselves, and for the delay if one of its nodes was idle until then: every idle node counts as held
+by a task. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay
 
 
 class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
-    """The user whose jobs waited longest in all: jobs, hours, and how long a job of theirs waits more on average."""
+    """The user whose jobs waited longest in total: jobs, hours, and the mean extra wait of a job."""
 
     name: str
     jobs: int
@@ -37,7 +37,7 @@ class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaterJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs begin more than ``over_s`` seconds later, and which share of all that is."""
+    """How many jobs start more than ``over_s`` seconds later, and their share of all."""
 
     over_s: float
     jobs: int
@@ -45,14 +45,13 @@ class LaterJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a delay does to batch jobs. Without records of jobs only ``moments_a_week`` and ``node_h_a_week`` are known.
+    """The effect of a delay on batch jobs. Without records only ``moments_a_week`` and ``node_h_a_week`` are known.
 
-    ``taking`` is the share of jobs that begin on nodes that were idle until then, ``delayed`` that of all that begin
-    later, be it that others before them are late; ``mean_s`` is the extra wait on average over all jobs, and
-    ``extra_s`` percentiles over those that begin later; ``distribution`` counts these by how much, ``resimulated``
-    is what a queue comes to that is scheduled again. ``prompt`` is the share of jobs that had begun within a minute.
-    ``moments_a_week`` counts the moments at which the batch queue takes idle nodes, ``node_h_a_week`` what it waits for
-    them in node-hours.
+    ``taking`` is the share of jobs that start on idle nodes, ``delayed`` that of all that start later, including those
+    behind late jobs; ``mean_s`` is the mean extra wait over all jobs, and ``extra_s`` percentiles over those that start
+    later; ``distribution`` counts these by lateness, ``resimulated`` is the result of scheduling the queue again.
+    ``prompt`` is the share of jobs that had started within a minute. ``moments_a_week`` counts the moments at which the
+    batch queue takes idle nodes, ``node_h_a_week`` the node-hours for which it waits.
     """
 
     delay_s: float
@@ -75,9 +74,9 @@ class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
 def extra_waits(
     jobs: BatchJobs, nodes: int, delay_s: float, since_s: float = -math.inf
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return how much later each job begins, and whether it takes idle nodes.
+    """Return how much later each job starts, and whether it takes idle nodes.
 
-    Jobs that began by ``since_s``, before which no node is known, do not wait.
+    Jobs that started by ``since_s``, before which no node is known, do not wait.
     """
     ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)  # by node: as recorded, and with the delay
     extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
@@ -96,7 +95,7 @@ def extra_waits(
 
 
 def effect_of(log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs | None = None) -> HandbackEffect:
-    """Return what a delay does, from the log alone or from its jobs too."""
+    """Return the effect of a delay, from the log alone or from its jobs too."""
     taken = (log.leaves & (log.states == BUSY)).astype(np.float64)
     at_s = log.times[log.time_index] - log.start_s
     moments = np.unique(log.time_index[taken > 0.0])
@@ -131,7 +130,7 @@ def effect_of(log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs
 
 
 def _later(extra: Floats, delay_s: float) -> Iterator[LaterJobs]:
-    """Count the jobs that begin later at all, by more than the delay, and by more than several times the delay."""
+    """Count the jobs that start later at all, by more than the delay, and by more than multiples of the delay."""
     for multiple in _MULTIPLES:
         over_s = multiple * delay_s
         late = int((extra > over_s + _LATE_S).sum())

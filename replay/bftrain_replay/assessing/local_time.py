@@ -1,4 +1,4 @@
-"""Local time: which hour of the day and day of the week it is in each quarter of an hour of a log."""
+"""Local time: hour of the day and weekday of each quarter of an hour of a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP_S: Final = 900.0  # offsets of all zones of today are multiples of it
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """A log cut into steps of a quarter of an hour, at the edges of blocks too: their block, hour and weekday."""
+    """A log divided into quarters of an hour, also at edges of blocks: their block, hour and weekday."""
 
     edges_s: Floats  # since the log's start
     block: NDArray[np.int64]
@@ -29,7 +29,7 @@ class LocalSteps:
 
     @classmethod
     def of(cls, sample: ReplayedSample, zone: tzinfo = UTC) -> LocalSteps:
-        """Cut the log of a sample."""
+        """Divide the log of a sample."""
         log, blocks = sample.log, sample.blocks
         first = np.ceil(log.start_s / _STEP_S) * _STEP_S - log.start_s
         edges = np.unique(np.concatenate((np.arange(first, log.span_s, _STEP_S), blocks.begin_s, [log.span_s])))
@@ -43,7 +43,7 @@ class LocalSteps:
         )
 
     def harvest(self, sample: ReplayedSample, curves: list[HarvestCurve]) -> Floats:
-        """Return the node-hours that were harvested in each step; 0 in blocks that were not replayed."""
+        """Return the harvested node-hours in each step; 0 in blocks that were not replayed."""
         found = np.zeros(self.edges_s.size - 1)
         for window, curve in zip(sample.windows, curves, strict=True):
             inside = (self.edges_s >= window.begin_s) & (self.edges_s <= window.end_s)
@@ -54,7 +54,7 @@ class LocalSteps:
     def mean_nodes(
         self, sample: ReplayedSample, harvest: Floats, part: NDArray[np.int64], count: int
     ) -> list[EstimatedFigure | None]:
-        """Estimate for each part, such as each hour of the day, how many nodes work on average in it."""
+        """Estimate the mean number of working nodes in each part, such as each hour of the day."""
         idle = sample.idle_node_h(self.edges_s[:-1], self.edges_s[1:])
         lasting = np.diff(self.edges_s) / SECONDS_AN_HOUR
 

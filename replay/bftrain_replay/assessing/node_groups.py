@@ -1,4 +1,4 @@
-"""Groups of nodes: kinds, partitions, or racks as the names of nodes tell them, and the harvest of each."""
+"""Groups of nodes, by kinds, partitions, or racks (from node names), and the harvest of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bftrain_replay.tables import SECONDS_AN_HOUR
 
 @dataclass(frozen=True, eq=False)
 class NodeGroups:
-    """Names of groups, the group of every node of a log by place, and where that is from."""
+    """Names of groups, the group of each node of a log, and where the grouping comes from."""
 
     names: tuple[str, ...]
     of_node: NDArray[np.int32]
@@ -27,12 +27,12 @@ class NodeGroups:
 
     @classmethod
     def of(cls, log: EventLog, racks: Mapping[str, str] | None = None) -> NodeGroups | None:
-        """Return racks that are given, the kinds of a log's nodes, their partitions, or groups of like names."""
+        """Return the given racks, the kinds of a log's nodes, their partitions, or groups by names."""
         found = groups_of_nodes(log, racks)
         return None if found is None else cls(*found)
 
     def idle_by_block(self, sample: ReplayedSample) -> NDArray[np.float64]:
-        """Return the idle node-hours of each group, a row each, in every block."""
+        """Return the idle node-hours of each group (rows) in every block."""
         pieces = fragments(sample.log)
         begin_s = sample.log.times[pieces.join] - sample.log.start_s
         return self._clipped(
@@ -40,7 +40,7 @@ class NodeGroups:
         )
 
     def held_by_block(self, sample: ReplayedSample, held: Sequence[AllocationTable]) -> NDArray[np.float64]:
-        """Return the node-hours that tasks held in each group, in every block that was replayed."""
+        """Return the node-hours that tasks held in each group, in every replayed block."""
         found = []
         for window, table in zip(sample.windows, held, strict=True):
             edges = np.array(window.edges_s)
@@ -50,7 +50,7 @@ class NodeGroups:
     def _clipped(
         self, node: NDArray[np.integer], from_s: Floats, to_s: Floats, begin_s: Floats, end_s: Floats
     ) -> NDArray[np.float64]:
-        """Return the node-hours of stays in each group between each begin and end."""
+        """Return the node-hours of each group between each start and end."""
         group, found = self.of_node[node], np.zeros((len(self.names), begin_s.size))
         for block, (low, high) in enumerate(zip(begin_s.tolist(), end_s.tolist(), strict=True)):
             inside = np.minimum(to_s, high) - np.maximum(from_s, low)
@@ -60,7 +60,7 @@ class NodeGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHarvest:
-    """What one group of nodes comes to: nodes, and node-hours a week that are idle and harvested."""
+    """The figures of one group: nodes, and idle and harvested node-hours a week."""
 
     name: str
     nodes: int
@@ -71,7 +71,7 @@ class GroupHarvest:
 def harvest_of_groups(
     groups: NodeGroups, sample: ReplayedSample, held: Sequence[AllocationTable], harvest: Floats, used: Floats
 ) -> list[GroupHarvest]:
-    """Estimate the harvest of each group: what tasks held in it, less the part of all that is held that is lost."""
+    """Estimate the harvest of each group: the node-hours held in it, less the overall share of losses."""
     idle, of_tasks = groups.idle_by_block(sample), groups.held_by_block(sample, held)
     counting = np.divide(harvest, used, out=np.zeros_like(harvest), where=used > 0.0)
     counts = np.bincount(groups.of_node, minlength=len(groups.names)).tolist()

@@ -1,8 +1,8 @@
-"""Sample: which weeks or days of a log are replayed, and estimates that stand on all blocks and on those replayed.
+"""The sample of weeks or days of a log that is replayed, and estimates from it.
 
-A replay costs about a millisecond a change of the log. A log with more changes than the budget is not replayed whole:
-blocks are drawn at random, and the share of the idle node-time that was harvested in them is applied to the idle
-node-time of all blocks, which the log itself gives.
+A replay costs about a millisecond for each change of the log. A log with more changes than the budget is not replayed
+completely: blocks are drawn at random, and the share of the idle node-time that was harvested in them is applied to the
+idle node-time of all blocks, which the log itself gives.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _WEEKS_AT_LEAST: Final = 4  # of a sample; with fewer, days are drawn
 
 
 class ReplayedWindow(NamedTuple):
-    """Neighbouring blocks that are replayed in one go: seconds since the log's start, and the edges of the blocks."""
+    """Adjacent blocks that are replayed together: seconds since the log's start, and the edges of the blocks."""
 
     begin_s: float
     end_s: float
     edges_s: tuple[float, ...]  # since the window begins
 
     def text(self, start_s: float) -> str:
-        """Return it as the setting ``window`` says it."""
+        """Return it in the form of the setting ``window``."""
         return f"{start_s + self.begin_s!r}..{start_s + self.end_s!r}"
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedSample:
-    """The blocks of a log, and the places of those that are replayed."""
+    """The blocks of a log, and the places of the replayed ones."""
 
     log: EventLog
     blocks: TimeBlocks
@@ -57,7 +57,7 @@ class ReplayedSample:
 
     @classmethod
     def of(cls, log: EventLog, events: int = EVENTS) -> ReplayedSample:
-        """Choose blocks with so many changes of the log at most, but one block at least; 0 replays all."""
+        """Choose blocks with at most ``events`` changes of the log, but at least one block; 0 chooses all."""
         blocks = TimeBlocks.of_span(log.span_s)
         places = _within(log, blocks, events, np.arange(len(blocks)))
         if len(places) < min(_WEEKS_AT_LEAST, len(blocks)) and blocks.unit == WEEK:
@@ -66,7 +66,7 @@ class ReplayedSample:
         return cls(log, blocks, places)
 
     def part(self, events: int = WHAT_IF_EVENTS, least: int = _BLOCKS_OF_PART) -> ReplayedSample:
-        """Choose some of its blocks, with fewer changes of the log, for replays of which there are many."""
+        """Choose some of its blocks, with fewer changes of the log, for sets of many replays."""
         places = _within(self.log, self.blocks, events, self.places, least=least)
         return ReplayedSample(self.log, self.blocks, places)
 
@@ -82,7 +82,7 @@ class ReplayedSample:
 
     @cached_property
     def windows(self) -> tuple[ReplayedWindow, ...]:
-        """The blocks that are replayed, neighbours in one window."""
+        """Return the replayed blocks, adjacent ones in one window."""
         runs = np.split(self.places, np.flatnonzero(np.diff(self.places) > 1) + 1)
         found = []
         for run in runs:
@@ -114,7 +114,7 @@ class ReplayedSample:
         return self.idle_node_h(self.blocks.begin_s, self.blocks.end_s)
 
     def rate(self, amounts: Floats, idle: Floats | None = None, hours: Floats | None = None) -> Floats:
-        """Return in each resample an amount by hour; ``amounts`` are those of the blocks that were replayed.
+        """Return in each resample an amount by hour; ``amounts`` are those of the replayed blocks.
 
         ``idle`` and ``hours`` are the idle node-hours and the hours of a part of all blocks, such as all Mondays.
         """
@@ -123,16 +123,16 @@ class ReplayedSample:
         return np.where(rates == 0.0, 0.0, rates * self.replayed.ratio(amounts, of_all[self.places]))
 
     def a_week(self, amounts: Floats, idle: Floats | None = None) -> EstimatedFigure:
-        """Estimate how much a week comes to, from the amounts of the blocks that were replayed."""
+        """Estimate the amount a week, from the amounts of the replayed blocks."""
         return self.blocks.estimate(self.rate(amounts, idle) * HOURS_A_WEEK) or EstimatedFigure(median=0.0)
 
     def share(self, amounts: Floats, of: Floats) -> EstimatedFigure | None:
-        """Estimate a ratio of amounts of the blocks that were replayed."""
+        """Estimate a ratio of amounts of the replayed blocks."""
         return self.replayed.estimate(self.replayed.ratio(amounts, of))
 
 
 def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
-    """Put what several windows gave by block one behind the other."""
+    """Concatenate the amounts by block of several windows."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -140,7 +140,7 @@ def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
 def _within(
     log: EventLog, blocks: TimeBlocks, events: int, among: NDArray[np.int64], least: int = 1
 ) -> NDArray[np.int64]:
-    """Return the places of blocks drawn at random, in order of time, that have so many changes in all at most."""
+    """Return the places of randomly drawn blocks, in order of time, with at most that many changes in total."""
     at_s = log.times - log.start_s
     counts = (np.searchsorted(at_s, blocks.end_s) - np.searchsorted(at_s, blocks.begin_s))[among]
     if not events or counts.sum() <= events:

@@ -1,8 +1,8 @@
-"""Resimulated waits: the batch queue scheduled again, as the log's jobs came, with and without a delay of nodes.
+"""Re-simulated waits: the batch queue scheduled again, with the log's submissions, with and without a delay of nodes.
 
 Both runs know submissions, sizes and run times of the jobs. In the second each job holds its nodes for the delay before
-it runs: every node that it gets counts as held by a task, so waits are on the high side. Unlike the turn of each job on
-its nodes (:mod:`bftrain_replay.assessing.handback`) the policy chooses again who begins when, and on how many nodes.
+it runs: every node that it gets counts as held by a task, so waits are overestimated. Unlike the fixed order of jobs on
+their nodes (:mod:`bftrain_replay.assessing.handback`) the policy chooses again when and where jobs start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHARED: Final = 0.01  # of the node-time of jobs: less is rounding of starts an
 class ResimulatedWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Waits of jobs by a ``policy``, from submission until they run: without the delay, with it, and the difference.
 
-    Some jobs begin sooner with the delay, since others are packed differently: ``later`` is the share that begins
+    Some jobs start sooner with the delay, since others are packed differently: ``later`` is the share that starts
     later, ``extra_s`` has percentiles of the difference over all jobs.
     """
 
@@ -90,7 +90,7 @@ def shared_share(jobs: BatchJobs, nodes: int) -> float:
 
 
 def _table(jobs: BatchJobs, chosen: np.typing.NDArray[np.int64], hold_s: float) -> JobTable:
-    """Give the jobs as the scheduler sees them; users that records do not name are one."""
+    """Return the jobs in the scheduler's form; jobs without a known user share one."""
     user = np.where(jobs.user[chosen] < 0, len(jobs.users), jobs.user[chosen])
     begin_s = float(jobs.submit_s[chosen[0]])
     sizes = jobs.sizes[chosen].tolist()

@@ -1,4 +1,4 @@
-"""What if: other numbers of tasks, costs of rescaling, saves, notice of departures, or models, on the same log."""
+"""What if: other numbers of tasks, rescaling costs, checkpoints, notice of departures, or models, on the same log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ON_NOTICE: Final = "memory:1"  # as good as a save at the last moment
 
 
 class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one assumption comes to: node-hours a week, and the change against the assessment itself as a share.
+    """The figures of one assumption: node-hours a week, and the relative change against the assessment itself.
 
     ``what`` is varied, ``option`` says how to replay it; the assessment itself is among the rows of each ``what``.
     """
@@ -61,7 +61,7 @@ class MixRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """One assumption to replay; without ``settings`` it is the one that was made. Tasks go ``lead_s`` earlier."""
+    """One assumption to replay; without ``settings`` it is the main one. Tasks leave ``lead_s`` earlier."""
 
     what: str
     label: str
@@ -113,9 +113,9 @@ def _leads(settings: ReplaySettings) -> Iterator[WhatIf]:
 def passes_of(
     found: Sequence[WhatIf], sample: ReplayedSample, inputs_of: Callable[[float], PassInputs]
 ) -> list[list[SweepPass]]:
-    """Return for each assumption the passes that replay the windows of the sample; none for the one that was made.
+    """Return the passes of each assumption on the windows of the sample; none for the main one.
 
-    ``inputs_of`` gives the log that tasks leave so many seconds earlier, and the tasks.
+    ``inputs_of`` returns the log with departures that many seconds earlier, and the tasks.
     """
     return [
         []
@@ -135,7 +135,7 @@ def rows_of(
     samples: tuple[ReplayedSample, ReplayedSample],
     harvest: Floats,
 ) -> tuple[WhatIfRow, ...]:
-    """Return the rows from what was replayed.
+    """Return the rows from the replays.
 
     ``samples`` are that of the assessment, whose ``harvest`` in each block is given, and the part of it that was
     replayed with each other assumption: the change found there is applied to the figure of the assessment.

@@ -1,4 +1,4 @@
-"""The replays of other assumptions: planned from files that workers read, and their rows once they are done."""
+"""The replays of other assumptions: planned from files that workers read, and their rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """The log and the tasks, and the files in which workers find them; ``scratch`` is a folder for more."""
+    """The log and the tasks, and their files for workers; ``scratch`` is a folder for more."""
 
     log: EventLog
     log_file: Path
@@ -48,7 +48,7 @@ class InputFiles:
         settings: ReplaySettings,
         scratch: Path,
     ) -> InputFiles:
-        """Take tasks that are given and their file, or make more trials than the idle nodes of any window can do."""
+        """Use the given tasks and their file, or generate more trials than the idle nodes of any window can do."""
         log = sample.log
         if given is not None:
             tasks, task_file = given
@@ -63,11 +63,11 @@ class InputFiles:
 
     @property
     def start_cost_s(self) -> float | None:
-        """What a start takes, by the median of the tasks."""
+        """The median cost of a start over the tasks."""
         return float(np.median([task.start_cost_s for task in self.tasks])) if self.tasks else None
 
     def inputs(self, lead_s: float) -> PassInputs:
-        """Return log and tasks for workers; the log that tasks leave earlier is a file of its own."""
+        """Return log and tasks for workers; a log with earlier departures is written to a file of its own."""
         log, path = self.log, self.log_file
         if lead_s:
             log, path = leave_earlier(log, lead_s), self.scratch / f"leaving-{lead_s:g}.npz"
@@ -91,7 +91,7 @@ class WhatIfPlan:
 
     @classmethod
     def of(cls, replayed: ReplayedHarvest, settings: ReplaySettings, files: InputFiles, *, every: bool) -> WhatIfPlan:
-        """Plan the replays, of all windows if ``every`` says so, else of a part of them."""
+        """Plan the replays, of all windows with ``every``, else of a part of them."""
         part = replayed.sample if every else replayed.sample.part()
         found = what_if.what_ifs(settings)
         by_row = what_if.passes_of(found, part, cache(partial(InputFiles.inputs, files)))
@@ -103,7 +103,7 @@ class WhatIfPlan:
         return [job for jobs in self.by_row for job in jobs]
 
     def rows(self, outcomes: Mapping[str, PassOutcome]) -> tuple[WhatIfRow, ...]:
-        """Return the rows from what was replayed."""
+        """Return the rows from the outcomes."""
         harvest = self.replayed.by_block(HarvestCurve.harvest_node_h)
         samples = self.replayed.sample, self.part
         return what_if.rows_of(self.found, self.by_row, outcomes, samples, harvest)

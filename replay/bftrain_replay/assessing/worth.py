@@ -15,7 +15,7 @@ _GRAMS_A_TONNE: Final = 1e6
 
 
 class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node draws when idle and when busy, and what energy, its carbon dioxide and node-hours are worth.
+    """Power of an idle and of a busy node, and prices of energy, its carbon dioxide and node-hours.
 
     Prices are in one currency, which is not named. ``None``: not known, so figures that need it are left out.
     """
@@ -37,9 +37,9 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeeklyWorth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a week comes to; ``None`` where a price or a power is not known.
+    """The worth of a week; ``None`` where a price or a power is unknown.
 
-    ``value`` is the harvest at the price of node-hours, ``energy_cost`` what the extra energy costs, ``net`` the
+    ``value`` is the harvest at the price of node-hours, ``energy_cost`` the cost of the extra energy, ``net`` the
     difference.
     """
 

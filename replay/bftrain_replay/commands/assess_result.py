@@ -1,4 +1,4 @@
-"""An assessment on one screen: the harvest a week, what is lost to what, its worth, and on what it depends."""
+"""An assessment on one screen: the harvest a week, the losses by cause, its worth, and its assumptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIXES: Final = 3
 
 
 def in_words(found: LogAssessment) -> RenderableType:
-    """Lay it out in 24 lines at most."""
+    """Return the assessment in at most 24 lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -70,7 +70,7 @@ def _rows(found: LogAssessment) -> Iterator[tuple[str, str, str]]:
 
 
 def _if(found: LogAssessment) -> Iterator[RenderableType]:
-    """Say in a line for each assumption what another one would come to."""
+    """Yield a line for each other assumption with its result."""
     from rich.text import Text
 
     for words, kinds in _IF.items():
@@ -84,7 +84,7 @@ def _if(found: LogAssessment) -> Iterator[RenderableType]:
 
 
 def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
-    """Say in a line which tasks do the most work."""
+    """Yield a line on the tasks that do the most work."""
     from rich.text import Text
 
     said = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]

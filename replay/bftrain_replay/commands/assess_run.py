@@ -52,7 +52,7 @@ _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssessRequest:
-    """What was asked for; ``None``: nothing was said."""
+    """The request; ``None``: the option was not given."""
 
     log: Path
     folder: Path
@@ -77,7 +77,7 @@ class AssessRequest:
     topology: str | None = None
 
     def run(self, out: Output) -> None:
-        """Replay, compute all figures, write the folder, and show them."""
+        """Replay, compute all figures, write the folder, and print them."""
         settings, prices, models = self._settings, self._prices, models_of(self.profiles)
         with (
             tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
@@ -128,7 +128,7 @@ class AssessRequest:
         )
 
     def _log(self, scratch: Path, out: Output) -> tuple[EventLog, Path]:
-        """Load the log, or import records; return it and the file in which workers find it."""
+        """Load the log, or import records; return it and its file for workers."""
         log_file = self.log
         if holds_log(self.log):
             log = load_log(self.log)
@@ -158,7 +158,7 @@ class AssessRequest:
                 return None
 
     def _resimulated(self, log: EventLog, jobs: BatchJobs | None, out: Output) -> ResimulatedWaits | None:
-        """Schedule the batch queue again, if that is asked for."""
+        """Schedule the batch queue again, if requested."""
         if self.resimulate is None:
             return None
         if self.handback_delay_s is None or jobs is None:
@@ -192,7 +192,7 @@ def _replayed(
 
 
 def _outcomes(out: Output, table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome] | None:
-    """Replay side by side; return nothing if interrupted, or if one fails."""
+    """Run replays side by side; return ``None`` if interrupted, or if one fails."""
     out.say(f"{table}: {len(passes)} more replays, {usable_cpus()} at a time; --quick leaves them out")
     with interruption() as interrupted, out.progress() as bars:
         show = progress_shown(bars, out, table)

@@ -42,7 +42,7 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.workloads.task_generators import sample_tasks
     from bftrain_replay import replay_folder
-    from bftrain_replay.commands.replay_run import leave_if_interrupted, replay, show
+    from bftrain_replay.commands.replay_run import exit_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SensitivityTable
     from bftrain_replay.drawing import vega
     from bftrain_replay.provenance import InputSource
@@ -74,8 +74,8 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
     title = f"{len(log.node_names):,} nodes, {text_formats.duration(log.span_s)}, {len(tasks):,} tasks"
     show(study, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
-    leave_if_interrupted(study, folder / _REPLAY, written=written)
-    table.leave_if_interrupted(folder / _REPLAY)
+    exit_if_interrupted(study, folder / _REPLAY, written=written)
+    table.exit_if_interrupted(folder / _REPLAY)
 
 
 def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> None:
@@ -87,7 +87,7 @@ def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> Non
 
 
 def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> ResultFolder:
-    """Return the folder for the replay; a replay of other inputs than a demo's is not replaced."""
+    """Return the folder for the replay; a replay of other inputs than the demo's is not replaced."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_datasets.log.log_files import load_log

@@ -1,4 +1,4 @@
-"""``bftrain explain``: what a figure means, from the glossary that pages and documents use too."""
+"""``bftrain explain``: the meaning of a figure, from the glossary that pages and documents use too."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
 
 
 def _values(entry: GlossaryEntry, folder: Path) -> dict[str, str]:
-    """Return what the figure is in a replay: label -> value."""
+    """Return the values of the figure in a replay: label -> value."""
     from bftrain_replay.output.read_folder import SavedReplay
     from bftrain_replay.results.glossary import entry_of
     from bftrain_replay.results.summary_figures import FIGURES

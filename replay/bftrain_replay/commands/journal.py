@@ -1,4 +1,4 @@
-"""``bftrain journal``: what is in a journal, and does it lead to the same decisions again?"""
+"""``bftrain journal``: shows a journal, and checks that it leads to the same decisions again."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def verify(path: Path, out: Output) -> None:
     """
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
-    from bftrain_replay.commands.replay_sources import say_differences
+    from bftrain_replay.commands.replay_sources import exit_on_differences
 
     with Journal.open(path) as journal:
         journal.check_parts()
@@ -126,7 +126,7 @@ def verify(path: Path, out: Output) -> None:
         return
     if out.json:
         out.result(report, str)
-    say_differences(tuple(found), steps, path, out)
+    exit_on_differences(tuple(found), steps, path, out)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain journal repair live.db -o repaired.db")
@@ -166,7 +166,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     from bftrain.taskfiles.files import check_task_name, save_tasks
     from bftrain_datasets.log.log_files import check_log_name, save_log
     from bftrain_replay.commands.replay_sources import reported_samples
-    from bftrain_replay.journal_replay import go_through
+    from bftrain_replay.journal_replay import process_steps
     from bftrain_replay.resume.journal_events import recorded
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
@@ -177,7 +177,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
         check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()))
     with Journal.open(path) as journal:
         events = recorded(journal)
-        over = dict(go_through(journal, events, decide_again=False).work_samples)
+        over = dict(process_steps(journal, events, decide_again=False).work_samples)
         over.update({name: samples for name, samples in reported_samples(journal, events).items() if name in over})
         specs = events.with_work(over)
         settings = ReplaySettings.of(journal.settings_now)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class ClusterType(click.ParamType["Mapping[str, int]"]):
-    """How many nodes there are of each kind; the kind without a name is that of nodes that are all alike."""
+    """The number of nodes of each kind; the kind without a name is that of nodes that are all alike."""
 
     name = "KIND=NODES,.."
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
-        """Read the text."""
+        """Parse the text."""
         from bftrain.values.curve import CLUSTER_FORM, cluster_of
 
         try:
@@ -138,7 +138,7 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
 
 
 def _of_journal(journal: Path, asked: ReplayRequest, by_rounds: Mapping[str, object], out: Output) -> None:
-    """Replay a journal, with which nothing else goes that it says itself."""
+    """Replay a journal; raise for options that the journal itself sets."""
     from bftrain_replay.commands.replay_sources import replay_journal
 
     others: dict[str, object] = {

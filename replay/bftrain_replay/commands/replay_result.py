@@ -1,4 +1,4 @@
-"""What a replay found, on one screen: a table of the figures that matter most, and a picture of the nodes over time."""
+"""A replay on one screen: a table of the most important figures, and a plot of the nodes over time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms
 
 
 def in_words(study: ReplayStudy, title: str) -> RenderableType:
-    """Lay the figures of all replays out side by side, over a picture of what was idle and used."""
+    """Return the figures of all replays side by side, above a plot of idle and used nodes."""
     from rich.console import Group
     from rich.text import Text
 
@@ -55,7 +55,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
 
 
 def _ends(study: ReplayStudy) -> Iterator[str]:
-    """Say who decided where the solver did not, why replays on a cluster ended, and how much longer than ideally."""
+    """Yield who decided when the solver did not, why replays on a cluster ended, and the ratio to the ideal time."""
     decided = study.result.decisions
     text = sentence(study.result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
     if text:
@@ -81,7 +81,7 @@ def _ends(study: ReplayStudy) -> Iterator[str]:
 
 
 def replays(study: ReplayStudy) -> dict[str, ReplayResult]:
-    """Name the replays that are compared: by their solver, and the one without costs."""
+    """Return the compared replays by name: their solver, and the one without costs."""
     named = {study.result.column_label: study.result}
     if study.baseline is not None:
         named[study.baseline.column_label] = study.baseline
@@ -93,7 +93,7 @@ def replays(study: ReplayStudy) -> dict[str, ReplayResult]:
 
 
 def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
-    """Give the rows, few enough that with the picture they fit on a screen of 24 lines."""
+    """Yield the rows, few enough to fit a screen of 24 lines together with the plot."""
     summaries = [plain_figures(each) for each in results]
     rows = {}
     for figure in FIGURES:
@@ -120,7 +120,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
 
 
 def _unused(summaries: Sequence[Mapping[str, Any]], room: int) -> Iterator[FigureRow]:
-    """Give the largest reasons for which nodes were not used, as many as there is room for."""
+    """Yield the largest reasons for unused nodes, as many as fit."""
     figures = [FIGURE_OF[f"unused.{reason}"] for reason in UnusedReason]
     most = {figure: max(figure.value_in(each) or 0.0 for each in summaries) for figure in figures}
     large = sorted((figure for figure in figures if most[figure] >= _LEAST_SHARE), key=lambda figure: -most[figure])
@@ -129,14 +129,14 @@ def _unused(summaries: Sequence[Mapping[str, Any]], room: int) -> Iterator[Figur
 
 
 def _joined(name: str, other: str, texts: Iterable[str]) -> FigureRow:
-    """Put two figures on one line, and what their labels have in common once."""
+    """Join two figures on one line, with the common part of their labels once."""
     (one, part), (two, other_part) = (FIGURE_OF[each].label.split(", ") for each in (name, other))
     label = f"{one} / {two}, {part}" if part == other_part else f"{one}, {part} / {other_part}"
     return FigureRow(label, list(map(ReplayCell, texts)))
 
 
 def _times(result: ReplayResult) -> str:
-    """Say how long tasks took, by the clock and against an n-th part of everything."""
+    """Return completion times as text, absolute and relative to an equal share of everything."""
     took, rho = (getattr(result.task_figures, name) for name in ("completion_s", "rho"))
     if took is None:
         return text_formats.UNKNOWN
@@ -144,7 +144,7 @@ def _times(result: ReplayResult) -> str:
 
 
 def _stretches(result: ReplayResult) -> str:
-    """Say how much longer what users handed in at one go took than with all nodes to itself."""
+    """Return as text how much longer campaigns took than with all nodes to themselves."""
     figures = campaign_stretch.metric.measure(result)
     mean, most = (figures[f"campaign_stretch_{which}"] for which in ("mean", "max"))
     if not isinstance(mean, float) or not isinstance(most, float):
@@ -153,7 +153,7 @@ def _stretches(result: ReplayResult) -> str:
 
 
 def _decision_time(result: ReplayResult) -> str:
-    """Give median and 99th percentile in few letters, and in so many that columns are as wide on any machine."""
+    """Return median and 99th percentile in a short form of constant width."""
 
     def short(amount: float) -> str:
         return f"{amount:.{2 if amount < 1 else int(amount < 10)}f}"  # noqa: PLR2004 - two digits tell enough

@@ -1,4 +1,4 @@
-"""A replay as commands run it: what is done by then is kept if it is interrupted, and shown at the end."""
+"""Runs a replay for a command: an interrupted one is kept and can be resumed; results are printed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def run_into(
     asked: ReplayRequest,
     out: Output,
 ) -> tuple[ReplayStudy, bool]:
-    """Run a replay of this ``origin`` and write it into ``folder``, or go on with what was interrupted there.
+    """Run a replay of this ``origin`` and write it into ``folder``, or resume an interrupted one there.
 
-    Return it, and whether its result was written: a part does not replace a finished one.
+    Return it, and whether its result was written: a partial one does not replace a finished one.
     """
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
@@ -67,7 +67,7 @@ def replay(
     out: Output,
     answers: AnswerFile | None = None,
 ) -> ReplayStudy:
-    """Replay a log and show how far it is; warnings come as soon as they are known."""
+    """Replay a log with progress; warnings are printed as soon as they are known."""
     from bftrain_replay.study import study
 
     shown: list[str] = []
@@ -78,12 +78,12 @@ def replay(
 
     with watched(out, log.span_s) as watch:
         done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, warn=warn)
-    warn_of(done.result, out, shown)
+    print_warnings(done.result, out, shown)
     return done
 
 
-def warn_of(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> None:
-    """Say what is odd about a replay, apart from what was ``shown`` already."""
+def print_warnings(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> None:
+    """Print the warnings of a replay, except those that were ``shown`` already."""
     for warning in result.warnings:
         if warning not in shown:
             out.warn(warning)
@@ -92,7 +92,7 @@ def warn_of(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> N
 
 
 def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **more: object) -> None:
-    """Print the figures side by side with a picture, or as JSON with ``more`` added."""
+    """Print the figures side by side with a plot, or as JSON with ``more`` added."""
     from bftrain_replay.commands.replay_result import in_words
     from bftrain_replay.output import summary_json
 
@@ -100,14 +100,14 @@ def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **
     out.result(data, lambda: in_words(study, title))
 
 
-def leave_if_interrupted(study: ReplayStudy, folder: Path, advice: str = "", *, written: bool = True) -> None:
-    """End as interrupted if it was."""
+def exit_if_interrupted(study: ReplayStudy, folder: Path, advice: str = "", *, written: bool = True) -> None:
+    """Exit as interrupted if it was."""
     if not study.complete:
-        raise Interrupted(f"interrupted; {what_remains(folder, written=written)}{advice}")
+        raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}{advice}")
 
 
-def leave_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
-    """End with an error if a metric gave no numbers: the result lacks something that was asked for."""
+def exit_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
+    """Exit with an error if a metric failed, because a requested figure is missing."""
     broken = {error.where: error for error in metrics}
     if broken:
         where = ", ".join(str(each) for each in broken)
@@ -115,7 +115,7 @@ def leave_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
         raise BrokenPlugin(what, where=where) from next(iter(broken.values())).__cause__
 
 
-def what_remains(folder: Path, *, written: bool) -> str:
+def kept_files_text(folder: Path, *, written: bool) -> str:
     """Return in words what an interrupted command leaves in its folder."""
     if not written:
         return f"the finished result in {folder} is as it was"
@@ -124,7 +124,7 @@ def what_remains(folder: Path, *, written: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """The inputs, where the result goes, and what besides; ``given`` are the settings. ``None``: nothing was said."""
+    """The inputs, the place of the result, and options; ``given`` are the settings. ``None``: not given."""
 
     log: Path | None
     cluster: Mapping[str, int] | None
@@ -143,7 +143,7 @@ class ReplayRequest:
 
     @property
     def settings(self) -> ReplaySettings:
-        """Merge the file of settings and the options; raise ``BadValue`` for two that contradict each other."""
+        """The settings from file and options; raise ``BadValue`` for two that contradict each other."""
         from bftrain.cli.settings import option_of, settings_of_kind
         from bftrain_replay.simulation.progress_kept import agreed
         from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
@@ -160,7 +160,7 @@ class ReplayRequest:
 
     @property
     def note_on_config(self) -> str:
-        """Return a note if the file of settings leaves out one whose default has changed since; else nothing."""
+        """A note if the file of settings leaves out one whose default has changed since; else ""."""
         from bftrain.config import read_toml
         from bftrain_replay.simulation.progress_kept import agreed
         from bftrain_replay.simulation.replay_settings import note_on_progress
@@ -171,14 +171,14 @@ class ReplayRequest:
         return f"{self.config}: {note}" if note else ""
 
     def load_log(self, path: Path) -> EventLog:
-        """Read the log, with the kinds of its nodes if a file has them."""
+        """Read the log, and the kinds of its nodes if a file has them."""
         from bftrain_datasets.log.kind_files import with_kinds
         from bftrain_datasets.log.log_files import load_log
 
         return load_log(path) if self.kinds is None else with_kinds(load_log(path), self.kinds)
 
     def check_cluster_alone(self) -> None:
-        """Refuse what a cluster says itself."""
+        """Raise for options that a cluster sets itself."""
         if self.log is not None:
             raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
         if self.kinds is not None:
@@ -198,10 +198,10 @@ class _ReplayShown:
 
 
 class ReplayProgress:
-    """Tells of several replays of the same log, one after the other or side by side.
+    """Progress of several replays of the same log, sequential or parallel.
 
-    ``goal`` is how far they go: seconds, which are shown as hours, or with a ``unit`` of 1 things. ``done`` says of
-    what, and what becomes of it; ``counted`` is what is counted on the way.
+    ``goal`` is their total: seconds, which are shown as hours, or with a ``unit`` of 1 items. ``done`` describes the
+    progress, and ``counted`` what is counted on the way.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class ReplayProgress:
         self._shown: dict[str, _ReplayShown] = {}
 
     def tell(self, name: str, done: float, count: int) -> None:
-        """Show how far the replay called ``name`` is, if that was not shown a moment ago."""
+        """Show the progress of the replay called ``name``, at most a few times a second."""
         now_s = time.monotonic()
         done /= self._unit
         shown = self._shown.get(name)
@@ -246,7 +246,7 @@ class ReplayProgress:
 
 @contextmanager
 def watched(out: Output, goal: float, **shown: Any) -> Iterator[Callable[[str, float, int], bool]]:  # noqa: ANN401 - of ReplayProgress
-    """Return a watcher of a replay of so many seconds: it shows progress and answers whether to go on.
+    """Return a watcher of a replay of this many seconds: it shows progress and returns whether to go on.
 
     Ctrl-C or SIGTERM end it early, a second Ctrl-C at once. ``goal`` and ``shown`` are those of ``ReplayProgress``.
     """

@@ -1,4 +1,4 @@
-"""``bftrain replay`` on the idle nodes of a log, on a cluster, or of a journal."""
+"""``bftrain replay`` on the idle nodes of a log, on a cluster, or on a journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN_DIFFERENCES = 10
 
 
 def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
-    """Replay a log against the tasks of a file, or against trials; write the result and show it."""
+    """Replay a log against the tasks of a file, or against trials; write the result and print it."""
     log, folder = _files(asked)
     from bftrain.node_units import in_words_of
     from bftrain_replay import replay_folder
@@ -77,9 +77,9 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
         out.say(f"result: {folder}")
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
-    replay_run.leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
-    table.leave_if_interrupted(folder)
-    replay_run.leave_if_broken(study.broken_metrics)
+    replay_run.exit_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    table.exit_if_interrupted(folder)
+    replay_run.exit_if_broken(study.broken_metrics)
 
 
 def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
@@ -110,7 +110,7 @@ def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
 
 
 def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, out: Output) -> None:
-    """Replay the tasks of a file on a cluster, and write and show what came of it."""
+    """Replay the tasks of a file on a cluster, and write and print the result."""
     asked.check_cluster_alone()
     task_file, folder, baseline = asked.task_file, asked.folder, asked.baseline
     if task_file is None or folder is None:
@@ -147,7 +147,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
         # The end is not known beforehand
         with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch, answers=answers, ideally=bool(asked.ideal))
-        replay_run.warn_of(done.result, out)
+        replay_run.print_warnings(done.result, out)
         return done
 
     study, written = replay_run.run_into(
@@ -156,12 +156,12 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     replay_run.show(study, source, out, title=f"{cluster.text} nodes with {task_file}")
     if written:
         out.say(f"result: {folder}")
-    replay_run.leave_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
-    replay_run.leave_if_broken(study.broken_metrics)
+    replay_run.exit_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    replay_run.exit_if_broken(study.broken_metrics)
 
 
 def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> None:
-    """Replay a journal, show its figures, and write them into the folder that was asked for, if any."""
+    """Replay a journal, print its figures, and write them into the requested folder, if any."""
     from bftrain.journal import Journal
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
@@ -185,15 +185,15 @@ def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> 
     replay_run.show(done.study, source, out, title=str(path), **more)
     if not done.study.complete and folder is None:
         raise Interrupted("interrupted; what is shown covers a part")
-    replay_run.leave_if_interrupted(done.study, folder or path, written=written)
+    replay_run.exit_if_interrupted(done.study, folder or path, written=written)
     if folder is not None:
         out.say(f"result: {folder}")
-    say_differences(done.differences, done.steps, path, out)
+    exit_on_differences(done.differences, done.steps, path, out)
     out.say(f"{done.steps:,} steps, every decision the same")
 
 
 def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float]:
-    """Give how many samples tasks reported, as far as a live run wrote it down."""
+    """Return how many samples tasks reported, as far as a live run recorded it."""
     from bftrain.live.tasks.task_store import all_kept
 
     reported: defaultdict[str, deque[LiveTaskRecord]] = defaultdict(deque)
@@ -206,8 +206,8 @@ def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float
     }
 
 
-def say_differences(found: tuple[Difference, ...], steps: int, path: Path, out: Output) -> None:
-    """End as a failure if any decision differs, and say how."""
+def exit_on_differences(found: tuple[Difference, ...], steps: int, path: Path, out: Output) -> None:
+    """Exit as a failure if any decision differs, and print the differences."""
     for difference in found[:_SHOWN_DIFFERENCES]:
         out.say(
             f"step {difference.step}: recorded {dict(difference.recorded.sizes)} worth {difference.recorded.value:g}, "

@@ -45,7 +45,7 @@ def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, pn
 
 
 def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
-    """Write the pictures into folders, by their form, and the page if it has a name; return what was written."""
+    """Write the figures into folders, by their form, and the page if it has a name; return the paths."""
     from bftrain.result_folder import write_page
     from bftrain_replay import replay_folder
     from bftrain_replay.drawing import vega

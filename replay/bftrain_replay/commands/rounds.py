@@ -14,7 +14,7 @@ from bftrain.cli.interruption import unterminated
 from bftrain.cli.output import table
 from bftrain.cli.settings import DurationType, option_of, settings_of_kind
 from bftrain.errors import BadValue, Interrupted, UsageError
-from bftrain_replay.commands.replay_run import leave_if_broken, watched, what_remains
+from bftrain_replay.commands.replay_run import exit_if_broken, kept_files_text, watched
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ _OTHERS: Final = ("running", "waiting", "not_arrived")
 
 
 def wanted(config: Path | None, given: Mapping[str, object]) -> bool:
-    """Say whether rounds are asked for, on the command line or in a configuration file.
+    """Return whether rounds are requested, on the command line or in a configuration file.
 
-    What is for rounds only is refused without them.
+    Options for rounds only are refused without them.
     """
     if given[_KEY] is not None:
         return True
@@ -82,7 +82,7 @@ def wanted(config: Path | None, given: Mapping[str, object]) -> bool:
 
 
 def replay_in_rounds(asked: ReplayRequest, given: Mapping[str, object], out: Output) -> None:
-    """Share the time of nodes in rounds among the tasks of a file; write and show what came of it."""
+    """Share the time of nodes in rounds among the tasks of a file; write and print the result."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay.rounds import round_folder, round_page
@@ -112,13 +112,13 @@ def replay_in_rounds(asked: ReplayRequest, given: Mapping[str, object], out: Out
     if written:
         out.say(f"result: {folder}")
     if result.ended == "interrupted":
-        remains = f"; {what_remains(folder, written=written)}" if folder is not None else ""
+        remains = f"; {kept_files_text(folder, written=written)}" if folder is not None else ""
         raise Interrupted(f"interrupted{remains}")
-    leave_if_broken(result.broken_metrics)
+    exit_if_broken(result.broken_metrics)
 
 
 def _for_rounds(given: Mapping[str, object]) -> dict[str, object]:
-    """Give the options that count, and refuse those that mean nothing in rounds."""
+    """Return the options that apply to rounds, and raise for those that do not."""
     known = {*OPTIONS, *SHARED, "until_s", "shares"}
     for parameter in click.get_current_context().command.params:
         name = parameter.name or ""
@@ -146,9 +146,9 @@ def _source(asked: ReplayRequest) -> tuple[Mapping[str, int] | EventLog, RoundSo
 def _simulate(
     source: Mapping[str, int] | EventLog, specs: Sequence[TaskSpec], settings: RoundSettings, out: Output
 ) -> RoundResult:
-    """Simulate and show how far it is; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once.
+    """Simulate with progress; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once.
 
-    Progress is in hours of what has an end of its own, and in tasks where the last of them is the end.
+    Progress is in hours if the run has a fixed end, otherwise in finished tasks.
     """
     from bftrain_datasets.log.edits import chosen_window
     from bftrain_datasets.log.eventlog import EventLog

@@ -15,7 +15,7 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, overwrite_option, settings_of_kind, with_options
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import Interrupted
-from bftrain_replay.commands.replay_run import watched, what_remains
+from bftrain_replay.commands.replay_run import kept_files_text, watched
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def command(
     if written:
         out.say(f"result: {folder}")
     if result.summary.ended == "interrupted":
-        raise Interrupted(f"interrupted; {what_remains(folder, written=written)}")
+        raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}")
 
 
 def _warnings(result: ScheduleResult) -> Iterator[str]:

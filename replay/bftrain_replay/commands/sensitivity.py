@@ -45,7 +45,7 @@ def quick_option(function: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(slots=True)
 class SensitivityTable:
-    """Adds table and advice to a replay of these files, if that is ``wanted`` and the rules are the realistic ones."""
+    """Adds table and advice to a replay of these files, if ``wanted`` and the rules are the realistic ones."""
 
     log: Path
     tasks: Path | Sequence[TaskSpec]
@@ -100,15 +100,15 @@ class SensitivityTable:
 
                 return replay_alternatives(planned, watch)
 
-    def leave_if_interrupted(self, folder: Path) -> None:
-        """End as interrupted if the table was; the replay itself is complete."""
+    def exit_if_interrupted(self, folder: Path) -> None:
+        """Exit as interrupted if the table was; the replay itself is complete."""
         if self.interrupted:
             what = f"interrupted; the result in {folder} is complete, only sensitivity table and advice are missing"
             raise Interrupted(what)
 
 
 def progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, int], None]:
-    """Return what shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
+    """Return a function that shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
     bar = bars.add_task(name, total=1) if sys.stderr.isatty() else None
     begun_s = last_line_s = time.monotonic()
 
@@ -127,7 +127,7 @@ def progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, i
 
 
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:
-    """Lay the table out: a row for each alternative, the chosen ones marked."""
+    """Return the table: a row for each alternative, the chosen ones marked."""
     from bftrain_replay.reporting import alternatives_section
 
     headings, cells = alternatives_section.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")

@@ -1,4 +1,4 @@
-"""Several replays side by side on a terminal: a column each, or where that is too wide a row each."""
+"""Several replays side by side on a terminal: a column for each, or in a narrow one a row for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEST: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class ReplayCell:
-    """What a replay has in a row, and whether that is the best."""
+    """The value of a replay in a row, and whether it is the best."""
 
     text: str
     best: bool = False
@@ -25,7 +25,7 @@ class ReplayCell:
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """A figure of all replays; ``more`` is what stands after them in a table with a column a replay."""
+    """A figure of all replays; ``more`` is shown behind them in a table with a column for each replay."""
 
     label: str
     cells: Sequence[ReplayCell]
@@ -42,7 +42,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """All groups of rows, under the names of the replays; the best is marked in bold, and with a star for pipes."""
+    """All groups of rows, with the names of the replays; the best value is bold, and has a star in pipes."""
 
     title: str
     names: Sequence[str]
@@ -51,7 +51,7 @@ class SideBySide:
     compact: bool = False  # no room to waste: nothing above, below and beside the table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Give the table that fits: a column a replay, or a row a replay with as many figures as there is room for."""
+        """Yield the table that fits: a column for each replay, or a row with as many figures as fit."""
         some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
         marks = 1 + len(BEST) if some else 0  # how wide they are: nothing where none is best
         rows: list[Sequence[object]] = []
@@ -80,17 +80,17 @@ class SideBySide:
 
 
 def spreads_table(rows: Sequence[FigureRow]) -> SideBySide:
-    """Lay figures out that are not one number but many: mean, median, and how far they reach."""
+    """Return a table of distributions: mean, median, and percentiles."""
     return SideBySide("", ("mean", "median", "p95", "max"), (RowGroup("", rows),))
 
 
 def counts(summary: object, *names: str) -> str:
-    """List the counts of a summary that are not 0, with a comma before each."""
+    """Return the counts of a summary that are not 0, each after a comma."""
     return "".join(f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in names if getattr(summary, name))
 
 
 def _marked(cells: Iterable[ReplayCell], marks: int) -> list[Text]:
-    """Put the mark behind the best, and nothing as wide behind the others, so that figures stand under each other."""
+    """Append the mark to the best value, and blanks of the same width to the others."""
     from rich.text import Text
 
     return [Text(f"{cell.text} {BEST}", style="bold") if cell.best else Text(cell.text + " " * marks) for cell in cells]

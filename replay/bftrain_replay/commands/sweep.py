@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from bftrain.cli.output import Output
-    from bftrain_replay.sweeping.run_point import AtWork, PassExecutor
+    from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
     from bftrain_replay.sweeping.sweep import SweepResult, SweepStatus
     from bftrain_replay.sweeping.sweep_table import PointRow
 
@@ -46,7 +46,7 @@ _MOST_BARS: Final = 24  # more workers than this are not shown one by one
 
 
 class SweepProgress:
-    """Tells of one sweep."""
+    """Progress of one sweep."""
 
     def __init__(self, out: Output, bars: Progress) -> None:
         self._out = out
@@ -54,12 +54,12 @@ class SweepProgress:
         self._in_lines = not sys.stderr.isatty()
         self._total: TaskID | None = None
         self._bar_of: dict[str, TaskID] = {}
-        self._shown: dict[str, AtWork] = {}
+        self._shown: dict[str, WorkerActivity] = {}
         self._begun_s = self._shown_s = time.monotonic()
         self._done_at_first = 0.0
 
     def tell(self, status: SweepStatus) -> None:
-        """Show how far it is, if that was not shown a moment ago."""
+        """Show the progress, at most a few times a second."""
         now_s = time.monotonic()
         done = status.passes_over + sum(what.share for what in status.at_work.values() if what.job)
         failed = f", {status.failed:,} failed" if status.failed else ""
@@ -79,8 +79,8 @@ class SweepProgress:
         for what in status.at_work.values():
             self._show(what)
 
-    def _show(self, what: AtWork) -> None:
-        """Bring the bar of a worker up to date."""
+    def _show(self, what: WorkerActivity) -> None:
+        """Update the bar of a worker."""
         bar = self._bar_of.get(what.worker)
         if bar is None:
             if len(self._bar_of) >= _MOST_BARS:
@@ -217,7 +217,7 @@ def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...
 
 
 def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
-    """Print the table, and how many replays are to be done if that is asked."""
+    """Print the table, and how many replays remain if requested."""
     for words, passes in done.warnings.items():
         out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
     reasons: dict[str, PointRow] = {row.error: row for row in reversed(done.failed)}
@@ -233,7 +233,7 @@ def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
 
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
-    """Lay the most important columns out: what is to be drawn, or of idle nodes the harvest, else ends of tasks."""
+    """Return the most important columns: metrics to be drawn, or the harvest of idle nodes, else ends of tasks."""
     from bftrain.node_units import words_of
     from bftrain_replay.sweeping.sweep_table import PointState, metric_of, text_of
 

@@ -1,4 +1,4 @@
-"""Figures of several replays, row by row: what is compared, in what unit, and which is best."""
+"""Figures of several replays, row by row, with units and the best values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_RATIOS: Final = ("mean", "max", "p95")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFigure:
-    """One row: a value for each replay (``None`` where it is unknown), and the places of the best of them."""
+    """One row: a value for each replay (``None`` where unknown), and the places of the best of them."""
 
     definition: SummaryFigure
     amounts: tuple[float | None, ...]
@@ -50,7 +50,7 @@ class ComparedFigure:
 
     @property
     def label(self) -> str:
-        """Its title for people."""
+        """Its title."""
         return self.definition.label
 
     @property
@@ -60,7 +60,7 @@ class ComparedFigure:
         return tuple(f"{text} ({mark})" if mark else text for text, mark in zip_longest(plain, self.marks))
 
     def change(self, place: int) -> str:
-        """Say how much the value at ``place`` differs from the first."""
+        """Return the difference of the value at ``place`` from the first, as text."""
         first, value = self.amounts[0], self.amounts[place]
         if first is None or value is None or not self.compares:
             return text_formats.UNKNOWN
@@ -79,7 +79,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureGroup:
-    """Figures that belong together."""
+    """A group of figures."""
 
     title: str
     figures: tuple[ComparedFigure, ...]
@@ -87,9 +87,9 @@ class FigureGroup:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ComparedReplays:
-    """Replays, their figures by group, how they were made, and what must be kept in mind when reading them.
+    """Replays, their figures by group, how they were made, and caveats.
 
-    ``forced`` says why they should not be compared, if that was asked for all the same.
+    ``forced`` says why they should not be compared, if the comparison was forced.
     """
 
     sides: tuple[ComparedRun, ...]
@@ -100,7 +100,7 @@ class ComparedReplays:
 
     @property
     def unit(self) -> str:
-        """What all of them count; nodes where they differ."""
+        """The unit that all of them count; nodes if they differ."""
         units = {side.unit for side in self.sides}
         return units.pop() if len(units) == 1 else NODE
 
@@ -116,9 +116,9 @@ class ComparedReplays:
 
 
 def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[FigureGroup, ...]:
-    """Give all figures. Unless the work is ``comparable`` the best is marked among decision times only.
+    """Return all figures. Unless the work is ``comparable`` the best is marked among decision times only.
 
-    Where time is shared in rounds in some of them, these are the figures that all have, and those of rounds.
+    If time is shared in rounds in some of them, these are the figures that all have, and those of rounds.
     """
     summaries = [side.summary for side in sides]
     replays = [summary for summary in summaries if isinstance(summary, SummaryFigures)]
@@ -168,7 +168,7 @@ def _row(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigur
 
 
 def _shown(name: str, values: Sequence[float | None]) -> dict[str, ComparedFigure | None]:
-    """Give the row of a figure whose values were computed here, or ``None`` if it has nothing to show."""
+    """Return the row of computed values, or ``None`` if it has nothing to show."""
     figure = FIGURE_OF[name]
     return {name: _row(figure, values) if figure.shown(values) else None}
 
@@ -179,7 +179,7 @@ def _read(figure: SummaryFigure, summaries: Sequence[object]) -> ComparedFigure 
 
 
 def _chosen_metrics(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
-    """Give the metrics that settings name; which way these are better is unknown."""
+    """Yield the metrics that the settings name; their better direction is unknown."""
     found = [side.summary.metrics for side in sides]
     for name in dict.fromkeys(name for each in found for name in each):
         figure = SummaryFigure(name=f"metrics.{name}", label=name, unit=FigureUnit.RATIO)
@@ -212,7 +212,7 @@ def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, Compa
 
 
 def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dict[str, ComparedFigure | None]:
-    """Give the rows that need the tables of tasks, of the tasks that finished in all replays where these compare."""
+    """Return the rows that need the tables of tasks, for tasks that finished in all comparable replays."""
     summaries, times = [side.summary for side in sides], [side.tasks for side in sides]
     made: dict[str, ComparedFigure | None] = {}
     finished = [each.columns.chosen(each.columns.finished) for each in times]
@@ -240,7 +240,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
 def _spread(
     of: str, parts: Sequence[str], values: Sequence[NDArray[np.float64]], name: str = ""
 ) -> dict[str, ComparedFigure | None]:
-    """Give the rows for parts of a spread; ``name`` is used in files where the tasks are not those of the summary."""
+    """Return the rows for parts of a distribution; ``name`` is used in files if the tasks are not the summary's."""
     spreads = [TaskPercentiles.of(each) for each in values]
     made: dict[str, ComparedFigure | None] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""Sides: the replays that are compared, each with its figures, its tasks and its course over time."""
+"""The compared replays, each with its figures, its tasks and its course over time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TABLES: Final[dict[str, Callable[[ReplayResult], Iterable[Sequence[Any]]]]] = {
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay was made from."""
+    """An input of a replay."""
 
     name: str
     sha256: str
@@ -54,13 +54,13 @@ class ComparedInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaselineFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The simple replay beside the one that was asked for."""
+    """The baseline replay beside the main one."""
 
     solver: str
 
 
 class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that never leave, by kind, until when at most, and why each solver's replay ended."""
+    """Nodes that never leave, by kind, the latest end, and why each solver's replay ended."""
 
     nodes: dict[str, int]
     until_s: float | None
@@ -68,7 +68,7 @@ class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoubtfulShare(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the idle node-time is doubtful, and whether the log comes from records."""
+    """The share of doubtful idle node-time, and whether the log comes from records."""
 
     source: str
     share: float | None
@@ -76,7 +76,7 @@ class DoubtfulShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
-    """What is read of a replay's ``summary.json``."""
+    """The entries of a replay's ``summary.json`` that are compared."""
 
     wall_s: float
     decide_ms: TimeSpread
@@ -93,17 +93,17 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> Mapping[str, int]:
-        """The nodes of a cluster; of a log there are none."""
+        """The nodes of a cluster; empty for a log."""
         return self.cluster.nodes if self.cluster is not None else {}
 
     @property
     def until_s(self) -> float | None:
-        """When a replay on a cluster was to end at the latest."""
+        """The latest end of a replay on a cluster."""
         return self.cluster.until_s if self.cluster is not None else None
 
     @property
     def why(self) -> str:
-        """Why a replay on a cluster ended; a log has an end of its own."""
+        """Why a replay on a cluster ended; empty for a log, which has an end of its own."""
         return self.cluster.ended.get(str(self.settings["solver"]), "") if self.cluster is not None else ""
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
 
 
 class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
-    """What is read of the ``summary.json`` of time shared in rounds."""
+    """The entries of the ``summary.json`` of rounds that are compared."""
 
     tasks_unfinished: int
     completion_at_least_s: float | None
@@ -135,12 +135,12 @@ class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> Mapping[str, int]:
-        """The nodes of a cluster; of a log there are none."""
+        """The nodes of a cluster; empty for a log."""
         return self.inputs.cluster
 
     @property
     def until_s(self) -> float | None:
-        """When it was to end at the latest."""
+        """The latest end."""
         until_s: float | None = self.settings.get("until_s")
         return until_s
 
@@ -151,7 +151,7 @@ class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
 
 
 class TaskTimes(NamedTuple):
-    """What became of the tasks, by column."""
+    """The times of tasks, by column."""
 
     columns: TaskColumns
     waits: int
@@ -159,7 +159,7 @@ class TaskTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    """Idle and used nodes on average, and samples done, in stretches of time. Seconds since the log's start."""
+    """Mean idle and used nodes, and samples done, in intervals. Seconds since the log's start."""
 
     from_s: NDArray[np.float64]
     to_s: NDArray[np.float64]
@@ -170,7 +170,7 @@ class OverTime:
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One of the replays. Tables are read when they are asked for."""
+    """One of the replays. Tables are read on demand."""
 
     label: str
     place: str  # its folder; "" for one in memory
@@ -180,7 +180,7 @@ class ComparedRun:
 
     @property
     def unit(self) -> str:
-        """What is counted: nodes, or the GPUs or cores of a log; rounds share nodes."""
+        """The unit of capacity: nodes, or the GPUs or cores of a log; rounds share nodes."""
         return self.summary.unit if isinstance(self.summary, SummaryFigures) else NODE
 
     @property
@@ -190,21 +190,21 @@ class ComparedRun:
 
     @cached_property
     def log(self) -> EventLog:
-        """The part of the log that was replayed; a run in rounds keeps none."""
+        """Return the replayed part of the log; a run in rounds has none."""
         return self.read_log()
 
     @cached_property
     def tasks(self) -> TaskTimes:
-        """What became of the tasks; in rounds of those that are measured."""
+        """Return the times of tasks; in rounds of the measured ones."""
         names = READ if self.in_rounds else tuple(column.name for column in tables.TASKS)
         rows = [dict(zip(names, row, strict=True)) for row in self.rows("tasks", *names)]
         if self.in_rounds:
             rows = [row for row in rows if plain(row)["measured"] == "true"]
-        return TaskTimes(columns=TaskColumns.of_rows(rows), waits=sum(row["waits"] for row in rows))
+        return TaskTimes(columns=TaskColumns.from_rows(rows), waits=sum(row["waits"] for row in rows))
 
     @cached_property
     def over_time(self) -> OverTime:
-        """Its course over time."""
+        """Return its course over time."""
         columns = [column.name for column in tables.OVER_TIME]
         read = np.array(list(self.rows("over_time", *columns)), dtype=np.float64).reshape(-1, len(columns))
         return OverTime(**dict(zip(columns, read.T, strict=True)))
@@ -225,7 +225,7 @@ def side_of_folder(label: str, folder: Path) -> ComparedRun:
 
 
 def side_of_replayed(label: str, done: ReplayOutcome) -> ComparedRun:
-    """Take a replay that was made in this process."""
+    """Return the compared form of a replay made in this process."""
 
     def rows(name: str, *columns: str) -> Iterable[Sequence[Any]]:
         places = [[column.name for column in tables.TABLES[name]].index(column) for column in columns]

@@ -35,15 +35,15 @@ _SHOWN_FIGURES: Final = 4  # in the short form
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(ShortRepr, ComparedReplays):
-    """Replays side by side, in words, as a DataFrame or as a page."""
+    """Replays side by side, as text, as a DataFrame or as a page."""
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         first = {figure.label: " | ".join(figure.texts) for figure in self.figures[:_SHOWN_FIGURES]}
         return f"comparison of {' | '.join(self.labels)}", {**first, "figures": f"{len(self.figures):,}"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything for programs (docs/programs.md)."""
+        """Return everything for programs (docs/programs.md)."""
         return {
             "replays": [
                 {
@@ -72,7 +72,7 @@ class Comparison(ShortRepr, ComparedReplays):
         }
 
     def frame(self) -> DataFrame:
-        """Give the figures as a pandas DataFrame: one row each, one column a replay."""
+        """Return the figures as a pandas DataFrame: one row each, one column a replay."""
         import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
 
         return pd.DataFrame(
@@ -83,7 +83,7 @@ class Comparison(ShortRepr, ComparedReplays):
         )
 
     def write(self, path: str | Path) -> None:
-        """Write it as one HTML page that needs nothing else."""
+        """Write it as one self-contained HTML page."""
         from bftrain_replay.comparing.comparison_page import write  # noqa: PLC0415 - to draw takes what to compare does not
 
         write(self, Path(path))
@@ -203,7 +203,7 @@ _LARGEST_DEPTH: Final = 64  # folders above a folder
 
 
 def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Name folders: as ``given``, or else by the least of their paths that tells them apart."""
+    """Return names for folders: as ``given``, or else the shortest distinct parts of their paths."""
     if given:
         names = tuple(name.strip() for name in given)
         if len(names) != len(folders):
@@ -224,7 +224,7 @@ def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, 
 
 
 def numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """Give names that may be alike a number from the second of them on."""
+    """Append a number to repeated names."""
     taken: list[str] = []
     for name in names:
         further = (f"{name} {number}" for number in count(2))
@@ -233,7 +233,7 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Take off what all paths end with, then keep as little of their ends as tells them apart."""
+    """Drop the common end of all paths, then keep the shortest distinct ends."""
     if len(paths) == 1:
         return [paths[0][-1:]]
     while len(paths[0]) > 1 and len({path[-1] for path in paths}) == 1 and min(map(len, paths)) > 1:
@@ -246,7 +246,7 @@ def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _without_common(names: list[str]) -> list[str]:
-    """Leave out the words that long names begin or end with alike, such as those of a sweep's folders."""
+    """Drop the words that long names begin or end with alike, such as those of a sweep's folders."""
     if len(names) == 1 or max(map(len, names)) <= LONGEST:
         return names
     parting = ",/ " if all("=" in name for name in names) else "-_.,/ "  # setting=value,... is parted at commas

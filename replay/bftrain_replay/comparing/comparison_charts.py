@@ -1,4 +1,4 @@
-"""Pictures of several replays: what each used over time, how far each came, where the node-time went, who finished."""
+"""Charts of several replays: used nodes and harvest over time, uses of the node-time, completions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _USEFUL: Final = "Work that counts"
 
 
 def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
-    """Give the strip: the idle nodes over all of the time, small, with a brush."""
+    """Return the overview strip: the idle nodes over all of the time, small, with a brush."""
     return ChartFigure(
         name="time",
         title="",
@@ -54,7 +54,7 @@ def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 
 def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[ChartFigure]:
-    """Give one picture a replay, all to one scale: crossing lines would look alike."""
+    """Yield one chart for each replay, all to one scale: crossing lines would look alike."""
     # No words below pictures that stand close above each other
     bare = {**moments.axis(), "axis": {**moments.axis()["axis"], "title": None}}
     highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
@@ -86,7 +86,7 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[Char
 
 
 def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
-    """Give the harvest so far, a line each."""
+    """Return the harvest so far, a line for each replay."""
     summary = "; ".join(f"{side.label} {text_formats.large(side.summary.harvested)} samples" for side in sides)
     most = max(side.summary.harvested for side in sides)
     return _lines(
@@ -102,7 +102,7 @@ def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 
 def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
-    """Give how far each is ahead of the first: where lines of the harvest lie on each other, these do not."""
+    """Return the lead of each replay over the first, as lines of the harvest may coincide."""
     first_s, first = _times(sides[0]), _harvest(sides[0])
     ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
     label = sides[0].label
@@ -124,7 +124,7 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 
 def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, ChartFigure]:
-    """Give one bar a replay, of work that counts, what was lost, and what was not used; and the key to its colours.
+    """Return one bar for each replay: work that counts, losses, unused nodes; and the legend.
 
     In rounds the reasons of unused nodes are unknown.
     """
@@ -167,7 +167,7 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
 
 
 def key(entries: Iterable[tuple[str, str, float]]) -> HtmlText:
-    """Give the key to colours, by their role and strength; unlike one in a picture it breaks into lines."""
+    """Return a legend by roles and strengths of colours; unlike one in a chart it wraps."""
     items = "".join(
         f'<span><i style="background:var(--{role.removeprefix("@")});opacity:{strength:.2f}"></i>{escape(name)}</span>'
         for name, role, strength in entries
@@ -176,7 +176,7 @@ def key(entries: Iterable[tuple[str, str, float]]) -> HtmlText:
 
 
 def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
-    """Give the share of tasks that were done within a time from coming; none where no replay finished any."""
+    """Return the share of tasks done within a time from submission; ``None`` where no replay finished any."""
     lines = [CumulativeLine(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
     if not any(line.known.any() for line in lines):
         return None
@@ -197,7 +197,7 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
 
 
 def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
-    """Give the share of tasks below each rho; none where it is known of no replay."""
+    """Return the share of tasks below each rho; ``None`` if no replay knows it."""
     lines = [CumulativeLine(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
     if not any(line.known.size for line in lines):
         return None
@@ -243,7 +243,7 @@ def _lines(
     most: float,
     **words: Any,  # noqa: ANN401 - of the figure
 ) -> ChartFigure:
-    """Draw samples over time, a line each, in a unit of which ``most`` of them are few."""
+    """Return samples over time, a line for each replay, in a unit that suits ``most``."""
     unit, name = next(((size, f"{name} samples") for size, name in _SIZES if most >= size), (1.0, "samples"))
     series = []
     for side, each in zip(sides, amounts, strict=True):
@@ -261,7 +261,7 @@ def _lines(
 
 
 def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Give each replay a hue; when hues run out they come again with dashes."""
+    """Assign each replay a hue; when hues run out they repeat with dashes."""
     labels = [side.label for side in sides]
     hues = [_HUES[place % len(_HUES)] for place in range(len(labels))]
     dashes = [list(_DASHES[place // len(_HUES) % len(_DASHES)]) for place in range(len(labels))]
@@ -296,13 +296,16 @@ def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
 
 
 def main_difference(best: SummaryFigures, other: SummaryFigures) -> tuple[str, float, float] | None:
-    """Return the cause that took most more of the other, with the node-hours that it took of each; none if none did."""
+    """Return the cause with the largest excess in the other replay, and its node-hours in both.
+
+    ``None`` without one.
+    """
     found = [(cause.name, _hours(best, cause), _hours(other, cause)) for cause in CAUSES]
     most = max(found, key=lambda each: each[2] - each[1])
     return most if most[2] - most[1] > _WORTH_SAYING * other.idle_node_h else None
 
 
 def _strength(cause: IdleCause) -> float:
-    """All that is unused is grey, and each reason must differ from the next."""
+    """Return the strength of a colour: unused node-time is grey, and each reason must differ from the next."""
     unused = [each for each in CAUSES if not each.lost]
     return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)

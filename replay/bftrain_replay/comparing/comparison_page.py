@@ -41,7 +41,7 @@ def write(comparison: ComparedReplays, path: Path) -> None:
 
 
 def page(comparison: ComparedReplays) -> HtmlPage:
-    """Lay the page out."""
+    """Build the page."""
     sides = comparison.sides
     moments = _moments(comparison)
     bars = comparison_charts.node_time(sides)
@@ -87,12 +87,12 @@ def page(comparison: ComparedReplays) -> HtmlPage:
 
 
 def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
-    """Whether time was shared in rounds in some of them: then what counts is when tasks were done."""
+    """Return whether some replays share time in rounds: then completion times count."""
     return any(side.in_rounds for side in sides)
 
 
 def _moments(comparison: ComparedReplays) -> TimeAxis:
-    """Put the time on an axis: on the calendar, unless the logs are of different times; rounds count from 0."""
+    """Return the time axis: calendar time, unless the logs are of different times; rounds count from 0."""
     if _in_rounds(comparison.sides):
         return TimeAxis(0.0, max(side.summary.simulated_s for side in comparison.sides))
     logs = [side.log for side in comparison.sides]
@@ -118,7 +118,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
 
 
 def _lead(comparison: ComparedReplays) -> HtmlText:
-    """Say who harvested most, how much more than the least, and how much was possible."""
+    """Return who harvested most, by how much more than the least, and how much was possible."""
     if _in_rounds(comparison.sides):
         return _soonest(comparison)
     row = next(row for row in comparison.figures if row.name == "harvested")
@@ -139,7 +139,7 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
 
 
 def _why(best: ComparedRun, least: ComparedRun) -> str:
-    """Say what took most more of the idle node-time of the one that harvested least."""
+    """Return the cause with the largest excess in the replay with the smallest harvest."""
     if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
         return ""
     found = comparison_charts.main_difference(best.summary, least.summary)
@@ -154,7 +154,7 @@ def _why(best: ComparedRun, least: ComparedRun) -> str:
 
 
 def _soonest(comparison: ComparedReplays) -> HtmlText:
-    """Say whose tasks were done soonest on average, and how much later those of the last were."""
+    """Return whose tasks finished soonest on average, and the delay of the slowest replay."""
     row = next((row for row in comparison.figures if row.name == _SOONEST), None)
     if row is None or not row.best:
         return HtmlText("")

@@ -1,4 +1,4 @@
-"""Making: what differs in how replays were made, what is the same, and whether they can be compared at all."""
+"""What differs in how replays were made, what is the same, and whether they can be compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SettingDifference:
 
 
 def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
-    """Hold the settings, inputs, baselines and versions of all against each other."""
+    """Compare the settings, inputs, baselines and versions of all replays."""
     # Settings of a replay and of rounds are others: of those that only one side has, defaults say nothing
     mixed = len({side.in_rounds for side in sides}) > 1
     summary = [dict(_settings_of(side.summary, whole=not mixed)) for side in sides]
@@ -46,7 +46,7 @@ def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
 
 
 def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
-    """Say why these replays are not of one and the same idle time; nothing if they are."""
+    """Yield reasons why these replays are not of the same idle time."""
     logs = {_nodes_of(side.summary) for side in sides}
     if len(logs) > 1:
         what = "clusters" if all(side.summary.nodes for side in sides) else "logs"
@@ -66,26 +66,26 @@ def same_tasks(sides: Sequence[ComparedRun]) -> bool:
 
 
 def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
-    """Name the rules by which tasks advanced."""
+    """Return the names of the rules by which tasks advanced."""
     return sorted({_IN_ROUNDS if side.in_rounds else str(side.summary.settings.get("semantics")) for side in sides})
 
 
 def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
-    """Say over which tasks means are taken: all, or in rounds perhaps some of them."""
+    """Return over which tasks means are taken: all, or in rounds some of them."""
     return list(dict.fromkeys(side.summary.settings.get(_MEASURE) or "" for side in sides))
 
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
-    """Whether all had as much time: what was cut off by then is held against what went no further."""
+    """Return whether all had the same time, so that unfinished tasks compare."""
     ends = {side.summary.until_s for side in sides}
     return len(ends) == 1 or all(side.summary.why != EndReason.UNTIL for side in sides)
 
 
 def comparable(sides: Sequence[ComparedRun]) -> bool:
-    """Whether more harvest, or less loss, is better: of the same work, over the same time, by the same rules.
+    """Return whether more harvest, or less loss, is better: the same work, time and rules.
 
-    On nodes that never leave it takes as long as it takes. Where time is shared in rounds no harvests are compared, but
-    when tasks were done: then rules may be others, as long as the same tasks are measured.
+    On nodes that never leave the end depends on the replay. Where time is shared in rounds completion times are
+    compared and not harvests: then rules may differ, as long as the same tasks are measured.
     """
     if not same_tasks(sides) or not same_end(sides):
         return False
@@ -96,12 +96,12 @@ def comparable(sides: Sequence[ComparedRun]) -> bool:
 
 
 def cluster_text(nodes: Mapping[str, int]) -> str:
-    """Give the nodes of a cluster as one writes them."""
+    """Return the nodes of a cluster in the notation of the command line."""
     return ",".join(f"{kind}={count}" if kind else str(count) for kind, count in nodes.items())
 
 
 def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
-    """Tell the idle nodes of one replay from those of another."""
+    """Return an identity of the idle nodes of a replay."""
     if not summary.nodes:
         return summary.inputs.log.sha256
     return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # in any order of its kinds

@@ -1,1 +1,1 @@
-"""Drawing: figures, and the page that holds them; what they show is decided elsewhere."""
+"""Drawing: charts, and the page that holds them; their content is decided elsewhere."""

@@ -1,11 +1,11 @@
-"""Figure: one picture with its name, its words, and what it is drawn from.
+"""Charts: a Vega-Lite description with a name, texts and data.
 
-The picture is described in Vega-Lite, whose documentation is at vega.github.io. The description has no data: a figure
-over time has ``series`` or a ``raster``, which a page cuts to the part that its reader looks at.
+Vega-Lite is documented at vega.github.io. The description has no data: a chart over time has ``series`` or a
+``raster``, which a page cuts to the visible part.
 
-A raster is rows of things that change their state over time, too many of them to be drawn one by one. Changes are kept
-as they were, not cut into cells: a page can look at any part of the time as closely as it likes. A picture mixes the
-colours of what falls into one pixel, so that no part of the time is lost in it.
+A raster has rows that change their state over time, too many to be drawn one by one. Changes are kept as they are, not
+in cells: a page can zoom in to any part of the time. A pixel mixes the colours of all states in it, so that no part of
+the time is lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 class StateChanges:
     """From ``since_s[i]`` on ``row[i]`` is in state ``state[i]``, until its next change, or ``end_s``.
 
-    They stand by row and then by time, and each row has one at 0.
+    They are ordered by row and then by time, and each row has one at 0.
     """
 
     row: NDArray[np.int64]
@@ -47,7 +47,7 @@ class StateChanges:
 def in_order(
     row: NDArray[Any], since_s: NDArray[np.float64], state: NDArray[Any], *, rows: int, end_s: float
 ) -> StateChanges:
-    """Put changes in order; of several at one moment in one row the last counts. Rows begin in state 0."""
+    """Return changes in order; of several at one moment in one row the last counts. Rows begin in state 0."""
     inside = since_s < (end_s or 1.0)
     row = np.concatenate((np.arange(rows), row[inside])).astype(np.int64)
     since_s = np.concatenate((np.zeros(rows), np.maximum(since_s[inside], 0.0)))
@@ -62,15 +62,15 @@ def in_order(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StateRaster:
-    """Rows and how they change: states are places in ``labels``, of which the first says that there is nothing to see.
+    """Rows and their changes: states are places in ``labels``, of which the first means nothing to show.
 
-    ``rows`` says what each row is, and ``thing`` what all are; ``colours`` (roles such as ``@used``, or hex) belong to
-    ``labels``, and the last is that of all labels that are left. Where it ``follows``, a page that shows a part of the
-    time leaves out the first and last rows that have nothing in it.
+    ``rows`` names each row, and ``thing`` all of them; ``colours`` (roles such as ``@used``, or hex) belong to
+    ``labels``, and the last is that of all further labels. If it ``follows``, a page that shows a part of the time
+    leaves out the first and last rows that have nothing in it.
 
-    ``tasks_are`` says where the names of tasks stand, for readers who follow one: in ``rows``, or in ``labels``, from
-    the last colour on; empty: in neither. In ``labels``, those that are seen most have hues of their own, unless the
-    raster is ``dense``. ``groups`` names rows that stand together, each from its first row on.
+    ``tasks_are`` says where the names of tasks are, for readers who follow one: in ``rows``, or in ``labels``, from the
+    last colour on; empty: in neither. In ``labels``, the most visible tasks have hues of their own, unless the raster
+    is ``dense``. ``groups`` names groups of rows, each from its first row on.
     """
 
     changes: StateChanges
@@ -83,7 +83,7 @@ class StateRaster:
     groups: Sequence[tuple[str, int]] = ()
 
     def palette(self, theme: Mapping[str, str]) -> list[str]:
-        """Give the colour of each label."""
+        """Return the colour of each label."""
         every = [*self.colours, *[self.colours[-1]] * (len(self.labels) - len(self.colours))]
         for place, hue in self.hues.items():
             every[place] = hue
@@ -91,13 +91,13 @@ class StateRaster:
 
     @cached_property
     def dense(self) -> bool:
-        """Whether it has so many changes that its colours would mix to noise on a screen."""
+        """Return whether it has so many changes that its colours would mix to noise on a screen."""
         points = _SCREEN[0] * min(len(self.rows), _SCREEN[1])
         return self.tasks_are == "labels" and self.changes.row.size > _CROWDED * points
 
     @cached_property
     def hues(self) -> dict[int, str]:
-        """Give labels with a hue of their own: those of the tasks that are seen longest, the longest first."""
+        """Return the labels with a hue of their own: tasks that are visible longest, the longest first."""
         if self.tasks_are != "labels" or self.dense:
             return {}
         at = self.changes
@@ -110,7 +110,7 @@ class StateRaster:
 
     @cached_property
     def steps(self) -> dict[str, str]:
-        """Give the changes as numbers.js reads them: how many a row has, when (of the moments ``at``), what comes."""
+        """Return the changes in the form that numbers.js reads: counts by row, times (places in ``at``), states."""
         at, row = self.changes, self.changes.row
         moments, when = np.unique(at.since_s, return_inverse=True)
         later = np.diff(when, prepend=0)
@@ -121,11 +121,11 @@ class StateRaster:
 
     @property
     def size(self) -> int:
-        """How many letters the changes take in a page."""
+        """How many characters the changes take in a page."""
         return sum(map(len, self.steps.values()))
 
     def packed(self, moments: TimeAxis) -> dict[str, Any]:
-        """Give what page.js makes a picture of."""
+        """Return the data from which page.js draws an image."""
         return {
             **self.steps,
             "start": moments.place(0.0),
@@ -140,15 +140,15 @@ class StateRaster:
         }
 
     def image(self, theme: Mapping[str, str], width: int, height: int) -> str:
-        """Give all of the time as a picture of so many pixels: the address of a PNG that is in the address itself."""
+        """Return all of the time as an image of this size, a PNG in a data URL."""
         if self.dense:
             width, height = max(width // CELL, 1), max(height // CELL, 1)
         return "data:image/png;base64," + base64.b64encode(_png(self.pixels(theme, width, height))).decode()
 
     def pixels(self, theme: Mapping[str, str], width: int, height: int) -> NDArray[np.uint8]:
-        """Give red, green and blue; at most as many lines as there are rows.
+        """Return red, green and blue; at most as many lines as there are rows.
 
-        What falls into one pixel is mixed, and what is rare in it is strengthened, so that it can be seen.
+        Pixels mix their states, and rare ones are strengthened, so that they are visible.
         """
         count = len(self.rows)
         height = min(height, count)
@@ -212,15 +212,15 @@ def category(field: str, **more: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartFigure:
-    """One picture.
+    """One chart.
 
-    ``name`` is its file name and its place in a page; ``alt`` says what it shows to those who cannot see it; ``says``
-    (plain text) what is seen, in a sentence; ``caption`` how to read it.
+    ``name`` is its file name and its anchor in a page; ``alt`` describes it to those who cannot see it; ``says`` (plain
+    text) is its message in a sentence; ``caption`` says how to read it.
 
-    A figure over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the
-    data of that name; or it has a ``raster``, drawn behind it, and takes ``from_row`` and ``to_row`` too. ``spec`` may
-    name colours by role (``"@used"``); on a narrow screen ``narrow`` is laid over it, and ``closer`` while its reader
-    asks for a closer look.
+    A chart over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the data
+    of that name; or it has a ``raster``, drawn behind it, and takes ``from_row`` and ``to_row`` too. ``spec`` may name
+    colours by role (``"@used"``); on a narrow screen ``narrow`` is merged into it, and ``closer`` while its reader
+    zooms in.
     """
 
     name: str
@@ -240,7 +240,7 @@ class ChartFigure:
     closer: Mapping[str, Any] = field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
-        """Give the whole description in Vega-Lite but for the data, width and colours."""
+        """Return the Vega-Lite description without data, width and colours."""
         params = [*(self.moments.window() if self.moments else ()), *self.spec.get("params", ())]
         if self.raster is not None:
             params += [{"name": "from_row", "value": 0}, {"name": "to_row", "value": len(self.raster.rows)}]
@@ -248,9 +248,9 @@ class ChartFigure:
         return {"description": self.alt, **data, **self.spec, "params": params, "height": self.height}
 
     def with_data(self, theme: Mapping[str, str], width: int, scale: float) -> dict[str, Any]:
-        """Give the description with the data in it, all of the time, for a picture that stands alone.
+        """Return the description with the data of all of the time, for a chart without a page.
 
-        It will be ``width`` wide; pictures in it get ``scale`` times as many pixels.
+        It will be ``width`` wide; images in it get ``scale`` times as many pixels.
         """
         spec = self.described()
         if self.series and self.moments:
@@ -268,7 +268,7 @@ class ChartFigure:
         return spec
 
     def packed(self) -> dict[str, Any]:
-        """Give what page.js draws it from."""
+        """Return the data from which page.js draws it."""
         packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow, "closer": self.closer}
         if self.moments is not None:
             packed["moments"] = self.moments.to_dict()

@@ -1,4 +1,4 @@
-"""Page: figures, tables and words as one HTML file that needs nothing else, neither network nor other files."""
+"""One self-contained HTML page of charts, tables and text, without network access or other files."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _FOLLOW: Final = (
 
 
 class HtmlText(str):
-    """Text that is HTML already, made by us."""
+    """Text that is trusted HTML."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlCell:
-    """One cell of a table: what is read, and what it is sorted by (nothing: it has no value and comes last)."""
+    """One cell of a table: its text, and its sort key (``None``: no value, sorted last)."""
 
     text: str
     key: str | float | None = None
@@ -69,9 +69,9 @@ class HtmlCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlTable:
-    """Rows under headings; the first cell of a row names it, and alone it names the rows below it.
+    """Rows under headings; the first cell of a row names it, and a lone first cell names the rows below it.
 
-    ``css`` may be ``plain`` (words) or ``compare``. One that is ``folded`` shows only these words until it is opened.
+    ``css`` may be ``plain`` (words) or ``compare``. A ``folded`` table shows only these words until it is opened.
     ``about`` holds the tooltips of rows by their names. ``rows_are`` is what the reader can follow: ``task``, ``user``.
     """
 
@@ -87,7 +87,7 @@ class HtmlTable:
 
 @dataclass(frozen=True, slots=True)
 class FigureCard:
-    """One figure that is seen at first glance."""
+    """One figure in a card at the top."""
 
     name: str
     figure: str
@@ -97,7 +97,7 @@ class FigureCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSection:
-    """A heading, a sentence or two, and what they are about, in two ``columns`` where there is room for them."""
+    """A heading, a sentence or two, and the contents, in two ``columns`` where there is room for them."""
 
     heading: str
     intro: str = ""
@@ -107,7 +107,7 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlPage:
-    """A page from top to bottom; ``users_of`` holds each task that its reader can follow, and whose it is."""
+    """A page from top to bottom; ``users_of`` maps each task that readers can follow to its user."""
 
     title: str
     subtitle: str = ""
@@ -119,12 +119,12 @@ class HtmlPage:
 
     @property
     def figures(self) -> tuple[ChartFigure, ...]:
-        """All figures, in order."""
+        """All charts, in order."""
         return tuple(part for section in self.sections for part in section.parts if isinstance(part, ChartFigure))
 
 
 def html(page: HtmlPage) -> str:
-    """Give the whole file."""
+    """Return the whole file."""
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
     look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
@@ -171,7 +171,7 @@ def _part_of_us(name: str) -> str:
 
 
 def _packed(figures: Iterable[ChartFigure]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Give what page.js draws figures from, and the series that they name by number; one of several figures once."""
+    """Return the charts' data for page.js, and the shared series that they refer to by number."""
     packed, found, series = {}, dict[int, int](), list[dict[str, Any]]()
     for figure in figures:
         packed[figure.name] = figure.packed()
@@ -232,7 +232,7 @@ def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str
 
 
 def _named(raster: StateRaster | None) -> str:
-    """Give the names of the tasks that have a colour of their own; rasters.js changes them with what is shown."""
+    """Return the names of the tasks with a colour of their own; rasters.js updates them with the visible part."""
     if raster is None or raster.tasks_are != "labels":
         return ""
     names = ((raster.labels[place], hue) for place, hue in raster.hues.items())
@@ -286,7 +286,7 @@ def _tooltip(about: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Escape what is not HTML, and keep a figure and its unit on one line."""
+    """Escape HTML, and keep a figure and its unit on one line."""
     html = text if isinstance(text, HtmlText) else escape(text)
     return re.sub(r" (%|ms|s|h|min|days)(?![\w-])", r"&nbsp;\1", html)
 
@@ -302,10 +302,10 @@ def _colours() -> str:
 
 
 def _json(value: object) -> str:
-    """Give JSON that can stand in a page: no letter of it begins an element."""
+    """Return JSON that is safe in a page: it cannot start an element."""
     return msgspec.json.encode(value).decode().replace("<", r"\u003c")
 
 
 def _inside_script(code: str) -> str:
-    """Give JavaScript in which nothing ends the element that it stands in."""
+    """Return JavaScript that is safe in a script element: it cannot end it."""
     return re.sub(r"<(?=/script|!--)", r"\\x3C", code, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Series: numbers over time, as many points as a screen can show, packed for a page, and the axis of their time."""
+"""Series: numbers over time with limited resolution, packed for a page, and the axis of their time."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ _SINCE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """Where moments of a log stand on an axis. Times are given in seconds since the log's start."""
+    """Converts times of a log, in seconds since its start, to places on an axis."""
 
     start_s: float
     span_s: float
 
     @property
     def on_calendar(self) -> bool:
-        """Whether the log tells when it was."""
+        """Whether the log has calendar times."""
         return _EPOCH_FROM_S <= self.start_s <= _EPOCH_TO_S - self.span_s
 
     def places(self, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Give milliseconds: since 1970, or since the log's start."""
+        """Return milliseconds since 1970, or since the log's start."""
         return np.round((self.start_s * self.on_calendar + np.asarray(times_s)) * 1000.0)
 
     def place(self, time_s: float) -> float:
-        """Like :meth:`places`, for one."""
+        """Return the same for one time."""
         return float(self.places(np.array([time_s]))[0])
 
     @property
     def _end(self) -> float:
-        """Where the axis ends: an empty span is shown as a second."""
+        """The end of the axis: an empty span is shown as a second."""
         return max(self.place(self.span_s), self.place(0.0) + 1.0) if self.span_s else self.place(1.0)
 
     def axis(self, field: str = "t") -> dict[str, Any]:
-        """Give the encoding of ``field`` along a figure's width; the part that is shown is the page's to choose."""
+        """Return the encoding of ``field`` along a chart's width; the page chooses the visible part."""
         scale = {"type": "utc", "domainMin": {"expr": "from_t"}, "domainMax": {"expr": "to_t"}, "nice": False}
         look: dict[str, Any] = {"title": None, "tickCount": {"expr": "width / 90"}, "labelOverlap": True}
         if self.on_calendar:
@@ -68,14 +68,14 @@ class TimeAxis:
         return {"field": field, "type": "temporal", "scale": scale, "axis": look}
 
     def window(self) -> list[dict[str, Any]]:
-        """Give the parameters that say which part is shown; at first all."""
+        """Return the parameters of the visible part; at first all."""
         return [
             {"name": "from_t", "value": self.place(0.0)},
             {"name": "to_t", "value": self._end},
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what page.js must know to say a moment in words."""
+        """Return what page.js needs to format a time."""
         return {"calendar": self.on_calendar, "from": self.place(0.0), "to": self._end}
 
 
@@ -84,7 +84,7 @@ _LEVEL: Final = 6  # of 9; the last three take six times as long for 3 %
 
 
 def counts(numbers: NDArray[Any]) -> str:
-    """Pack whole numbers from 0 to 2^32: all lowest bytes, then all second ones, and so on, deflated together.
+    """Pack integers from 0 to 2^32: all lowest bytes, then all second ones, and so on, deflated together.
 
     Bytes of one rank are alike, and those of high rank are mostly 0, so this is shorter than number by number.
     """
@@ -93,7 +93,7 @@ def counts(numbers: NDArray[Any]) -> str:
 
 
 def floats(numbers: NDArray[np.float64]) -> str:
-    """Pack numbers to the last bit."""
+    """Pack floats without loss."""
     return _text(numbers.astype("<f8").tobytes())
 
 
@@ -110,7 +110,7 @@ _DIGITS: Final = 4  # behind the point
 class StepSeries:
     """Step curves with common times: ``columns[name][i]`` holds from ``times_s[i]`` to the next, the last to ``end_s``.
 
-    ``of`` tells several series in one figure apart: each row of data bears it as ``of``.
+    ``of`` names the series among several in one chart: each row of data has it as ``of``.
     """
 
     times_s: NDArray[np.float64]
@@ -119,7 +119,7 @@ class StepSeries:
     of: str = ""
 
     def averaged(self, most: int) -> StepSeries:
-        """Give curves of at most so many steps, with the same integrals."""
+        """Return curves with at most that many steps and the same integrals."""
         if self.times_s.size <= most:
             return self
         bounds = np.append(self.times_s, self.end_s)
@@ -131,7 +131,7 @@ class StepSeries:
         return StepSeries(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
 
     def extremes(self, most: int, least_name: str, most_name: str) -> StepSeries:
-        """Return the least and the most of each column within each of at most so many steps, as two columns."""
+        """Return the minimum and maximum of each column within each of at most that many steps, as two columns."""
         bounds = np.append(self.times_s, self.end_s)
         edges = np.linspace(bounds[0], bounds[-1], most + 1) if self.times_s.size > most else bounds
         first = np.searchsorted(self.times_s, edges[:-1], side="right") - 1
@@ -143,7 +143,7 @@ class StepSeries:
         return StepSeries(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
 
     def rows(self, moments: TimeAxis, most: int = STEPS) -> list[dict[str, Any]]:
-        """Give the rows that a figure draws; the last repeats the one before at the end."""
+        """Return the rows that a chart draws; the last one is repeated at the end."""
         series = self.averaged(most)
         places = moments.places(np.append(series.times_s, series.end_s)).tolist()
         names = list(series.columns)
@@ -157,7 +157,7 @@ class StepSeries:
         return [{**row, "of": self.of} for row in rows] if self.of else rows
 
     def packed(self, moments: TimeAxis) -> dict[str, Any]:
-        """Give what page.js makes rows of, for any part of the time."""
+        """Return the data from which page.js makes rows, for any part of the time."""
         series = self.averaged(KEPT)
         columns = {name: floats(np.round(values, _DIGITS)) for name, values in series.columns.items()}
         return {"of": self.of, "t": floats(moments.places(np.append(series.times_s, series.end_s))), "columns": columns}

@@ -1,7 +1,7 @@
-"""Theme: what colour each part of a picture has, on a light page, on a dark one, and on paper.
+"""Themes: the colour of each part of a chart, on a light page, on a dark one, and on paper.
 
-A figure names colours by their role, as ``"@used"``; the role becomes a colour when the figure is drawn. Most hues are
-those of Okabe and Ito, which people with any colour vision can tell apart; a test holds the others to the same.
+A chart names colours by their role, as ``"@used"``; the role becomes a colour when the chart is drawn. Most hues are
+those of Okabe and Ito, which people with any colour vision can distinguish; a test checks the others.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ CONFIG: Final[Mapping[str, Any]] = {
 
 
 def coloured(spec: Any, theme: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON value
-    """Give ``spec`` with every role replaced by its colour."""
+    """Return ``spec`` with every role replaced by its colour."""
     if isinstance(spec, str):
         return theme.get(spec[1:], spec) if spec.startswith("@") else spec
     if isinstance(spec, Mapping):

@@ -1,4 +1,4 @@
-"""Vega: figures as SVG and PNG without a browser, also as files for papers, and the script that draws them in one."""
+"""Vega: charts as SVG and PNG without a browser, also as files, and the script that draws them in a page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SvgChart:
 
 
 def chart(figures: Iterable[ChartFigure], name: str) -> SvgChart:
-    """Draw the figure of this name."""
+    """Draw the chart of this name."""
     found = {figure.name: figure for figure in figures}
     if name not in found:
         raise UsageError(f"there is no chart '{name}'", where="chart", fix=suggestion(name, found))
@@ -65,9 +65,9 @@ def png(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> bytes:
 
 @cache
 def script() -> str:
-    """Give the JavaScript that knows how to draw: Vega and Vega-Lite.
+    """Return the JavaScript for drawing: Vega and Vega-Lite.
 
-    To put it together takes seconds, so it is kept for next time where that is possible.
+    Bundling it takes seconds, so it is cached if possible.
     """
     library = _library()
     place = _cache()
@@ -89,12 +89,12 @@ def script() -> str:
 
 
 def available() -> bool:
-    """Say whether figures can be drawn here."""
+    """Return whether charts can be drawn here."""
     return not lacking()
 
 
 def lacking() -> str:
-    """Say what it takes to draw figures here; nothing if nothing lacks."""
+    """Return what is missing for drawing charts; "" if nothing is."""
     try:
         _library()
     except NotAvailable as error:
@@ -107,7 +107,7 @@ def _assembled() -> str:
 
 
 def _trusted(path: Path) -> str:
-    """Read a script that we have kept; nothing if it is not there, not ours alone, or not what was written."""
+    """Read a cached script; "" if it is missing, writable by others, or altered."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
             about = os.fstat(file.fileno())
@@ -120,7 +120,7 @@ def _trusted(path: Path) -> str:
 
 
 def _seal(script: str) -> str:
-    """Give the first line of a kept script, which tells whether it is whole."""
+    """Return the first line of a cached script, a checksum."""
     return f"// {hashlib.sha256(script.encode()).hexdigest()}\n"
 
 
@@ -150,7 +150,7 @@ def _library() -> ModuleType:
 
 
 def _cache() -> Path | None:
-    """Give the folder for what can be made again; nothing if this user has none."""
+    """Return the folder for caches; ``None`` if this user has none."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         place = named if named.is_absolute() else Path.home() / ".cache"
@@ -168,9 +168,9 @@ _PNG_MARK: Final = _TEXT + b"Software\0bftrain"
 
 
 def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]:
-    """Write every figure that stands for itself, without a page around it, as ``NAME.svg`` or ``NAME.png``.
+    """Write every standalone chart as ``NAME.svg`` or ``NAME.png``.
 
-    If any of these files is there and was not drawn by bftrain, it is named and nothing is written.
+    If any of these files exists and was not drawn by bftrain, raise an error and write nothing.
     """
     chosen = {folder / f"{figure.name}.{form}": figure for figure in figures if not figure.chooses_time}
     for path in chosen:
@@ -183,7 +183,7 @@ def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]
 
 
 def is_own(path: Path) -> bool:
-    """Return whether bftrain drew this picture."""
+    """Return whether bftrain drew this file."""
     head = head_of(path)
     if head.startswith(_PNG):
         return _PNG_MARK in head
@@ -193,7 +193,7 @@ def is_own(path: Path) -> bool:
 
 
 def _png(figure: ChartFigure) -> bytes:
-    """Draw a figure, and say after its first chunk, the header, by which program."""
+    """Draw a chart, and add the program's name after the header chunk."""
     drawn = png(figure)
     size, sum_ = struct.pack(">I", len(_PNG_MARK) - len(_TEXT)), struct.pack(">I", zlib.crc32(_PNG_MARK))
     return drawn[:_PNG_HEADER] + size + _PNG_MARK + sum_ + drawn[_PNG_HEADER:]

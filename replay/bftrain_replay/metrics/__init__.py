@@ -1,1 +1,1 @@
-"""Metrics: what a run means for its tasks and for those who handed them in: how long, how fair, how punctual."""
+"""Metrics of a run for its tasks and users: completion times, fairness, deadlines."""

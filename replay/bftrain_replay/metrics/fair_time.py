@@ -1,17 +1,17 @@
-"""Fair: how long a task would take alone on its n-th part of everything.
+"""Fair time: how long a task would take alone on an n-th part of everything.
 
-A run in thought: at every moment the nodes that are idle are divided evenly over the n tasks that are there, and each
-uses its part as well as it can, by itself, on sizes that there are nodes for. A part of less than its smallest size is
-used for a part of the time; what a task cannot use is lost, not given to others. A task is there from its submission
-until its work is done in this run, so n does not depend on who decided in the real one, and all policies are held
-against the same.
+It is computed in a hypothetical run: at every moment the idle nodes are divided evenly over the n present tasks, and
+each uses its part as well as possible, on sizes for which there are nodes. A part below its smallest size is used for a
+part of the time; what a task cannot use is lost, not given to others. A task is present from its submission until its
+work is done in this run, so n does not depend on the policy of the real one, and all policies are compared with the
+same.
 
-A task runs on its sizes only, and divides its time between them: its speed on a part of the nodes is the least concave
+A task runs only on its sizes, and divides its time between them: its speed on a part of the nodes is the least concave
 curve over its speeds at these sizes. None of them is larger than the number of nodes, and where these are fewer than
 its smallest size it does not run at all.
 
-The completion time of a task over this time is rho, the measure of finish-time fairness: at most 1 for all means that
-no task would have been better off with an equal part of everything.
+The completion time of a task divided by this time is rho, the measure of finish-time fairness: at most 1 for all means
+that no task would have been better off with an equal part of everything.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ _Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class ConcaveSpeed:
-    """The least concave curve over the sizes of a task that there are nodes for."""
+    """The least concave curve over the feasible sizes of a task."""
 
     nodes: Floats
     rate: Floats
 
     @cached_property
     def steady(self) -> float:
-        """From how many nodes on it runs all the time."""
+        """Return the number of nodes from which on it runs all the time."""
         return float(self.nodes[1])
 
     @cached_property
     def steep(self) -> float:
-        """Speed per node up to there."""
+        """Return the speed per node below that."""
         return float(self.rate[1] / self.nodes[1])
 
     def speed(self, part: float) -> float:
-        """Give its speed on this part of the nodes."""
+        """Return its speed on this part of the nodes."""
         if part <= self.steady:
             return part * self.steep  # most often so, and much the quickest
         return float(np.interp(part, self.nodes, self.rate))
 
 
 class ConcaveSpeeds:
-    """The uses of one task on the nodes of one kind, of which there are ``most`` at most."""
+    """The concave curves of one task on one kind of nodes, by their number, ``most`` at most."""
 
     def __init__(self, curve: SpeedCurve, smallest: int, largest: int, most: int) -> None:
         self._curve, self._smallest, self._largest = curve, smallest, largest
@@ -79,7 +79,7 @@ class ConcaveSpeeds:
         self._enough = self._first if self._bends and self._bends[0][0] == 0.0 else smallest
 
     def within(self, count: int) -> ConcaveSpeed | None:
-        """Give the use where there are so many nodes; ``None`` if it does not run on them."""
+        """Return the curve for this number of nodes; ``None`` if it does not run on them."""
         whole = self._whole
         if count < self._smallest or whole is None or count >= whole.nodes[-1]:
             return None if count < self._smallest else whole
@@ -92,7 +92,7 @@ class ConcaveSpeeds:
         return self._by_count[count]
 
     def speed(self, part: float, count: int) -> float:
-        """Give its speed on this part of so many nodes."""
+        """Return its speed on this part of that many nodes."""
         if part <= self._first and count >= self._enough:
             return part * self._steep
         use = self._whole if count >= self._smallest else None
@@ -101,7 +101,7 @@ class ConcaveSpeeds:
         return 0.0 if use is None else use.speed(part)
 
     def speeds(self, parts: Floats, counts: Counts) -> Floats:
-        """Give its speed by the nodes that are its part, and by how many there are."""
+        """Return its speed by its part and by the number of nodes."""
         whole = self._whole
         if whole is None:
             return np.zeros_like(parts)
@@ -115,7 +115,7 @@ class ConcaveSpeeds:
         return speeds
 
     def steady(self, counts: Counts) -> Floats:
-        """Give from how many nodes on it runs all the time, by how many there are: 1 where it does not run."""
+        """Return from how many nodes on it runs all the time, by their number: 1 where it does not run."""
         whole = self._whole
         if whole is None:
             return np.ones(counts.size)
@@ -128,13 +128,13 @@ class ConcaveSpeeds:
         return steady
 
     def _points(self, largest: int) -> list[_Point]:
-        """Give the sizes that matter with their speeds: the curve is straight between them."""
+        """Return the breakpoints of the curve: sizes with their speeds."""
         between = (size for size in self._curve.nodes if self._smallest < size < largest)
         return [(float(size), self._curve.speed(size)) for size in sorted({self._smallest, largest, *between})]
 
 
 def _hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
-    """Leave out the sizes below a straight line between two others, and those that are no faster than a smaller one."""
+    """Return the concave hull; drop sizes below a line between two others, and those no faster than a smaller one."""
     kept: list[_Point] = [(0.0, 0.0)]
     for point in points:
         if point[1] <= kept[-1][1]:
@@ -183,14 +183,14 @@ class IdlePools:
 
     @property
     def mean(self) -> dict[str, float]:
-        """How many nodes of each kind were idle on average."""
+        """The mean number of idle nodes of each kind."""
         lengths = np.diff(self.times_s, append=self.end_s)
         whole_s = float(lengths.sum())
         return {kind: float(nodes @ lengths) / whole_s if whole_s else 0.0 for kind, nodes in self.counts.items()}
 
 
 def shortest_s(spec: TaskSpec, largest: Mapping[str, int]) -> float | None:
-    """Give what the work of a task takes at least: at its fastest size from the begin, with nothing lost.
+    """Return the shortest time for the work of a task: at its fastest size from the beginning, without losses.
 
     ``largest`` has the most nodes of each kind. ``None``: it has no end, or runs nowhere.
     """
@@ -201,9 +201,9 @@ def shortest_s(spec: TaskSpec, largest: Mapping[str, int]) -> float | None:
 
 
 def alone_s(specs: Sequence[TaskSpec], pools: IdlePools) -> list[float | None]:
-    """Give for each task how long its work would take on its n-th part; ``None`` where it has no end, or none there.
+    """Return how long each task's work would take on its n-th part; ``None`` where it has no end, or none there.
 
-    Times count from the first of the pool. After the end of the pool it stays as it was on average.
+    Times count from the start of the pool. After its end the pool stays at its mean.
     """
     if all(spec.work_samples is None for spec in specs) or not pools.times_s.size:
         return [None] * len(specs)
@@ -211,7 +211,7 @@ def alone_s(specs: Sequence[TaskSpec], pools: IdlePools) -> list[float | None]:
 
 
 def _fastest(spec: TaskSpec, curve: SpeedCurve | None, most: int) -> float:
-    """Give the highest speed at the sizes that so many nodes allow: at a point of the curve, or at an end."""
+    """Return the highest speed at the sizes that this many nodes allow: at a point of the curve, or at an end."""
     largest = min(spec.max_nodes, most)
     if curve is None or largest < spec.min_nodes:
         return 0.0
@@ -220,7 +220,7 @@ def _fastest(spec: TaskSpec, curve: SpeedCurve | None, most: int) -> float:
 
 
 class _Division:
-    """The run in thought. Tasks with the same curves and sizes are of one class: all of it advance alike."""
+    """The hypothetical run. Tasks with the same curves and sizes form a class and advance alike."""
 
     def __init__(self, specs: Sequence[TaskSpec], pools: IdlePools) -> None:
         self._specs = specs
@@ -285,7 +285,7 @@ class _Division:
                 heapq.heappush(self._there[cls], (self._done[cls] + work, task))
 
     def _advance(self, begins: NDArray[np.float64], end_s: float, counts: Mapping[str, NDArray[np.int64]]) -> None:
-        """Go on to ``end_s``, or to when the first one is done, through steps of the pool."""
+        """Advance to ``end_s``, or until the first task is done, through steps of the pool."""
         if begins.size == 1:
             now = {kind: int(nodes[0]) for kind, nodes in counts.items()}
             self._rest(now, now, end_s)
@@ -307,9 +307,9 @@ class _Division:
         self._settle(gained.tolist(), float(edges[step]) + seconds)
 
     def _rest(self, nodes: Mapping[str, float], counts: Mapping[str, int], end_s: float) -> bool:
-        """Go on to ``end_s``, or to when the first one is done, while the pool is at rest; says whether time passed.
+        """Advance to ``end_s``, or until the first task is done, with a constant pool; return whether time passed.
 
-        ``nodes`` are divided; ``counts`` say which sizes there are nodes for.
+        ``nodes`` are divided; ``counts`` limit the sizes.
         """
         speeds = [self._speed(cls, nodes, counts) for cls in self._active]
         left = self._left()
@@ -339,7 +339,7 @@ class _Division:
         self._active = [cls for cls in self._active if self._there[cls]]
 
     def _speed(self, cls: int, nodes: Mapping[str, float], counts: Mapping[str, int]) -> float:
-        """Give the speed of one of the class on an n-th part of these nodes."""
+        """Return the speed of one task of the class on an n-th part of these nodes."""
         there = self._classes[cls]
         if len(there) == 1:
             kind, uses = there[0]
@@ -358,7 +358,7 @@ class _Division:
         return total
 
     def _speeds(self, cls: int, counts: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
-        """Give the speed of one of the class in each step, on an n-th part of these nodes."""
+        """Return the speed of one task of the class in each step, on an n-th part of these nodes."""
         uses = [(counts[kind] / self._count, counts[kind], each) for kind, each in self._classes[cls]]
         if len(uses) == 1:
             parts, nodes, each = uses[0]

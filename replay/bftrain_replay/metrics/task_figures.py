@@ -1,4 +1,4 @@
-"""Figures: what a run took for its tasks and its kinds of nodes, in few numbers. docs/results.md explains each."""
+"""Figures of a run by task and by kind of nodes, in few numbers. docs/results.md explains each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bftrain_replay.metrics.fair_time import IdlePools
 
 
 class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Of how many tasks a figure is known, its mean, its median, what 95 in 100 stay below, and the largest."""
+    """The number of known values, their mean, median, 95th percentile and maximum."""
 
     count: int
     mean: float
@@ -26,7 +26,7 @@ class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self | None:
-        """Measure those that are known (not NaN); ``None`` if none is."""
+        """Summarise the known values (not NaN); ``None`` if there is none."""
         known = values[~np.isnan(values)]
         if not known.size:
             return None
@@ -47,7 +47,7 @@ class KindFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str, KindFigures]:
-    """Give the figures of every kind of the pool."""
+    """Return the figures of every kind of the pool."""
     lengths_s = np.diff(pools.times_s, append=pools.end_s)
     found = {}
     for kind, nodes in pools.counts.items():
@@ -59,7 +59,7 @@ def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str
 
 
 def cost_of(kinds: Mapping[str, KindFigures], prices: Mapping[str, float]) -> float | None:
-    """Give node-hours held times the price of their kind, which is 1 where none is named; ``None`` without prices."""
+    """Return node-hours held times the price of their kind, which is 1 where none is named; ``None`` without prices."""
     if not prices:
         return None
     return math.fsum(figures.used_node_h * prices.get(kind, 1.0) for kind, figures in kinds.items())
@@ -73,7 +73,7 @@ _TEXTS = ("name", "state", "user", "campaign")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskColumns:
-    """Tasks in their order, with the columns that the table of tasks has. NaN: there is no value."""
+    """The tasks in order, with the columns of the table of tasks. NaN: no value."""
 
     name: tuple[str, ...]
     state: tuple[str, ...]
@@ -90,8 +90,8 @@ class TaskColumns:
     alone_s: Floats
 
     @classmethod
-    def of_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
-        """Take rows of the table of tasks."""
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
+        """Build it from rows of the table of tasks."""
         rows, columns = list(rows), dict[str, Any]()
         for name in (field.name for field in fields(cls)):
             cells = [row[name] for row in rows]
@@ -102,17 +102,17 @@ class TaskColumns:
         return cls(**columns)
 
     @classmethod
-    def of_records(cls, records: Iterable[object]) -> Self:
-        """Take records that have the columns as attributes."""
+    def from_records(cls, records: Iterable[object]) -> Self:
+        """Build it from records that have the columns as attributes."""
         names = [field.name for field in fields(cls)]
-        return cls.of_rows({name: getattr(record, name) for name in names} for record in records)
+        return cls.from_rows({name: getattr(record, name) for name in names} for record in records)
 
     def __len__(self) -> int:
-        """Count the tasks."""
+        """Return the number of tasks."""
         return len(self.name)
 
     def chosen(self, which: Flags) -> TaskColumns:
-        """Give some of the tasks only."""
+        """Return some of the tasks only."""
         places = np.flatnonzero(which).tolist()
         columns: dict[str, Any] = {}
         for field in fields(self):
@@ -122,62 +122,65 @@ class TaskColumns:
 
     @cached_property
     def came_s(self) -> Floats:
-        """When they came: what came before the log comes at its start."""
+        """Return the submission times; tasks from before the log are submitted at its start."""
         return np.maximum(self.submit_s, 0.0)
 
     @cached_property
     def arrived(self) -> Flags:
-        """Who came before the end."""
+        """Return which tasks were submitted before the end."""
         return np.array([state != "not_arrived" for state in self.state], dtype=bool)
 
     @cached_property
     def dropped(self) -> Flags:
-        """Who was cancelled, or failed for good."""
+        """Return which tasks were cancelled, or failed for good."""
         return np.array([state == "dropped" for state in self.state], dtype=bool)
 
     @cached_property
     def ends(self) -> Flags:
-        """Who has an end: its work is known, or it is done."""
+        """Return which tasks have an end: their work is known, or they are done."""
         return ~np.isnan(self.work_samples) | self.finished
 
     @cached_property
     def finished(self) -> Flags:
-        """Who finished."""
+        """Return which tasks finished."""
         return ~np.isnan(self.finish_s)
 
     @cached_property
     def unfinished(self) -> Flags:
-        """Who came, has an end, was not given up, and had not reached it when the run ended."""
+        """Return which tasks were submitted, have an end, were not dropped and did not finish."""
         return self.arrived & self.ends & ~self.finished & ~self.dropped
 
     @cached_property
     def completion_s(self) -> Floats:
-        """From coming to the end of its work."""
+        """Return the times from submission to the end of the work."""
         return self.finish_s - self.came_s
 
     @cached_property
     def response_s(self) -> Floats:
-        """From coming to its first node."""
+        """Return the times from submission to the first node."""
         return self.first_start_s - self.came_s
 
     @cached_property
     def waiting_s(self) -> Floats:
-        """How long it held no node; NaN if it never came."""
+        """Return how long tasks held no node; NaN if they were never submitted."""
         waiting: Floats = np.where(self.arrived, self.waited_s, np.nan)
         return waiting
 
     @cached_property
     def slowdown(self) -> Floats:
-        """Completion time over the shortest possible."""
+        """Return completion times over the shortest possible."""
         return _over(self.completion_s, self.shortest_s)
 
     @cached_property
     def rho(self) -> Floats:
-        """Completion time over what it takes alone on an n-th part of everything."""
+        """Return completion times over the time alone on an n-th part of everything."""
         return _over(self.completion_s, self.alone_s)
 
     def late_s(self, end_s: float) -> Floats:
-        """By how much each has missed its deadline, up to the end of the run; NaN if it has not, or has none."""
+        """Return by how much tasks missed their deadlines, up to the end of the run.
+
+        NaN if they did not, or have none.
+        """
         ended = np.where(self.finished, self.finish_s, np.where(self.arrived, end_s, np.nan))
         late = ended - self.deadline_s
         return np.where(late > 0.0, late, np.nan)
@@ -188,7 +191,7 @@ def _over(times_s: Floats, others_s: Floats) -> Floats:
 
 
 class UserFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user got: ``share`` is the part of all node-time that tasks held."""
+    """The figures of one user: ``share`` is the part of all node-time that tasks held."""
 
     tasks: int
     tasks_finished: int
@@ -219,7 +222,7 @@ class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
-    """Draw the figures out of the table of tasks of a run that ended ``end_s`` after its start."""
+    """Compute the figures from the table of tasks of a run that ended ``end_s`` after its start."""
     late_s, rho = tasks.late_s(end_s), tasks.rho
     known = rho[~np.isnan(rho)]
     # What the mean completion time is at least: tasks that have not finished have been there up to now
@@ -244,7 +247,7 @@ def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
 
 
 def user_figures(tasks: TaskColumns) -> dict[str, UserFigures]:
-    """Give the figures of every user, by name; nothing where no task has one."""
+    """Return the figures of every user, by name; nothing where no task has one."""
     names = sorted({*tasks.user})
     if names in ([], [""]):
         return {}

@@ -1,4 +1,4 @@
-"""Export: the ``jobs.csv`` that Batsim writes and Evalys reads. One job is one stretch of a task on the same nodes.
+"""Export of ``jobs.csv`` as Batsim writes and Evalys reads it. One job is an interval of a task on fixed nodes.
 
 https://batsim.readthedocs.io describes the columns (Output files, Jobs).
 """
@@ -45,7 +45,7 @@ _UNKNOWN: Final = -1  # what Batsim writes where there is no wall time and no me
 
 
 class NodeInterval(NamedTuple):
-    """``nodes`` are places in ``AllocationTable.nodes``."""
+    """An interval with fixed nodes; ``nodes`` are places in ``AllocationTable.nodes``."""
 
     from_s: float
     to_s: float
@@ -53,7 +53,7 @@ class NodeInterval(NamedTuple):
 
 
 def export(saved: SavedReplay, file: IO[bytes]) -> int:
-    """Write all stretches, task by task; gives how many there are."""
+    """Write all intervals, task by task; return their number."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     count = 0
     try:
@@ -68,7 +68,7 @@ def export(saved: SavedReplay, file: IO[bytes]) -> int:
 
 
 def is_own(path: Path) -> bool:
-    """Return whether a file is a table that this module wrote: Batsim's own has other names of workloads."""
+    """Return whether this module wrote a file: Batsim's own has other names of workloads."""
     header, _, rows = head_of(path).partition(b"\n")
     return header == ",".join(COLUMNS).encode() and (not rows or f",{_WORKLOAD},".encode() in rows)
 
@@ -109,7 +109,7 @@ def _rows(saved: SavedReplay) -> Iterator[tuple[object, ...]]:
 
 
 def _numbers(nodes: Iterable[str]) -> list[int]:
-    """Number nodes from 0 in the order of their names, numbers in them by their value."""
+    """Number nodes from 0 in natural order of their names."""
     names = list(nodes)
     parts = [
         [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)] for name in names
@@ -130,7 +130,7 @@ def intervals(numbers: Iterable[int]) -> str:
 
 
 def stretches(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[NodeInterval]:
-    """Give the stretches in which the task of these rows held the same nodes, in order; none if it held nothing."""
+    """Yield the intervals in which the task of these rows held the same nodes, in order."""
     rows = rows[holdings.to_s[rows] > holdings.from_s[rows]]
     times = np.concatenate((holdings.from_s[rows], holdings.to_s[rows]))
     nodes = np.concatenate((holdings.node[rows], holdings.node[rows]))

@@ -1,4 +1,4 @@
-"""Tables as CSV: UTF-8, one header line, numbers as short as they can be without loss, no value left empty."""
+"""Tables as CSV: UTF-8, one header line, shortest numbers without loss, no empty values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_rows(path: Path, columns: Sequence[TableColumn], rows: Iterable[Sequen
 
 
 def write_allocations(path: Path, allocations: AllocationRecorder) -> None:
-    """Write the table of allocations, block by block: it may have a great many rows, of few names and times."""
+    """Write the table of allocations, block by block: it may have very many rows with few names and times."""
     task_names, node_names = _cells(allocations.tasks), _cells(allocations.nodes)
     with whole_file(path) as file:
         file.write((",".join(column.name for column in tables.ALLOCATIONS) + "\n").encode())
@@ -62,7 +62,7 @@ def write_allocations(path: Path, allocations: AllocationRecorder) -> None:
 
 
 def _cells(names: Iterable[str]) -> list[str]:
-    """Give names as they stand in a cell: in quotes where they need it."""
+    """Return names as CSV cells, quoted where necessary."""
     cells = []
     for name in names:
         line = io.StringIO()
@@ -72,6 +72,6 @@ def _cells(names: Iterable[str]) -> list[str]:
 
 
 def _numbers(column: NDArray[np.float64]) -> list[str]:
-    """Write each number once, since most of them come many times."""
+    """Format each distinct number once, as most of them are repeated."""
     different, places = np.unique(column, return_inverse=True)
     return list(map(list(map(repr, different.tolist())).__getitem__, places.tolist()))

@@ -1,4 +1,4 @@
-"""Tables as Parquet files, for those who have pyarrow: typed, compressed, and quick to read in part."""
+"""Tables as Parquet files, with pyarrow: typed, compressed, and quick to read in part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 
 
 def pyarrow() -> Any:  # noqa: ANN401 - a module without types
-    """Import pyarrow, or say what brings it."""
+    """Import pyarrow, or raise an error that says how to install it."""
     require("tables")
     import_module("pyarrow.parquet")  # reached through the package
     return import_module("pyarrow")

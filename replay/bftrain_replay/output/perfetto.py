@@ -1,6 +1,6 @@
-"""Export: a trace for ui.perfetto.dev and chrome://tracing. One track a task, and the nodes that are idle and used.
+"""Export of a trace for ui.perfetto.dev and chrome://tracing: a track for each task, and idle and used nodes.
 
-A task's track shows how many nodes it held when. Tracks of nodes would be too many to look at, and millions of rows.
+A task's track shows its number of nodes. Tracks of nodes would be too many to look at, and millions of rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NODES: Final = 2
 
 
 def export(saved: SavedReplay, file: IO[bytes]) -> int:
-    """Write all events; gives how many there are."""
+    """Write all events; return their number."""
     file.write(_BEGIN)
     file.write(wire.encode({"made_by": saved.summary["format"], "solver": saved.summary["solver"]}))
     file.write(b',"traceEvents":[\n')
@@ -89,7 +89,7 @@ def _microseconds(time_s: float) -> int:
 
 
 def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
-    """Give the stretches in which the task of these rows held as many nodes: begin, end and how many."""
+    """Yield the intervals in which the task of these rows held equally many nodes: begin, end and number."""
     times, places = np.unique(np.concatenate((holdings.from_s[rows], holdings.to_s[rows])), return_inverse=True)
     changes = np.zeros(len(times), dtype=np.int64)
     np.add.at(changes, places[: len(rows)], 1)

@@ -1,4 +1,4 @@
-"""Saved: a replay as it lies in its folder, read back table by table."""
+"""A replay read back from its folder, table by table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _fix_of(form: object) -> str:
 
 
 class SavedReplay:
-    """The folder of a replay; or of something like it, whose ``form`` and tables (name -> columns) are given."""
+    """The folder of a replay; or of another run whose ``form`` and tables (name -> columns) are given."""
 
     def __init__(
         self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[TableColumn]] = tables.TABLES
@@ -57,7 +57,7 @@ class SavedReplay:
 
     @staticmethod
     def form_of(folder: Path) -> str:
-        """Return the format that a folder's ``summary.json`` names; empty if it names none."""
+        """Return the format that a folder's ``summary.json`` names; "" if it names none."""
         try:
             figures = wire.decode((folder / "summary.json").read_bytes(), dict[str, Any])
         except (OSError, BadInput):
@@ -65,7 +65,7 @@ class SavedReplay:
         return str(figures.get("format", ""))
 
     def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
-        """Give these columns of a table, row by row; ``None`` where there is no value."""
+        """Yield these columns of a table, row by row; ``None`` where there is no value."""
         path = self._folder / f"{name}.csv"
         if not path.is_file():
             path = self._folder / f"{name}.parquet"

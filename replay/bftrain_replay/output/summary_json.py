@@ -1,6 +1,6 @@
-"""What ``summary.json`` tells: the figures of a study, then what they were made from and with.
+"""The content of ``summary.json``: the figures of a study, then its inputs and versions.
 
-The same inputs give the same figures, but for the few that a real clock measured (:data:`MEASURED`);
+The same inputs give the same figures, except for the few that a real clock measured (:data:`MEASURED`);
 ``figures_sha256`` leaves these out.
 """
 
@@ -29,7 +29,7 @@ _NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", 
 
 
 def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
-    """Give what ``summary.json`` holds."""
+    """Return the content of ``summary.json``."""
     on_log = study.fixed is None
     settings: dict[str, Any] = wire.plain(study.result.settings)
     settings.pop("checkpoint_interval_s", None)  # only another way to say ``progress``
@@ -76,25 +76,25 @@ def _workload(study: ReplayStudy, source: InputSource) -> dict[str, Any] | None:
 
 
 def workload_ran_dry(study: ReplayStudy) -> bool:
-    """Return whether there was a time without any task left, which a workload without end must not have."""
+    """Return whether there was a time without any task left, which an endless workload must not have."""
     return study.result.unused_node_s.get(UnusedReason.NO_TASK, 0.0) > 0.0
 
 
 def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
-    """Return how tasks were assumed to keep their progress, with a sentence that says so."""
+    """Return how tasks were assumed to keep their progress, with a sentence on it."""
     progress = ReplaySettings.progress_in(study.result.settings)
     return progress_kept.to_dict(progress, nodes_leave=study.fixed is None)
 
 
 def _log_sha256(study: ReplayStudy) -> str:
-    """Give the hash of the log; that of a cluster does not tell how long tasks were on it, so that policies compare."""
+    """Return the hash of the log; a cluster's omits how long tasks were on it, so that policies compare."""
     if study.fixed is not None:
         return replace(study.fixed.cluster, until_s=None).log().sha256
     return study.log.sha256
 
 
 def plain_figures(result: ReplayResult) -> dict[str, Any]:
-    """Return the figures of one replay as ``summary.json`` holds them."""
+    """Return the figures of one replay as in ``summary.json``."""
     return {**wire.plain(result.summary()), **wire.plain(result.timings())}
 
 
@@ -104,7 +104,7 @@ def _ideal(study: ReplayStudy) -> dict[str, Any] | None:
 
 
 def over_ideal(study: ReplayStudy, found: IdealCluster) -> dict[str, float | None]:
-    """Give how many times as long as ideally the replay took; nothing of one that did not finish all tasks."""
+    """Return the ratios of the replay's times to the ideal ones; empty if not all tasks finished."""
     figures = study.result.summary()
     mean_s = figures.completion_s.mean if figures.completion_s and figures.makespan_s is not None else None
     return found.over(mean_s, figures.makespan_s)

@@ -1,4 +1,4 @@
-"""Yardsticks: the same log without costs (the ceiling), and the same node-time as a dedicated pool."""
+"""References: the same log without costs (the ceiling), and the same node-time as a dedicated pool."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ EXACT: Final = "exact"  # the solver that needs no other package, and proves wha
 
 
 def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
-    """Give the same tasks as if rescaling, starting and preemption took no time."""
+    """Return the same tasks with free rescaling, starts and preemptions."""
     return tuple(replace(spec, grow_cost_s=0.0, shrink_cost_s=0.0, start_cost_s=0.0) for spec in tasks)
 
 
 def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
-    """Give the same settings as if decisions took no time and preemption no work, and were the best ones.
+    """Return the same settings with instant and optimal decisions and without losses.
 
-    So replays with different solvers have the same yardsticks, and a poor solver is not held against a poor one. Only
-    for an objective that ties tasks together the solver stays, which is one that knows how to.
+    So replays with different solvers have the same references. Only for an objective that couples tasks the solver is
+    kept, as it is one that supports the objective.
     """
     solver = settings.solver if hasattr(objective, "couple") else EXACT
     return replace(
@@ -44,7 +44,7 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
 
 
 def dedicated_nodes(log: EventLog) -> int:
-    """How many nodes held all the time make up the log's idle node-time, to the nearest whole node."""
+    """Return the number of permanent nodes with the log's idle node-time, to the nearest whole node."""
     return round(log.idle_node_s / log.span_s) if log.span_s > 0 else 0
 
 
@@ -62,7 +62,7 @@ def dedicated_by_kind(log: EventLog) -> dict[str, int]:
 
 
 def dedicated_log(log: EventLog) -> EventLog | None:
-    """Give a log of the same span in which that many nodes are idle throughout; ``None`` if that is no node."""
+    """Return a log of the same span in which that many nodes are always idle; ``None`` if that is no node."""
     count = dedicated_nodes(log)
     if count == 0:
         return None

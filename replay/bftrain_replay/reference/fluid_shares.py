@@ -1,10 +1,10 @@
-"""Fluid: tasks on shares of time. Whenever one comes or goes, those shares are chosen that make the objective largest.
+"""Fluid model: tasks on shares of time. At each arrival and completion the shares with the best objective are chosen.
 
-A share is a part of a task's time at one size on one kind. The shares of a task come to at most 1, and those of all
+A share is a part of a task's time at one size on one kind. The shares of a task sum up to at most 1, and those of all
 tasks, each times its size, to at most the nodes of a kind. So an elastic task may lie between two of its sizes (on the
-least concave curve over its own), and a rigid one may hold its nodes half of the time. What is largest is the sum of
-the objective over the shares: a linear programme. Objectives that tie tasks together have programmes of their own for
-rigid tasks, the policies of shared time.
+least concave curve over its own), and a rigid one may hold its nodes half of the time. The maximum is the sum of the
+objective over the shares: a linear programme. Objectives that couple tasks have programmes of their own for rigid
+tasks, the policies of shared time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TIED: Final = {name: name for name in ("max-min", "water-filling", "makespan")}
 
 
 class FluidShares:
-    """Tasks that all have an end, on nodes that never leave. Times are seconds since the begin."""
+    """Tasks that all have an end, on nodes that never leave. Times are seconds since the start."""
 
     def __init__(
         self, tasks: Sequence[TaskSpec], nodes: Mapping[str, int], objective: Objective, horizon_s: float
@@ -55,13 +55,13 @@ class FluidShares:
 
     @property
     def objective(self) -> str:
-        """What is made largest."""
+        """The objective that is maximised."""
         return self._objective.name
 
     def run(self, keep_going: KeepGoing | None = None) -> dict[str, float]:
-        """Let all of them finish; gives when each does, without those that are never given anything.
+        """Run until all tasks finish; return their completion times, without tasks that are never served.
 
-        ``keep_going(seconds, how often shares were chosen)`` is asked every time; when it says no, that is all.
+        ``keep_going(seconds, how often shares were chosen)`` is called at each step and may stop the run.
         """
         chosen = 0
         finish: dict[str, float] = {}
@@ -93,7 +93,7 @@ class FluidShares:
         return finish
 
     def speeds(self, specs: Mapping[str, TaskSpec], left: Mapping[str, float], now_s: float) -> Mapping[str, float]:
-        """Choose shares for tasks with so many samples left; gives the speeds that they come to."""
+        """Choose shares for tasks with this much work left; return the resulting speeds."""
         if self._policy is not None:
             tasks = tuple(_shared(spec, left[name], now_s, self._nodes) for name, spec in specs.items())
             return self._policy.share(SharingProblem(nodes=self._nodes, policy=self._policy.name, tasks=tasks)).speeds
@@ -111,7 +111,7 @@ class FluidShares:
         return self._tabulator.table(problem)
 
     def _competing(self, spec: TaskSpec, left: float, now_s: float) -> CompetingTask:
-        """Describe a task that holds nothing and pays nothing: any share is as good as any other."""
+        """Return a task that holds nothing and pays no costs."""
         return CompetingTask(
             name=spec.name,
             min_nodes=spec.min_nodes,
@@ -127,7 +127,7 @@ class FluidShares:
         )
 
     def _largest(self, table: ValueTable) -> dict[str, float]:
-        """Make the sum of all values largest; tasks that are alike are one, and the first of them is served first."""
+        """Maximise the sum of all values; identical tasks are merged, and the first of them is served first."""
         alike: dict[bytes, list[int]] = {}
         for place, row in enumerate(table.values):
             alike.setdefault(row.tobytes(), []).append(place)
@@ -149,7 +149,7 @@ class FluidShares:
         return speeds
 
     def _vertices(self, table: ValueTable, row: Floats) -> list[int]:
-        """Name the columns that can be of use: on each kind the corners of the least concave curve over the values."""
+        """Return the useful columns: on each kind the corners of the least concave curve over the values."""
         key = row.tobytes()
         if key not in self._hulls:
             self._hulls[key] = [
@@ -181,7 +181,7 @@ class FluidShares:
 
 
 def _dealt(group: Sequence[int], mine: Sequence[tuple[int, float]], speeds: Floats) -> Iterator[tuple[int, float]]:
-    """Deal the shares of tasks that are alike, best first: the first task gets a whole one before the second any."""
+    """Distribute the shares of identical tasks, best first: the first task gets a whole one before the second any."""
     parts = sorted(([column, share] for column, share in mine if share > 0.0), key=lambda part: -speeds[int(part[0])])
     for place in group:
         room, speed = 1.0, 0.0
@@ -197,7 +197,7 @@ def _dealt(group: Sequence[int], mine: Sequence[tuple[int, float]], speeds: Floa
 
 
 def _corners(columns: NDArray[np.intp], nodes: NDArray[np.int64], worth: Floats) -> list[int]:
-    """Give the corners of the least concave curve over the values of columns, from no node on, as far as it rises."""
+    """Return the corners of the least concave curve over the values of columns, from no node on, while it rises."""
     hull: list[tuple[float, float, int]] = [(0.0, 0.0, -1)]
     for column in columns.tolist():
         size, value = float(nodes[column]), float(worth[column])

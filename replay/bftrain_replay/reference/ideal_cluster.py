@@ -47,7 +47,7 @@ Floats = NDArray[np.float64]
 
 
 def best_per_node(spec: TaskSpec, nodes: Mapping[str, int]) -> tuple[float, ...]:
-    """Give by kind the largest speed per node at a size that the task can have there, 0 where it cannot run."""
+    """Return by kind the largest speed per node at the task's sizes there, 0 where it cannot run."""
     found = []
     for kind, count in nodes.items():
         curve, most = spec.curve_on(kind), min(spec.max_nodes, count)
@@ -60,7 +60,7 @@ def best_per_node(spec: TaskSpec, nodes: Mapping[str, int]) -> tuple[float, ...]
 
 
 def costs(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> Floats:
-    """Seconds of the whole cluster that each task takes at least; infinity if it has no end, or runs nowhere."""
+    """Return the least seconds of the whole cluster for each task; infinite if it has no end, or runs nowhere."""
     rates: dict[object, int] = {}
     rows: list[tuple[float, ...]] = []
     known: dict[object, tuple[float, ...]] = {}
@@ -90,7 +90,7 @@ def costs(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> Floats:
 
 
 def _prices(table: Floats, work: Floats, counts: Floats) -> Floats:
-    """Give the prices of a node-second by kind: the dual of the shortest time in which all the work could be done.
+    """Return the prices of a node-second by kind: the dual of the shortest time for all the work.
 
     ``table`` has the speed per node by class and kind as a part of the best, ``work`` its node-seconds on the best.
     """
@@ -124,7 +124,7 @@ _QUARTERS: Final = (0.25, 0.5, 0.75)
 
 
 class QueueDetector(QueueWatcher):
-    """Watches arrivals and the queue."""
+    """Detects a queue that grows without bound."""
 
     __slots__ = ("_cost", "_costs", "_empty_s", "_squares", "_times", "_waiting")
 
@@ -139,7 +139,7 @@ class QueueDetector(QueueWatcher):
         self._waiting: list[int] = []
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
-        """A task arrived, and all earlier tasks have nodes if the queue was empty since."""
+        """Record an arrival, and whether the queue was empty before it."""
         if self._waiting and self._waiting[-1] == 0:
             self._begin(now_s)
         cost = self._costs[spec.name]
@@ -149,7 +149,7 @@ class QueueDetector(QueueWatcher):
         self._waiting.append(self._waiting[-1] if self._waiting else 0)
 
     def overloaded(self, now_s: float, waiting: int) -> bool:
-        """Say whether the queue grows without bound, ``waiting`` tasks being without nodes now."""
+        """Return whether the queue grows without bound; ``waiting`` tasks are without nodes now."""
         self._waiting[-1] = waiting
         count, lasts_s = len(self._times), now_s - self._empty_s
         if count < FEWEST or lasts_s < LONG * self._cost / count:
@@ -174,7 +174,7 @@ class IdealCluster(msgspec.Struct, frozen=True, kw_only=True):
     least_makespan_s: float
 
     def over(self, completion_s: float | None, makespan_s: float | None) -> dict[str, float | None]:
-        """Give how many times as long a replay took, where it finished all tasks."""
+        """Return the ratios of a replay's times to these, if it finished all tasks."""
         return {
             "completion_over_fluid": _ratio(completion_s, self.fluid_completion_s),
             "completion_over_least": _ratio(completion_s, self.least_completion_s),
@@ -190,7 +190,7 @@ def _ratio(taken_s: float | None, ideal_s: float | None) -> float | None:
 def ideal(
     tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: FluidShares, keep_going: KeepGoing
 ) -> IdealCluster | None:
-    """Find both figures for tasks that all have an end and run somewhere; ``None`` if it was stopped."""
+    """Return both figures for tasks that all have an end and run somewhere; ``None`` if it was stopped."""
     came = [max(spec.submit_s, 0.0) for spec in tasks]
     going = [True]
 
@@ -232,7 +232,7 @@ def least_of(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> LowerBounds
 
 
 def _one_machine(came: Sequence[float], cost: Sequence[float]) -> list[float]:
-    """Finish jobs on one machine, the one with least work left first, and give when each ends."""
+    """Return when each job ends on one machine that runs the one with least work left first."""
     order = sorted(range(len(came)), key=came.__getitem__)
     ends = [0.0] * len(came)
     left: list[tuple[float, int]] = []

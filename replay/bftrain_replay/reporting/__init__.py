@@ -1,1 +1,1 @@
-"""Reporting: a replay, in memory or in its folder, as pictures and as one page for people."""
+"""Reports: a replay, in memory or in its folder, as charts and as one page."""

@@ -1,4 +1,4 @@
-"""What if: the changes of settings that were tried and gain, and what a replay comes to if other things are assumed."""
+"""The section "What if": tried changes of settings that gain, and the results under other assumptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEPENDS: Final = "What the largest of the other steps depend on; what a change 
 
 
 def advice(material: ReportData) -> HtmlText:
-    """Write the changes that were tried and gain, the largest gain first, then what the other large steps depend on."""
+    """Return the tried changes that gain, the largest gain first, then explanations of the other large losses."""
     parts = [_of_settings(material.summary)]
     explained = "".join(_explanations(material))
     if explained:
@@ -40,7 +40,7 @@ def advice(material: ReportData) -> HtmlText:
 
 
 def _of_settings(summary: Mapping[str, Any]) -> str:
-    """Write which changes of settings were tried: those that gain, then those that do not."""
+    """Return which changes of settings were tried: those that gain, then those that do not."""
     found = summary.get("advice")
     if found is None:
         return f"<p>{_NOT_TRIED}</p>"
@@ -61,7 +61,7 @@ def _tried(rows: list[AdviceRow]) -> str:
 
 
 def _sentence(row: AdviceRow) -> str:
-    """Write an option, what it gains, and how many more or fewer changes of tasks it takes."""
+    """Return an option, its gain, and how many more or fewer changes of tasks it takes."""
     node_h = f"{'-' if row.gain_node_h < 0.0 else ''}{text_formats.count(abs(row.gain_node_h))} node-hours"
     gain = (
         f"+{text_formats.percent(row.gain)} harvest ({node_h}, {text_formats.large(row.gain_samples)} samples), tried"
@@ -74,7 +74,7 @@ def _sentence(row: AdviceRow) -> str:
 
 
 def _explanations(material: ReportData) -> Iterator[str]:
-    """Give what each large step without advice depends on, where that is more than settings that are tried."""
+    """Yield the causes of each large loss without advice, if it depends on more than the tried settings."""
     answered = {row["cause"] for row in material.summary.get("advice") or ()}
     idle_h = float(material.summary["idle_node_h"])
     for cause, hours in hints(material):
@@ -109,7 +109,7 @@ _INTRO: Final = (
 
 
 def sensitivity(material: ReportData) -> PageSection | None:
-    """Give the table; nothing where it was left out."""
+    """Return the table; ``None`` if it was left out."""
     summary = material.summary.get("sensitivity")
     if not summary:
         return None
@@ -121,7 +121,7 @@ def sensitivity(material: ReportData) -> PageSection | None:
 def sensitivity_table(
     assumed: str, rows: Sequence[SensitivityRow], chosen: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings and rows; ``assumed`` is the heading of the alternatives, ``chosen`` marks the ones in use."""
+    """Return headings and rows; ``assumed`` is the heading of the alternatives, ``chosen`` marks the present ones."""
     figures = [FIGURE_OF[name] for name in ("efficiency", "harvested", "lost.preemption")]
     found = []
     for row in rows:
@@ -132,7 +132,7 @@ def sensitivity_table(
 
 
 def label(row: SensitivityRow) -> str:
-    """Name an alternative in words."""
+    """Return an alternative in words."""
     if row.what == PROGRESS:
         kept = ProgressKept.parse(row.setting)
         if kept.disk_s is None:

@@ -1,4 +1,4 @@
-"""Completion: how long tasks waited and took, how fairly that was divided, who was late, and the table of tasks."""
+"""The section on completion: waits, durations, fairness, deadlines, and the table of tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPREADS: Final = ("completion_s", "response_s", "waited_s", "slowdown", "rho", 
 
 
 def completion(material: RunPageData) -> PageSection | None:
-    """Give the section; none where no task could finish, or none came."""
+    """Return the section; ``None`` where no task could finish, or none was submitted."""
     summary = material.summary
     if not summary["tasks_finished"] and not summary["tasks_unfinished"]:
         return None
@@ -138,7 +138,7 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
 
 
 def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
-    """Give a line a user, of the largest ones; campaigns are too many for that."""
+    """Return a chart with a line for each of the largest users; campaigns are too many for that."""
     if not (~np.isnan(tasks.slowdown)).any():
         return None
     ending = tasks.arrived & tasks.ends
@@ -172,7 +172,7 @@ SHOWN: Final = 2000
 
 
 def task_table(material_tasks: list[Mapping[str, Any]]) -> HtmlTable:
-    """Give the table, to be sorted by any column; times count from the log's start."""
+    """Return the sortable table; times count from the log's start."""
     rows = ([text(task) for text in _COLUMNS.values()] for task in material_tasks[:SHOWN])
     return HtmlTable(label="Tasks", headings=tuple(_COLUMNS), rows=rows, sortable=True, css="many", rows_are="task")
 

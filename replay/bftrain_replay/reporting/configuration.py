@@ -1,4 +1,4 @@
-"""Configuration: inputs, versions and settings of a replay; defaults stand apart."""
+"""The section on configuration: inputs, versions and settings of a replay; defaults stand apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 def configuration(summary: Mapping[str, Any]) -> Iterator[HtmlTable | HtmlText]:
-    """Give the tables: inputs, chosen settings, versions, and settings that are as by default."""
+    """Yield the tables: inputs, chosen settings, versions, and default settings."""
     inputs = [
         (name, f"{one['name'] or 'made in memory'} (SHA-256 {one['sha256']})")
         for name, one in summary["inputs"].items()
@@ -28,7 +28,7 @@ def tables(
     defaults: Mapping[str, Any],
     versions: Mapping[str, object],
 ) -> Iterator[HtmlTable | HtmlText]:
-    """Give the tables for any settings."""
+    """Yield the tables for any settings."""
     chosen = {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
     rows = [*inputs, *((name, _said(value)) for name, value in chosen.items())]
     yield HtmlTable(label="Configuration", headings=("what", "value"), rows=rows, css="plain")

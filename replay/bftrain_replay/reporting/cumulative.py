@@ -1,4 +1,4 @@
-"""Cumulative: which share of tasks, or of other things, stays below a figure, a line for each group of them."""
+"""Cumulative distributions: the share of tasks below a figure, a line for each group of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NARROWEST: Final = 1.5  # from least to most on a logarithmic axis
 
 @dataclass(frozen=True, eq=False)
 class CumulativeLine:
-    """Figures of those that have one (NaN is left out), out of so many ``tasks``."""
+    """The known figures (NaN is dropped) of this many ``tasks``."""
 
     name: str
     values: NDArray[np.float64]
@@ -31,11 +31,11 @@ class CumulativeLine:
 
     @property
     def known(self) -> NDArray[np.float64]:
-        """Those that are known, in order."""
+        """The known figures, in order."""
         return np.sort(self.values[~np.isnan(self.values)])
 
     def steps(self, end: float, unit: float, begin: float = 0.0) -> Iterator[dict[str, Any]]:
-        """Give the corners of the line from ``begin`` to ``end``: the share at most there, of all tasks."""
+        """Yield the corners of the line from ``begin`` to ``end``: the share of all tasks at most there."""
         known = self.known
         yield {"of": self.name, "at": begin / unit, "share": 0.0}
         for place in np.unique(np.linspace(0, known.size - 1, min(known.size, _POINTS)).astype(np.int64)).tolist():
@@ -44,9 +44,9 @@ class CumulativeLine:
 
 
 def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe lines over lengths of time; ``words`` end the title of the axis.
+    """Return the chart of lines over durations; ``words`` end the title of the axis.
 
-    Where the longest are far from the others the axis is logarithmic, and begins where few are left.
+    If the longest are far from the others the axis is logarithmic, and begins where few are left.
     """
     known = np.concatenate([line.known for line in lines])
     longest_s, low_s = float(known.max()), _shortest_shown(known)
@@ -63,7 +63,7 @@ def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str,
 
 
 def _shortest_shown(times_s: NDArray[np.float64]) -> float:
-    """Give where a logarithmic axis begins; 0 where it takes none."""
+    """Return where a logarithmic axis begins; 0 for a linear one."""
     positive = times_s[times_s > 0.0]
     if not positive.size or positive.max() <= _FAR * float(np.median(positive)):
         return 0.0
@@ -73,7 +73,7 @@ def _shortest_shown(times_s: NDArray[np.float64]) -> float:
 def over_ratios(
     lines: Sequence[CumulativeLine], title: str, colours: Mapping[str, Any], of: str = "tasks"
 ) -> dict[str, Any]:
-    """Describe lines over ratios, on a logarithmic axis with a rule at 1; ``of`` is what they are shares of."""
+    """Return the chart of lines over ratios, on a logarithmic axis with a rule at 1; ``of`` names the whole."""
     ends = [float(end) for line in lines if line.known.size for end in (line.known[0], line.known[-1]) if end > 0.0]
     low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM
     rows = [row for line in lines for row in line.steps(high, 1.0, low)]
@@ -90,7 +90,7 @@ def over_ratios(
 
 
 def colour_scale(names: Sequence[str], hues: Sequence[str], dashed: Sequence[str] = ()) -> dict[str, Any]:
-    """Give the colours of lines by their names, with a key if there are several; some may be ``dashed``."""
+    """Return the colours of lines by their names, with a legend if there are several; some may be ``dashed``."""
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
     shown = legend if len(names) > 1 else None
     scale = {"domain": list(names), "range": list(hues[: len(names)])}

@@ -1,4 +1,4 @@
-"""Headline: what a replay found, in a sentence, in cards, and beside the replays that it is compared with."""
+"""The headline: the result of a replay in a sentence, in cards, and beside the replays it is compared with."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _LEFT_BY: Final = {
 
 
 def decided_by(summary: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return how many decisions each solver made; nothing for summaries of earlier versions."""
+    """Return how many decisions each solver made; empty for summaries of earlier versions."""
     found: Mapping[str, int] = summary.get("decided_by", {})
     return found
 
 
 def column_label(summary: Mapping[str, Any]) -> str:
-    """Name the column of a replay: its solver, and who decided in its place if others did."""
+    """Return the name of a replay's column: its solver, and other deciders if there were any."""
     return decider_counts.column_label(summary["solver"], summary["decisions"], decided_by(summary))
 
 
 def ceiling_label(summary: Mapping[str, Any]) -> str:
-    """Name the column of the replay without costs."""
+    """Return the name of the column of the replay without costs."""
     return decider_counts.ceiling_label(summary["solver"], summary["decisions"], decided_by(summary))
 
 
 def lead(material: ReportData) -> HtmlText:
-    """Say it in a few sentences."""
+    """Return the result in a few sentences."""
     summary = material.summary
     who = _LEFT_BY[(summary.get("doubtful") or {}).get("source", RECORDS)]
     if not summary["idle_node_h"]:
@@ -77,7 +77,7 @@ def lead(material: ReportData) -> HtmlText:
 
 
 def _doubts(summary: Mapping[str, Any]) -> IdleDoubts | None:
-    """Return the doubts about the log; nothing of results of earlier versions, which had none, and of clusters."""
+    """Return the doubts about the log; ``None`` for results of earlier versions, which had none, and for clusters."""
     found = summary.get("doubtful")
     return (
         IdleDoubts(**{name: found[name] for name in IdleDoubts.__struct_fields__ if name in found}) if found else None
@@ -94,7 +94,7 @@ def _of_the_tasks(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _a_week(summary: Mapping[str, Any]) -> list[str]:
-    """Say what a week comes to; nothing of results of earlier versions, and of logs too short to say how sure it is."""
+    """Return the weekly figures; empty for results of earlier versions, and for logs too short for an interval."""
     found = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
     if found is None or found.harvest.low is None:
         return []
@@ -119,7 +119,7 @@ def _of_enough_work(summary: Mapping[str, Any]) -> list[str]:
 
 
 def notices(material: ReportData) -> list[str]:
-    """Say what a reader must know before believing the figures."""
+    """Return caveats that readers must know."""
     summary = material.summary
     found = []
     if not summary["complete"]:
@@ -133,7 +133,7 @@ def notices(material: ReportData) -> list[str]:
 
 
 def cards(material: ReportData) -> list[FigureCard]:
-    """Give the figures that are seen at first glance: from what was idle to what counts, then how good that is."""
+    """Return the figures at the top: from idle node-time to work that counts, then its quality."""
     summary = material.summary
     hours, idle_h = material.end_s / SECONDS_AN_HOUR, float(summary["idle_node_h"])
     lost_h = sum(float(one["node_h"]) for one in summary["lost"].values())
@@ -196,7 +196,7 @@ def _efficiency_note(summary: Mapping[str, Any]) -> str:
 
 
 def _rounded(summary: Mapping[str, Any]) -> str:
-    """Say how many nodes were idle on average, where the whole number of the pool is not near it."""
+    """Return the mean number of idle nodes, if it is far from the whole number of the dedicated pool."""
     mean = (
         float(summary["idle_node_h"]) * SECONDS_AN_HOUR / float(summary["simulated_s"])
         if summary["simulated_s"]
@@ -212,7 +212,7 @@ def _idle_share(material: ReportData) -> float | None:
 
 
 def gains(material: ReportData) -> str:
-    """Say in words how the replay stands beside those that it is compared with."""
+    """Return in words how the replay compares with the reference replays."""
     summary = material.summary
     baseline = summary["baseline"]
     others = (column_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
@@ -236,7 +236,7 @@ def _change(one: float, other: float, comparatives: tuple[str, str], equal: str)
 
 
 def compared(material: ReportData) -> HtmlTable:
-    """Give the same figures of the replay, the baseline and the replay without costs side by side."""
+    """Return the figures of the replay, the baseline and the replay without costs side by side."""
     summary = material.summary
     columns = {column_label(summary): summary}
     if summary["baseline"]:

@@ -1,4 +1,4 @@
-"""How long nodes stay idle, and how long decisions took."""
+"""Distributions of idle periods and of decision times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIECES, _TIME = "share of the times", "share of the idle node-time"
 
 
 def idle_pieces(material: ReportData) -> ChartFigure | None:
-    """Give the figure; none where nothing was ever idle."""
+    """Return the chart; ``None`` if nothing was ever idle."""
     length_s = fragments(material.log).length_s
     if not length_s.size or not length_s.sum() > 0.0:
         return None
@@ -87,7 +87,7 @@ _HEADROOM: Final = 1.15  # of the highest bar: room for words above it
 
 
 def decision_times(material: ReportData) -> ChartFigure | None:
-    """Give the figure; none where nothing was decided."""
+    """Return the chart; ``None`` if nothing was decided."""
     summary = material.summary
     bins, spread = summary["decide_ms_bins"], summary["decide_ms"]
     if not bins:
@@ -113,7 +113,7 @@ def decision_times(material: ReportData) -> ChartFigure | None:
 
 
 def _bars(rows: list[dict[str, Any]], scale: dict[str, Any]) -> dict[str, Any]:
-    """Return the histogram: one bar for each span of times."""
+    """Return the histogram: one bar for each bin."""
     highest = _HEADROOM * max(row["count"] for row in rows)
     return {
         "data": {"values": rows},

@@ -34,11 +34,11 @@ _LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleCause:
-    """One way in which idle node-time went; ``key`` names it in files, the glossary says what it is.
+    """One use or loss of idle node-time; ``key`` names it in files, the glossary explains it.
 
-    ``ends`` ends a sentence that begins with so many node-hours; without it ``meaning`` says why they stayed unused.
-    ``explanation`` says on what a cause depends that no setting changes; it is empty where only settings do, and
-    replays try these (:mod:`bftrain_replay.alternatives.advice`).
+    ``ends`` ends a sentence that begins with a number of node-hours; without it ``meaning`` says why they were unused.
+    ``explanation`` says what a cause depends on besides settings; it is empty where only settings matter, and replays
+    try these (:mod:`bftrain_replay.alternatives.advice`).
     """
 
     key: UnusedReason | SampleLoss
@@ -56,7 +56,7 @@ class IdleCause:
 
     @property
     def meaning(self) -> str:
-        """What it is, in the words of the glossary."""
+        """Its meaning, in the words of the glossary."""
         return GLOSSARY_OF[f"{'lost' if self.lost else 'unused'}.{self.key}"].meaning
 
     @property
@@ -66,7 +66,7 @@ class IdleCause:
 
     @property
     def happened(self) -> str:
-        """The end of a sentence that begins with so many node-hours."""
+        """The end of a sentence that begins with a number of node-hours."""
         return self.ends or f"stayed unused because {self.meaning}"
 
 
@@ -134,7 +134,7 @@ CAUSES: Final = (
 
 
 def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
-    """Node-hours that went this way."""
+    """Return the node-hours of this cause."""
     if cause.lost:
         lost = summary["lost"].get(cause.key)  # spreading is there only where something was lost to it
         return float(lost["node_h"]) if lost else 0.0
@@ -142,13 +142,13 @@ def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
 
 
 def steps(material: ReportData) -> list[tuple[IdleCause, float]]:
-    """Give the causes that took anything, with their node-hours, in the order in which they take it."""
+    """Return the causes with any node-hours, in the order of the waterfall."""
     found = [(cause, node_hours(material.summary, cause)) for cause in CAUSES]
     return [(cause, hours) for cause, hours in found if hours > 0.0]
 
 
 def waterfall(material: ReportData) -> ChartFigure | None:
-    """Give the figure; none where nothing was idle."""
+    """Return the chart; ``None`` if nothing was idle."""
     if not material.summary["idle_node_h"]:
         return None
     rows, begin = _rows(material), _closer_from(material)
@@ -173,7 +173,7 @@ def waterfall(material: ReportData) -> ChartFigure | None:
 
 
 def _closer_from(material: ReportData) -> float:
-    """Return the node-hours from which on a closer look shows the steps; 0 where all are seen well without."""
+    """Return the node-hours from which on a zoom shows the steps; 0 if all are visible without."""
     idle_h = float(material.summary["idle_node_h"])
     left = idle_h - sum(hours for _, hours in steps(material))
     return left - _MARGIN * (idle_h - left) if idle_h - left < _SLIVERS * idle_h else 0.0
@@ -202,7 +202,7 @@ def _layers(rows: Sequence[Mapping[str, Any]], begin: float) -> list[dict[str, A
 
 
 def _rows(material: ReportData, begin: float = 0.0) -> list[dict[str, Any]]:
-    """Give the bars, with their words where there is room if the picture shows node-hours from ``begin`` on."""
+    """Return the bars, with labels where they fit if the chart shows node-hours from ``begin`` on."""
     summary = material.summary
     idle_h = float(summary["idle_node_h"])
     rows = [_row(_ALL, (0.0, idle_h), (begin, idle_h), "@idle")]
@@ -218,7 +218,7 @@ def _rows(material: ReportData, begin: float = 0.0) -> list[dict[str, Any]]:
 
 
 def _has_bar(summary: Mapping[str, Any]) -> bool:
-    """Return whether the node-time used without costs says what was possible; it does not where the tasks ran out.
+    """Return whether the node-time used without costs is an upper bound; it is not if the tasks ran out.
 
     Then it is what the tasks needed, which may be less than what they used with costs.
     """
@@ -259,7 +259,7 @@ def _words_at(side: str) -> dict[str, Any]:
 
 
 def meanings(material: ReportData) -> HtmlTable | None:
-    """Give the table that says what each step means; none where there is no step."""
+    """Return the table that explains each step; ``None`` without steps."""
     idle_h = float(material.summary["idle_node_h"])
     rows = [
         (
@@ -282,7 +282,7 @@ def meanings(material: ReportData) -> HtmlTable | None:
 
 
 def hints(material: ReportData) -> list[tuple[IdleCause, float]]:
-    """Give the largest steps that are worth a change, largest first."""
+    """Return the largest steps that are worth a change, largest first."""
     idle_h = float(material.summary["idle_node_h"])
     large = [(cause, hours) for cause, hours in steps(material) if hours >= _LEAST_SHARE * idle_h]
     return sorted(large, key=lambda item: -item[1])[:_HINTS]

@@ -1,4 +1,4 @@
-"""Results by model: what tasks of one name, up to their numbers, held and did together."""
+"""Results by model: node-hours and samples of all tasks of one model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADINGS: Final = ("model", "tasks", "finished", "node-hours", "share", "sample
 
 
 def model_of(name: str) -> str:
-    """Return the model that a generated task is of: its name up to the number at the end.
+    """Return the model of a generated task: its name without the number at the end.
 
     >>> model_of("vgg16-007"), model_of("LM (batch size 10)-12"), model_of("mine")
     ('vgg16', 'LM (batch size 10)', 'mine')
@@ -25,7 +25,7 @@ def model_of(name: str) -> str:
 
 
 def model_table(tasks: Iterable[Mapping[str, Any]]) -> HtmlTable | None:
-    """Give the table, that with most node-hours first; none where all tasks are of one model, or each of its own."""
+    """Return the table, most node-hours first; ``None`` if all tasks are of one model, or each of its own."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     count = 0
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Over time: idle and used nodes, the size of each task, and who held each node: the batch queue, a task, or none."""
+"""The section over time: idle and used nodes, the size of each task, and the holder of each node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
 def strip(material: RunPageData) -> ChartFigure:
-    """Give the strip: all of the time, small, with a brush."""
+    """Return the overview strip: all of the time, small, with a brush."""
     axis = material.moments.axis()
     return ChartFigure(
         name="time",
@@ -59,7 +59,7 @@ def strip(material: RunPageData) -> ChartFigure:
 
 
 def nodes(material: RunPageData) -> ChartFigure:
-    """Give idle and used nodes over time."""
+    """Return the chart of idle and used nodes over time."""
     summary = material.summary
     hours = material.end_s / SECONDS_AN_HOUR or 1.0
     largest = int(material.nodes_over_time.columns["idle"].max())
@@ -104,7 +104,7 @@ NARROW: Final = {"encoding": {"color": {"legend": {"columns": 3}}}}
 
 
 def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any]:
-    """Describe rows over time; ``title`` says what they are, ``key`` what each colour is."""
+    """Return the description of rows over time; ``title`` names them, ``key`` is the legend."""
     span = moments.to_dict()
     scale = {"domainMin": {"expr": "from_row"}, "domainMax": {"expr": "to_row"}, "reverse": True, "nice": False}
     return {
@@ -135,7 +135,7 @@ _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
 def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
-    """Give the figure."""
+    """Return the chart of who held each node."""
     names, held = material.log.node_names, material.holdings
     drawn, step_s = _fitting(material, letters)
     grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
@@ -176,7 +176,10 @@ def _owner(material: ReportData) -> str:
 
 
 def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
-    """Give the finest raster that fits into so many letters, and how long its steps of time are; 0 if it has none."""
+    """Return the finest raster that fits into this many characters, and the length of its time steps.
+
+    0 if it has none.
+    """
     for steps in _ROUNDINGS:
         step_s = material.end_s / steps if steps else 0.0
         drawn = _holders_raster(material, step_s, _CHANGES if steps != _ROUNDINGS[-1] else None)
@@ -203,7 +206,7 @@ def _node_rows(log: EventLog, racks: Mapping[str, str] | None) -> tuple[NDArray[
 
 
 def _holders_raster(material: ReportData, step_s: float, most: int | None) -> StateRaster | None:
-    """Draw it with times rounded to ``step_s``; nothing if there were more than ``most`` changes."""
+    """Return the raster with times rounded to ``step_s``; ``None`` if there were more than ``most`` changes."""
     log, held = material.log, material.holdings
     stays = fragments(log)
     bounds = np.append(log.times, log.end_s) - log.start_s
@@ -241,10 +244,10 @@ def _rounded(
     step_s: float,
     task: NDArray[np.int32] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
-    """Round the times of intervals; those that become nothing are left out.
+    """Round the times of intervals, and drop empty ones.
 
-    Whether a short one remains is a matter of where it lies: it does as often as its length is of a step. So the time
-    that all take together stays about the same.
+    Whether a short one remains depends on its place: on average as often as its length in steps. So the total time
+    stays about the same.
     """
     if step_s:
         from_s, to_s = np.round(from_s / step_s) * step_s, np.round(to_s / step_s) * step_s
@@ -258,7 +261,7 @@ _KEYS: Final = 5  # sizes in the key, at most
 
 
 def sizes(material: ReportData) -> ChartFigure | None:
-    """Give the figure; none where no task ever held a node."""
+    """Return the chart; ``None`` if no task ever held a node."""
     held = material.holdings
     if not held.tasks:
         return None
@@ -318,7 +321,7 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
 
 
 def shade(size: int, largest: int) -> str:
-    """Twice as many nodes are so much stronger, whether few or many."""
+    """Return a strength that grows by the same amount for each doubling of the nodes."""
     share = math.log(size) / math.log(largest) if largest > 1 else 1.0
     return f"@shade{round(share * (SHADES - 1))}"
 

@@ -1,4 +1,4 @@
-"""Report: a replay as one page, and its pictures as files for papers."""
+"""Report: a replay as one page, and its charts as files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _YARDSTICKS: Final = (
 
 
 def page(material: ReportData, title: str = "") -> HtmlPage:
-    """Lay the page out."""
+    """Build the page."""
     of_users = [users_over_time(material), shares_so_far(material)]
     over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
     more = [idle_pieces(material), decision_times(material)]
@@ -82,7 +82,7 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
 
 
 def _losses(material: ReportData) -> tuple[PageSection, ...]:
-    """Say where idle node-time went; nothing where nothing was idle."""
+    """Return the section on losses; empty where nothing was idle."""
     fall, table = waterfall(material), meanings(material)
     if fall is None:
         return ()
@@ -100,17 +100,17 @@ def _losses(material: ReportData) -> tuple[PageSection, ...]:
 
 
 def render(material: ReportData, title: str = "") -> str:
-    """Give the page as the text of an HTML file."""
+    """Return the page as the text of an HTML file."""
     return html(page(material, title))
 
 
 def figures(material: ReportData) -> Iterator[ChartFigure]:
-    """Give the pictures that stand for themselves, without a page around them."""
+    """Yield the charts that can stand alone, without a page."""
     return (figure for figure in page(material).figures if not figure.chooses_time)
 
 
 def write_figures(material: ReportData, folder: Path, form: str) -> list[Path]:
-    """Write every picture as ``NAME.svg`` or ``NAME.png``."""
+    """Write every chart as ``NAME.svg`` or ``NAME.png``."""
     return vega.write(figures(material), folder, form)
 
 

@@ -1,4 +1,4 @@
-"""Material: what a report is made of, whether the replay is still in memory or lies in its folder."""
+"""Data of a report, from a replay in memory or in its folder."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _CAMPAIGN: Final = tuple(column.name for column in tables.CAMPAIGNS)
 
 
 class RunPageData(Protocol):
-    """What the pages of replays and of runs in rounds are both made of."""
+    """The common data of pages of replays and of runs in rounds."""
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """What ``summary.json`` holds."""
+        """The content of ``summary.json``."""
 
     @property
     def end_s(self) -> float:
-        """How far it came."""
+        """The end of the run."""
 
     @property
     def moments(self) -> TimeAxis:
-        """How its time stands on an axis."""
+        """Its time axis."""
 
     @property
     def nodes_over_time(self) -> StepSeries:
-        """Idle nodes, and how many of them tasks held."""
+        """Idle nodes, and the nodes that tasks held."""
 
     @property
     def task_columns(self) -> TaskColumns:
@@ -57,7 +57,7 @@ class RunPageData(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportData:
-    """``summary`` is what ``summary.json`` holds, ``tasks`` the rows of that table by column, ``log`` the replayed log.
+    """``summary`` is the content of ``summary.json``, ``tasks`` that table by column, ``log`` the replayed log.
 
     In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
     """
@@ -70,22 +70,22 @@ class ReportData:
 
     @cached_property
     def end_s(self) -> float:
-        """How far the replay came, seconds since the log's start."""
+        """Return the end of the replay, seconds since the log's start."""
         return float(self.summary["simulated_s"])
 
     @cached_property
     def moments(self) -> TimeAxis:
-        """How its time stands on an axis."""
+        """Return its time axis."""
         return TimeAxis(self.log.start_s, self.end_s)
 
     @cached_property
     def task_columns(self) -> TaskColumns:
-        """The tasks by column, with the times that follow."""
-        return TaskColumns.of_rows(self.tasks)
+        """Return the tasks by column, with derived times."""
+        return TaskColumns.from_rows(self.tasks)
 
     @cached_property
     def nodes_over_time(self) -> StepSeries:
-        """Idle nodes, and how many of them tasks held."""
+        """Return idle nodes, and the nodes that tasks held."""
         idle_times = self.log.times - self.log.start_s
         at_s, doubtful = doubtful_nodes(self.log)
         doubtful_s = at_s - self.log.start_s
@@ -105,7 +105,7 @@ class ReportData:
 
 
 def of_study(study: ReplayStudy, source: InputSource) -> ReportData:
-    """Take what a study has in memory."""
+    """Return the data of a study in memory."""
     taken = study.result.allocations or AllocationRecorder(study.part.node_names)
     held = replace(taken.table(), nodes=study.part.node_names)
     rows, found = study.result.task_rows(), campaigns_of(study.result)
@@ -113,7 +113,7 @@ def of_study(study: ReplayStudy, source: InputSource) -> ReportData:
 
 
 def log_of_folder(folder: Path) -> EventLog:
-    """Read the part of the log that was replayed."""
+    """Read the replayed part of the log."""
     path = folder / LOG_FILE
     if not path.is_file():
         what = f"holds no {LOG_FILE}, the log that was replayed"
@@ -144,7 +144,7 @@ def _material(
     held: AllocationTable,
     campaigns: Iterable[CampaignRow],
 ) -> ReportData:
-    """Put it together; tasks that held a node get the order of the table."""
+    """Build the data; tasks that held a node get the order of the table."""
     tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
     found = {name: place for place, name in enumerate(held.tasks)}
     names = tuple(task["name"] for task in tasks if task["name"] in found)

@@ -1,4 +1,4 @@
-"""Users: who got how much of the node-time, and when, and how long what they handed in at one go took."""
+"""Users: their shares of the node-time over time, and the durations of their campaigns."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
 
 
 def named(user: str) -> str:
-    """Give the name of a user as it is shown; no two, nor what else is in such a picture, are called the same."""
+    """Return the name of a user as it is shown, distinct from other names and labels in a chart."""
     if user in _OURS or user.startswith(_CALLED):
         return f"{_CALLED}{user}'"
     return user or _NO_USER
 
 
 def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Give users as shown and which tasks are theirs, those with most node-time first; beyond ``most`` all together."""
+    """Return users as shown and masks of their tasks, most node-time first; those beyond ``most`` are merged."""
     users = sorted({*tasks.user})
     belongs = {user: np.array([each == user for each in tasks.user], dtype=bool) for user in users}
     users.sort(key=lambda user: -float(tasks.node_h[belongs[user]].sum()))
@@ -53,7 +53,7 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
 
 
 def users_over_time(material: ReportData) -> ChartFigure | None:
-    """Give the nodes that each user's tasks held over time, upon each other; none where tasks have no users."""
+    """Return stacked nodes of each user's tasks over time; ``None`` where tasks have no users."""
     edges, until = _held(material)
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
     whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
@@ -62,7 +62,7 @@ def users_over_time(material: ReportData) -> ChartFigure | None:
 
 
 def shares_so_far(material: ReportData) -> ChartFigure | None:
-    """Give each user's share of all node-time held up to each moment; none where there are no two of them."""
+    """Return each user's share of the node-time held up to each moment; ``None`` for fewer than two users."""
     edges, until = _held(material)
     if len(until) < _FEW:
         return None
@@ -96,7 +96,7 @@ def shares_so_far(material: ReportData) -> ChartFigure | None:
 
 
 def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Give moments, and the node-seconds that each user's tasks had held by then; nothing where tasks have no users."""
+    """Return times, and the node-seconds that each user's tasks had held by then; empty where tasks have no users."""
     tasks, held = material.task_columns, material.holdings
     edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
     if not any(tasks.user) or not held.task.size or not material.end_s:
@@ -122,7 +122,7 @@ def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
 
 
 def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis) -> ChartFigure:
-    """Give the nodes of users upon each other, a series each; ``said`` tells of each how much of all it had."""
+    """Return stacked nodes of users, a series for each; ``said`` describes each one's share of all."""
     shown = [part.of for part in series]
     says = f"Of the node-time that tasks held: {', '.join(said)}."
     return ChartFigure(
@@ -150,7 +150,7 @@ def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis
 
 
 def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
-    """Give what each user got; nothing where tasks have no users."""
+    """Return the figures of users; ``None`` where tasks have no users."""
     if not users:
         return None
     spreads = (FIGURE_OF[f"{name}.mean"].label for name in _SPREADS)
@@ -176,7 +176,7 @@ def _row(name: str, figures: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
 
 
 def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the seconds that went by since all of these moments, up to each edge."""
+    """Return the total seconds since all of these moments, at each edge."""
     ordered = np.sort(moments)
     before = np.searchsorted(ordered, edges, side="left")
     total = np.concatenate(([0.0], np.cumsum(ordered)))
@@ -184,7 +184,7 @@ def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
 
 
 def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
-    """Give the section; none where tasks have no users, or no campaign came to its end."""
+    """Return the section; ``None`` where tasks have no users, or no campaign finished."""
     finished = [row for row in rows if row.stretch is not None]
     if not finished:
         return None
@@ -220,7 +220,7 @@ def _said(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> HtmlT
 
 
 def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> ChartFigure:
-    """Give a line a user, of those with most node-time, and the bounds of all as far as stretches go."""
+    """Return a line for each of the largest users, and the bounds of all stretches."""
     hues = dict(zip([name for name, _ in _groups(rows)], HUES, strict=False))
     lines = [CumulativeLine(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in _groups(rows)]
     lines = [line for line in lines if line.known.size]
@@ -251,7 +251,7 @@ def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> 
 
 
 def _groups(rows: Sequence[CampaignRow]) -> list[tuple[str, list[CampaignRow]]]:
-    """Part campaigns by user, as the other pictures do: most node-time first, and one of those beyond the last line."""
+    """Group campaigns by user, as in the other charts: most node-time first, and one group beyond the last line."""
     found: dict[str, list[CampaignRow]] = {}
     for row in rows:
         found.setdefault(row.user, []).append(row)
@@ -332,5 +332,5 @@ def _ratio(value: float | None) -> HtmlCell:
 
 
 def _column(rows: Sequence[CampaignRow], name: str) -> NDArray[np.float64]:
-    """Give a figure of campaigns, NaN where there is none."""
+    """Return a figure of campaigns, NaN where there is none."""
     return np.array([getattr(row, name) for row in rows], dtype=np.float64)

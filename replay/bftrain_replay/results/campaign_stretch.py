@@ -1,8 +1,8 @@
-"""How campaigns fared in a run under any admission: their stretch, and a bound by the virtual schedule.
+"""Stretch of campaigns in a run under any admission, and a bound by the virtual schedule.
 
-A campaign is what a user hands in at one go (docs/admission.md). In the virtual schedule, the node-time that tasks
-really held is shared among all users whose campaigns had not got theirs yet. Everything is drawn out of the tables of
-a run, so runs with different admissions can be held against each other. docs/results.md says what each figure means.
+A campaign is a set of tasks that a user submits together (docs/admission.md). In the virtual schedule, the node-time
+that tasks really held is shared among all users whose campaigns had not got theirs yet. Everything is computed from the
+tables of a run, so runs with different admissions can be compared. docs/results.md explains each figure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TaskCourse:
-    """What campaigns are computed from: ended after ``simulated_s``; ``pool`` and ``used`` hold from each time on."""
+    """The inputs: the run ended after ``simulated_s``; ``pool`` and ``used`` hold from each time on."""
 
     settings: Settings
     simulated_s: float
@@ -40,7 +40,7 @@ class TaskCourse:
 
 
 def campaigns_of(result: TaskCourse) -> tuple[CampaignRow, ...]:
-    """Draw them out of a run; none where no task has a user or a campaign."""
+    """Compute the campaigns of a run; empty if no task has a user or a campaign."""
     arrived = [task for task in result.tasks if task.submit_s <= result.simulated_s and task.state != "not_arrived"]
     if not any(task.user or task.campaign for task in arrived):
         return ()
@@ -63,7 +63,7 @@ def _members(tasks: Sequence[TaskRecord]) -> list[list[int]]:
 
 
 def _joins(task: TaskRecord, others: Sequence[TaskRecord]) -> bool:
-    """Say whether a task belongs to its user's last campaign of the same name, whose tasks so far are ``others``."""
+    """Return whether a task belongs to its user's last campaign of the same name, with the tasks ``others`` so far."""
     if task.campaign:
         return any(other.finish_s is None or other.finish_s > task.submit_s for other in others)
     return task.submit_s < others[0].submit_s + GAP_S
@@ -84,7 +84,7 @@ class _Fair:
         self._previous = [0.0] * len(members)
 
     def rows(self) -> Iterator[CampaignRow]:
-        """Give the rows."""
+        """Yield the rows."""
         self._run()
         level = self._virtual.level
         slack = ROUNDING * max(1.0, level)  # what was poured is a sum of other numbers than what was wanted
@@ -151,7 +151,7 @@ class _Fair:
         )
 
     def _reached(self, counted: Floats, from_s: float, node_s: float) -> float | None:
-        """Say when so many node-seconds more were counted than up to a time; ``None`` if that never was."""
+        """Return when this many node-seconds more were served than up to a time; ``None`` for never."""
         wanted = float(np.interp(from_s, self._edges_s, counted)) + node_s
         slack = ROUNDING * max(1.0, float(counted[-1]))
         if wanted > counted[-1] + slack:
@@ -167,13 +167,13 @@ class _Fair:
 
 class _Served(UserVirtualSchedule):
     def advance(self, to_s: float, busy: int) -> None:
-        """Let time pass in which ``busy`` nodes were held."""
+        """Advance the time, in which ``busy`` nodes were held."""
         super(UserVirtualSchedule, self).advance(to_s, busy)
 
 
 @dataclass(frozen=True, slots=True)
 class StretchOfCampaigns:
-    """The metric ``campaigns``: how much longer campaigns took than they must, and which ended within their bound."""
+    """The metric ``campaigns``: their stretch, and which ended within their bound."""
 
     name: str = "campaigns"
     figures: tuple[str, ...] = (
@@ -186,7 +186,7 @@ class StretchOfCampaigns:
     )
 
     def measure(self, run: TaskCourse) -> Mapping[str, object]:
-        """Measure a run."""
+        """Compute the metric for a run."""
         found = campaigns_of(run)
         stretches = [row.stretch for row in found if row.stretch is not None]
         within = [row.within for row in found if row.within is not None]

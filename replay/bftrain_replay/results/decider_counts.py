@@ -1,4 +1,4 @@
-"""Deciders: count who decided where the chosen solver gave no sizes of its own, and say so in words."""
+"""Counts of who decided where the chosen solver gave no sizes of its own, also in words."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _HAPPENED: Final[Mapping[str, str]] = {
 def sentence(
     solver: str, decisions: int, causes: Mapping[str, int], decided_by: Mapping[str, int], *, called: str = ""
 ) -> str:
-    """Say how often ``solver`` did not decide, why, and who did instead; nothing if it always did.
+    """Return how often ``solver`` did not decide, why, and who did instead; "" if it always did.
 
     ``causes`` counts the decisions that are not its own by why it stopped, ``decided_by`` all decisions by decider.
-    ``called`` is the name that the sentence gives the solver.
+    ``called`` is the name of the solver in the sentence.
 
     >>> sentence("highs", 305, {"infeasible": 305}, {"greedy": 305})
     'highs found no plan in 305 of 305 decisions; greedy decided'
@@ -38,7 +38,7 @@ def sentence(
 
 
 def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Give the name of a solver's column, with who decided in its place and how often.
+    """Return the name of a solver's column, with who decided in its place and how often.
 
     >>> column_label("highs", 305, {"greedy": 305})
     'highs (greedy decided 100 %)'
@@ -48,13 +48,13 @@ def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> 
 
 
 def ceiling_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Give the name of the column of the replay without costs, with who decided in the place of ``solver``."""
+    """Return the name of the column of the replay without costs, with who decided in the place of ``solver``."""
     part = share(solver, decisions, decided_by)
     return f"{CEILING} ({part})" if part else CEILING
 
 
 def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Say which part of the decisions others than ``solver`` made; nothing if that is less than 1 %."""
+    """Return the share of decisions that others than ``solver`` made, as text; "" if that is less than 1 %."""
     others = _others(solver, decided_by)
     count = sum(others.values())
     if not decisions or count < _LEAST_SHARE * decisions:

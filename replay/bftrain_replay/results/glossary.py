@@ -1,4 +1,4 @@
-"""Glossary: what every figure means, in the words that pages, documents and ``bftrain explain`` share."""
+"""Glossary: the meaning of every figure, in the words that pages, documents and ``bftrain explain`` share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GlossaryTopic(StrEnum):
 
 
 class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a figure is: its ``key`` in files, how it is computed, and where more is said; ``also`` are other names."""
+    """A figure: its ``key`` in files, its meaning and formula, and further reading; ``also`` are other names."""
 
     key: str
     meaning: str
@@ -47,7 +47,7 @@ class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _entries(topic: GlossaryTopic, page: str, *rows: tuple[str, ...]) -> Iterator[GlossaryEntry]:
-    """Make entries of rows: key, meaning, formula, other names."""
+    """Yield entries from rows: key, meaning, formula, other names."""
     for key, meaning, *more in rows:
         formula, *also = more or ("",)
         yield GlossaryEntry(key=key, meaning=meaning, topic=topic, formula=formula, page=page, also=tuple(also))
@@ -262,7 +262,7 @@ def entry_of(figure: str) -> GlossaryEntry | None:
 
 
 def meaning_of(figure: str) -> str:
-    """Return what a figure means as a sentence; nothing of one that the glossary does not have."""
+    """Return the meaning of a figure as a sentence; "" if the glossary does not have it."""
     entry = entry_of(figure)
     return "" if entry is None else entry.sentence
 

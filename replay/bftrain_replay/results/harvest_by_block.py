@@ -1,7 +1,7 @@
-"""Harvest by block: node-hours of a replay in weeks or days, and how sure a figure a week is, by block bootstrap.
+"""Harvest by week or day, and intervals of weekly figures by block bootstrap.
 
-Idle time comes in long waves (weekends, maintenance), so single hours say the same thing again and again. Whole weeks
-are drawn with replacement instead, as many as there are, and the figure is computed from each such draw. The middle of
+Idle time comes in long waves (weekends, maintenance), so neighbouring hours are strongly correlated. Whole weeks are
+drawn with replacement instead, as many as there are, and the figure is computed from each such draw. The median of
 these figures is the estimate, and 90 % of them lie in the interval. Logs shorter than four weeks are cut into days.
 """
 
@@ -42,7 +42,7 @@ class EstimatedFigure(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
 
     def times(self, factor: float) -> EstimatedFigure:
-        """Return it in another unit; a factor below 0 exchanges the ends of the interval."""
+        """Return it in another unit; a negative factor exchanges the ends of the interval."""
         ends = [None if end is None else end * factor for end in (self.low, self.high)]
         low, high = ends if factor >= 0.0 else reversed(ends)
         return EstimatedFigure(median=self.median * factor, low=low, high=high)
@@ -73,7 +73,7 @@ def _signed(amount: float, form: Callable[[float], str], *, signed: bool) -> str
 
 
 class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
-    """Node-hours of work that counts in a week, and how many blocks of which length the interval stands on."""
+    """Node-hours of work that counts in a week, and the number and length of the blocks behind the interval."""
 
     harvest: EstimatedFigure
     block: str
@@ -89,7 +89,7 @@ class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class TimeBlocks:
-    """Blocks of observed time: begins and ends in seconds since the log's start, and what they are: weeks or days.
+    """Blocks of observed time: begins and ends in seconds since the log's start, and their length: weeks or days.
 
     ``week`` is the number of the week of each day where whole weeks are drawn all the same.
     """
@@ -101,12 +101,12 @@ class TimeBlocks:
 
     @classmethod
     def of_span(cls, span_s: float) -> TimeBlocks:
-        """Cut the time of a log into weeks, or into days if it has less than four weeks."""
+        """Divide the time of a log into weeks, or into days if it has less than four weeks."""
         return cls._cut(span_s, WEEK_S, WEEK) if span_s >= _WEEKS_AT_LEAST * WEEK_S else cls.in_days(span_s)
 
     @classmethod
     def in_days(cls, span_s: float) -> TimeBlocks:
-        """Cut the time of a log into days; they are drawn by whole weeks if it has four weeks or more."""
+        """Divide the time of a log into days; they are drawn by whole weeks if it has four weeks or more."""
         days, weeks = cls._cut(span_s, DAY_S, DAY), cls.of_span(span_s) if span_s >= _WEEKS_AT_LEAST * WEEK_S else None
         if weeks is None:
             return days
@@ -128,12 +128,12 @@ class TimeBlocks:
 
     @cached_property
     def hours(self) -> Floats:
-        """Return how long each block is."""
+        """Return the length of each block."""
         return (self.end_s - self.begin_s) / SECONDS_AN_HOUR
 
     @property
     def drawn(self) -> tuple[int, str]:
-        """How many blocks are drawn from, and what they are."""
+        """The number of blocks to draw from, and their length."""
         return (len(self), self.unit) if self.week is None else (int(self.week.max()) + 1, WEEK)
 
     @cached_property
@@ -150,7 +150,7 @@ class TimeBlocks:
         return self.ratio(amounts, self.hours if hours is None else hours)
 
     def ratio(self, amounts: Floats, of: Floats) -> Floats:
-        """Return in each resample how much of one amount there is for one of the other; NaN where there is none."""
+        """Return the ratio of two amounts in each resample; NaN where the second is 0."""
         # Not as products of matrices, whose last digits differ between processors
         part, whole = ((self.weights * each).sum(axis=1) for each in (amounts, of))
         found = np.full(whole.size, np.nan)
@@ -158,11 +158,11 @@ class TimeBlocks:
         return found
 
     def a_week(self, amounts: Floats) -> EstimatedFigure:
-        """Estimate how much a week comes to, from the amounts of all blocks."""
+        """Estimate the amount a week, from the amounts of all blocks."""
         return self.estimate(self.rate(amounts) * HOURS_A_WEEK) or EstimatedFigure(median=0.0)
 
     def estimate(self, resampled: Floats) -> EstimatedFigure | None:
-        """Return the middle of a figure over the resamples and its interval; NaN stands for a resample without it."""
+        """Return the median of a figure over the resamples and its interval; NaN marks a resample without it."""
         known = resampled[~np.isnan(resampled)]
         if not known.size:
             return None
@@ -172,20 +172,20 @@ class TimeBlocks:
 
 @dataclass(frozen=True, eq=False)
 class HarvestCurve:
-    """Idle, used and lost node-time of one replay, between any edges; times count from the replay's begin."""
+    """Idle, used and lost node-time of one replay, between any edges; times count from the replay's start."""
 
     result: ReplayResult
 
     def idle_node_h(self, edges_s: Floats) -> Floats:
-        """Return the idle node-hours between each two edges."""
+        """Return the idle node-hours between consecutive edges."""
         return self._between(self.result.pool, edges_s)
 
     def used_node_h(self, edges_s: Floats) -> Floats:
-        """Return the node-hours that tasks held."""
+        """Return the node-hours that tasks held between consecutive edges."""
         return self._between(self.result.used, edges_s)
 
     def causes_node_h(self, edges_s: Floats) -> dict[str, Floats]:
-        """Return the node-hours that stayed unused or were lost, by cause."""
+        """Return the node-hours that were unused or lost, by cause."""
         unused = {str(why): self._between(nodes, edges_s) for why, nodes in self.result.unused.items()}
         lost = {
             str(loss): self.result.losses.between(loss, edges_s) / SECONDS_AN_HOUR for loss in self.result.lost_node_s

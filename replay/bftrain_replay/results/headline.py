@@ -1,4 +1,4 @@
-"""Headline: what a replay of idle nodes came to, as figures and as one sentence that does not overstate them."""
+"""Headline: the result of a replay of idle nodes, as figures and as one sentence with its caveats."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ENOUGH_WORK: Final = "for enough work replay without --tasks"
 
 
 class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
-    """The harvest in node-hours of work that counts and in samples, and the shares that belong beside it.
+    """The harvest in node-hours of work that counts and in samples, and the related shares.
 
     ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
     then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
     ``decided`` says who decided in the solver's place where it had no plan, and is empty if it always had one.
-    ``assumed`` says in few words how tasks keep their progress.
-    ``caveats`` say what the log is, if it is not out of records, and how much of its idle node-time is doubtful.
+    ``assumed`` says in few words how tasks keep their progress. ``caveats`` say what the log is, if it is not made of
+    records, and how much of its idle node-time is doubtful.
     """
 
     sentence: str
@@ -66,7 +66,7 @@ class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assumed: str = "") -> HarvestHeadline:
-    """Return the headline of a replay's figures, with the doubts about the log and what is assumed of progress.
+    """Return the headline of a replay's figures, with the doubts about the log and the assumption on progress.
 
     >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
     >>> from bftrain_replay.study import study
@@ -118,7 +118,7 @@ def ran_out(figures: ReplaySummary) -> bool:
 
 
 def summary_ran_out(summary: Mapping[str, Any]) -> bool:
-    """Return the same of figures as ``summary.json`` holds them."""
+    """Return the same for figures in the form of ``summary.json``."""
     idle_h = float(summary["idle_node_h"])
     if not idle_h or summary.get("cluster") is not None:
         return False
@@ -127,7 +127,7 @@ def summary_ran_out(summary: Mapping[str, Any]) -> bool:
 
 
 def efficiency_text(summary: Mapping[str, Any]) -> str:
-    """Return U in words, marked where it only says that the tasks were done."""
+    """Return U as text, marked where it only says that the tasks were done."""
     text = text_formats.percent(summary["efficiency"])
     return f"{text} ({RAN_OUT})" if summary["efficiency"] is not None and summary_ran_out(summary) else text
 

@@ -1,4 +1,4 @@
-"""Oddities: what is odd about a log, its tasks or its decisions; allowed, but seldom meant."""
+"""Warnings on a log, its tasks or its decisions: allowed, but seldom meant."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NamedShares(Protocol):
 
 
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str] = NOTHING) -> Iterator[str]:
-    """Say what is odd about the inputs: allowed, but seldom meant."""
+    """Yield warnings on the inputs."""
     if log.span_s <= 0.0:
         yield "the log has no duration, so nothing can be harvested from it"
     elif log.idle_node_s <= 0.0:
@@ -61,7 +61,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
 
 
 def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
-    """Say which names in the settings are old, or name a user or a kind of nodes that does not exist."""
+    """Yield warnings on old names in the settings, and on users or kinds of nodes that do not exist."""
     renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
     if renamed:
         yield renamed
@@ -76,7 +76,7 @@ def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterab
 
 
 def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Iterator[str]:
-    """Name tasks whose start takes as long as a fixed horizon, and so is never worth it."""
+    """Yield a warning on tasks whose start takes as long as a fixed horizon, and so never pays."""
     horizon_s = settings.horizon_s
     if isinstance(horizon_s, str):
         return
@@ -90,7 +90,7 @@ def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Itera
 
 
 def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
-    """Say who can never run: with fewer nodes of one kind idle at once than it needs on any that it runs on."""
+    """Yield a warning on tasks that can never run: they need more nodes of a kind than are ever idle at once."""
     largest = largest_by_kind(log)
     if not log.kind_names:
         most = largest[ANY_KIND]
@@ -108,7 +108,7 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
 
 
 def odd_decisions(results: Mapping[str, ReplayResult | None]) -> Iterator[str]:
-    """Say which solver did not decide everything itself: what its column shows is another one's work too."""
+    """Yield a warning on solvers that did not decide everything themselves."""
     for solver, result in results.items():
         if result is not None and result.decisions.fallbacks:
             reason = next(iter(result.decisions.fallbacks.values()))

@@ -1,4 +1,4 @@
-"""Result: what a replay found, as figures, as one record a task, and as series for charts."""
+"""Result of a replay: figures, one record for each task, and series for charts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cause of loss took: samples, and the node-hours in which they would have been done."""
+    """The loss by one cause: samples, and the node-hours in which they would have been done."""
 
     samples: float
     node_h: float
@@ -92,7 +92,7 @@ class ReplaySummary(_RunFigures, frozen=True, kw_only=True):
 
 
 class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured with a real clock, and so differs from run to run."""
+    """Times measured with a real clock, which differ from run to run."""
 
     wall_s: float
     decisions_per_s: float
@@ -102,7 +102,7 @@ class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a harvest is held against: a dedicated pool without costs, and the same log without costs."""
+    """The references of a harvest: a dedicated pool without costs, and the same log without costs."""
 
     dedicated_nodes: int
     dedicated_samples: float
@@ -133,7 +133,7 @@ class ReplayResult(TaskCourse, ShortRepr):
     ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         return f"replay by {self.column_label}{'' if self.complete else ', a part'}", {
             "objective": self.settings.objective,
             "simulated": text_formats.duration(self.simulated_s),
@@ -165,7 +165,7 @@ class ReplayResult(TaskCourse, ShortRepr):
         return sum(task.state is TaskState.FINISHED for task in self.tasks)
 
     def lost_share(self, *losses: SampleLoss) -> float | None:
-        """Share of the idle node-time that tasks held and that went to these losses."""
+        """Return the share of the idle node-time that tasks held and that these losses took."""
         return _share(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
 
     @property
@@ -178,8 +178,8 @@ class ReplayResult(TaskCourse, ShortRepr):
 
     @property
     def task_figures(self) -> TaskFigures:
-        """How long tasks took, how fairly, how punctually."""
-        return task_figures(TaskColumns.of_records(self.tasks), self.simulated_s)
+        """Completion times, fairness and deadlines of tasks."""
+        return task_figures(TaskColumns.from_records(self.tasks), self.simulated_s)
 
     @property
     def column_label(self) -> str:
@@ -208,7 +208,7 @@ class ReplayResult(TaskCourse, ShortRepr):
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def decisions_frame(self) -> DataFrame:
-        """Return the table of decisions as a DataFrame (docs/results.md says what its columns mean)."""
+        """Return the table of decisions as a DataFrame (docs/results.md explains its columns)."""
         return self._frame("decisions")
 
     def tasks_frame(self) -> DataFrame:
@@ -216,19 +216,19 @@ class ReplayResult(TaskCourse, ShortRepr):
         return self._frame("tasks")
 
     def over_time_frame(self) -> DataFrame:
-        """Return the table of what was idle, used and done over time as a DataFrame."""
+        """Return the table of idle and used nodes and samples over time as a DataFrame."""
         return self._frame("over_time")
 
     def campaigns_frame(self) -> DataFrame:
-        """Return the table of campaigns as a DataFrame; it is empty where no task has a user or a campaign."""
+        """Return the table of campaigns as a DataFrame; it is empty if no task has a user or a campaign."""
         return self._frame("campaigns")
 
     def allocations_frame(self) -> DataFrame:
-        """Return one row for each node that a task held without a break; names are categories, for there are many."""
+        """Return one row for each uninterrupted allocation of a node; names are categories, as there are many rows."""
         return tables.allocations_frame(self._held())
 
     def allocations_arrow(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return the same rows as a ``pyarrow.Table``, of which DuckDB and Polars make theirs without a copy."""
+        """Return the same rows as a ``pyarrow.Table``, which DuckDB and Polars use without a copy."""
         return tables.allocations_arrow(self._held())
 
     def _held(self) -> AllocationTable:
@@ -241,7 +241,7 @@ class ReplayResult(TaskCourse, ShortRepr):
         return tables.frame(tables.TABLES[name], self.table_rows()[name])
 
     def summary(self) -> ReplaySummary:
-        """Give the figures that depend on the inputs alone."""
+        """Return the figures that depend on the inputs alone."""
         figures = ReplaySummary(
             complete=self.complete,
             solver=self.settings.solver,
@@ -279,10 +279,10 @@ class ReplayResult(TaskCourse, ShortRepr):
             cost=cost_of(self.kinds, self.settings.prices),
             **msgspec.structs.asdict(self.task_figures),
         )
-        return held_against(figures, self.yardsticks) if self.yardsticks else figures
+        return with_references(figures, self.yardsticks) if self.yardsticks else figures
 
     def timings(self) -> MeasuredTimings:
-        """Give the figures that depend on the machine too."""
+        """Return the figures that also depend on the machine."""
         return MeasuredTimings(
             wall_s=self.wall_s,
             decisions_per_s=len(self.decisions) / self.wall_s if self.wall_s > 0 else 0.0,
@@ -292,8 +292,8 @@ class ReplayResult(TaskCourse, ShortRepr):
         )
 
 
-def held_against(figures: ReplaySummary, yardsticks: ReferenceFigures) -> ReplaySummary:
-    """Give the figures with what they are a share of."""
+def with_references(figures: ReplaySummary, yardsticks: ReferenceFigures) -> ReplaySummary:
+    """Return the figures with their shares of the references."""
     dedicated = yardsticks.dedicated_samples
     return msgspec.structs.replace(
         figures,
@@ -356,7 +356,7 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
 
 
 def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Mapping[str, float | None]) -> TaskRecord:
-    """Book a task: every field of the record that its spec or its progress has too is copied from there."""
+    """Return the record of a task: fields that its spec or its progress has too are copied from there."""
     if not isinstance(task, TaskProgress):
         return TaskRecord(state=TaskState.NOT_ARRIVED, shortest_s=shortest_s(task, largest), **_shared(task))
     state = TaskState.RUNNING if task.size else TaskState.WAITING

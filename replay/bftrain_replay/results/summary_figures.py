@@ -1,4 +1,4 @@
-"""Every figure of a summary that people see: its label, unit, format, which way is better, and where it is shown.
+"""Every figure of a summary: its label, unit, format, better direction, and where it is shown.
 
 The terminal, report pages, comparisons and sweeps all read :data:`FIGURES`. A new figure needs a field of
 :class:`ReplaySummary`, which is then in ``summary.json`` and in the tables of sweeps, and a line here.
@@ -39,7 +39,7 @@ PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "ma
 
 
 class FigureUnit(StrEnum):
-    """What a figure counts."""
+    """The unit of a figure."""
 
     SAMPLES = "samples"
     SHARE = "share"  # of 1
@@ -51,7 +51,7 @@ class FigureUnit(StrEnum):
 
 
 class BetterDirection(StrEnum):
-    """Whether more of it is better, or less."""
+    """Whether more or less of it is better."""
 
     MORE = "more"
     LESS = "less"
@@ -69,7 +69,7 @@ class FigureTopic(StrEnum):
 
 
 class FigurePlace(StrEnum):
-    """Where the figures of a replay stand, beside comparisons and sweeps."""
+    """Where the figures of a replay are shown, beside comparisons and sweeps."""
 
     TERMINAL = "terminal"
     PAGE = "page"
@@ -125,12 +125,12 @@ class SummaryFigure:
 
     @property
     def about(self) -> str:
-        """What it means, as the glossary says it."""
+        """Its meaning, from the glossary."""
         return glossary.meaning_of(self.name)
 
     @property
     def cluster_label(self) -> str:
-        """Its label where nodes never leave, and so are not called idle."""
+        """Its label for clusters, whose nodes are not called idle."""
         return self.label.removeprefix("idle ")
 
     def value_in(self, summary: object) -> float | None:
@@ -206,7 +206,7 @@ def _parts(
     when: ShownWhen = ShownWhen.KNOWN,
     places: frozenset[FigurePlace] = frozenset(),
 ) -> Iterator[SummaryFigure]:
-    """Give a figure for each part of a spread, such as the mean; less of it is better."""
+    """Yield a figure for each part of a distribution, such as the mean; less of it is better."""
     for part in parts:
         text = f"{label}, {PARTS[part]}"
         yield make(name=f"{name}.{part}", label=text, better=_LESS, topic=topic, when=when, places=places)

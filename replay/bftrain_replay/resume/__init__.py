@@ -1,1 +1,1 @@
-"""Resuming: the answers of solvers kept on disk, and the events of a journal."""
+"""Resuming: solver answers kept on disk, and the events of a journal."""

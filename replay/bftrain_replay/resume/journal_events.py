@@ -1,6 +1,6 @@
-"""Recorded: what a journal says happened, as a log of idle nodes and the tasks that were there.
+"""The events of a journal, as a log of idle nodes and the tasks.
 
-Both are what a replay takes, so that a site can ask of its own past what else it could have been.
+Both are inputs of a replay, so that a site can ask of its own past what other settings would have given.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 class JournalEvents:
     """A journal as a log and tasks. Times of tasks count from the log's start.
 
-    Tasks stand in the order of their submission. A task has the curve and costs that were known of it last, in spite of
-    was believed before. A name that was used again has a number added; ``names`` are those that the journal knows.
+    Tasks are ordered by submission. A task has the curve and costs that were known last. A reused name has a number
+    appended; ``names`` are those in the journal.
     """
 
     log: EventLog
@@ -47,7 +47,7 @@ class JournalEvents:
     names: tuple[str, ...]
 
     def paced(self, paces: Mapping[str, float]) -> JournalEvents:
-        """Give the same with tasks so many times as fast, by name."""
+        """Return the same with tasks that are this many times as fast, by name."""
 
         def at_pace(curve: SpeedCurve, pace: float) -> SpeedCurve:
             return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * pace for rate in curve.rate))
@@ -60,7 +60,7 @@ class JournalEvents:
         return dataclass_replace(self, tasks=tuple(paced))
 
     def with_work(self, work_samples: Mapping[str, float]) -> tuple[TaskSpec, ...]:
-        """Give the tasks for a what-if, with the work that they turned out to be, by name."""
+        """Return the tasks for a what-if replay, with the work that they turned out to have, by name."""
         return tuple(
             replace(spec, work_samples=work_samples[spec.name]) if work_samples.get(spec.name, 0.0) > 0.0 else spec
             for spec in self.tasks
@@ -69,7 +69,7 @@ class JournalEvents:
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known after the events read so far."""
+    """The state after the events read so far."""
 
     max_failures: int
     changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)  # of the pool
@@ -109,10 +109,9 @@ class _Reading:
                     self._forget(event.task)
 
     def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
-        """Give the kind of every node, if nodes have kinds.
+        """Return the kind of every node, if nodes have kinds.
 
-        Nodes without a kind are then of a kind with an unused name, and tasks are as fast there as
-        they were.
+        Nodes without a kind are then of a kind with an unused name, on which tasks keep their speed.
         """
         kinds = {node: self.kinds.get(node, ANY_KIND) for node in nodes}
         named = {kind for kind in kinds.values() if kind != ANY_KIND}
@@ -168,7 +167,7 @@ def recorded(journal: Journal) -> JournalEvents:
 
 
 def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
-    """Let a task run on nodes of the kind ``other`` as on nodes without a kind."""
+    """Return a task that runs on nodes of the kind ``other`` as on nodes without a kind."""
     curve = spec.curve_on(ANY_KIND)
     if not spec.curves or curve is None:
         return spec

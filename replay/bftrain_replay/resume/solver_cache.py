@@ -1,7 +1,7 @@
-"""Answers: what solvers answered, kept in a file while a replay runs, so that an interrupted one can go on.
+"""Solver answers, kept in a file while a replay runs, so that an interrupted one can be resumed.
 
-A replay that goes on is driven through its beginning once more, with the answers read instead of asked for. All else
-in a replay follows from its inputs, so it comes to where it was, and its files to the same bytes as in one go.
+A resumed replay repeats its beginning with the stored answers. All else in a replay follows from its inputs, so it
+comes to where it was, and its files have the same bytes as those of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BEGIN_AGAIN: Final = "leave --resume out to begin again"
 
 
 class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """What answers belong to; those to other questions are of no use."""
+    """The problem that answers belong to; answers to others are of no use."""
 
     format: str
     log: str
@@ -47,7 +47,7 @@ class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
 
     def differences(self, other: AnswerOrigin) -> list[str]:
-        """Name what is not the same in both."""
+        """Return the names of the parts that differ."""
         found = [name for name in ("format", "log", "tasks", "baseline") if getattr(self, name) != getattr(other, name)]
         if self.objective_file != other.objective_file:
             found.append("the file of the objective, the admission or a metric")
@@ -59,7 +59,7 @@ class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings, baseline: str) -> AnswerOrigin:
-    """Say what a replay is made from and with."""
+    """Return the inputs and settings of a replay."""
     return AnswerOrigin(
         format=FORMAT,
         log=log.sha256,
@@ -72,7 +72,7 @@ def origin_of(log: EventLog, tasks: Sequence[TaskSpec], settings: ReplaySettings
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
-    """One answer; sizes, and kinds if nodes have any, stand in the order of the tasks that competed."""
+    """One answer; sizes, and kinds if nodes have any, are in the order of the competing tasks."""
 
     pool: int
     sizes: tuple[int, ...]
@@ -87,7 +87,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def of(cls, solution: Solution, table: ValueTable) -> Self:
-        """Take down what was answered."""
+        """Record a solution."""
         names = [task.name for task in table.problem.tasks] if solution.sizes else []
         return cls(
             pool=table.problem.pool,
@@ -97,7 +97,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
         )
 
     def solution(self, table: ValueTable) -> Solution:
-        """Answer the same again."""
+        """Return the recorded solution."""
         names = [task.name for task in table.problem.tasks]
         return Solution(
             sizes=dict(zip(names, self.sizes, strict=False)),
@@ -107,15 +107,15 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
 
 
 def beside(path: Path, replay: str) -> Path:
-    """Return where the answers of a replay lie that has a process of its own."""
+    """Return the path of the answers of a replay in a process of its own."""
     return path.with_name(f"{path.stem}-{replay.replace(' ', '-')}{path.suffix}")
 
 
 class AnswerFile:
-    """The file of a replay's answers: first repeats those that are there, then takes down new ones.
+    """The file of a replay's answers: first repeats the stored ones, then records new ones.
 
-    Use it in a ``with`` block. The file is made with the first :meth:`begin`, so that bad input leaves none behind
-    and spares one from before, and stays until :meth:`discard`.
+    Use it in a ``with`` block. The file is made by the first :meth:`begin`, so that bad input leaves none behind and
+    keeps an earlier one; it is removed by :meth:`discard`.
     """
 
     def __init__(self, path: Path, origin: AnswerOrigin, *, resume: bool = False) -> None:
@@ -144,12 +144,12 @@ class AnswerFile:
                     file.close()
 
     def beside(self, replay: str) -> AnswerFile:
-        """Return the file of a replay in another process, which goes on where this one does."""
+        """Return the file of a replay in another process, to be resumed together with this one."""
         return AnswerFile(beside(self._path, replay), self._origin, resume=self._asked_to_resume)
 
     @property
     def repeating(self) -> bool:
-        """Whether there are answers from before that were not repeated yet."""
+        """Whether there are stored answers that were not repeated yet."""
         return self._old is not None
 
     def discard(self) -> None:
@@ -161,7 +161,7 @@ class AnswerFile:
             path.unlink(missing_ok=True)
 
     def begin(self, replay: str) -> None:
-        """Begin with the replay of this name."""
+        """Start with the replay of this name."""
         self.repeated_s = 0.0
         if self._old is None and self._new is None:
             self._new = self._path.open("wb")
@@ -174,16 +174,16 @@ class AnswerFile:
             raise self._foreign()
 
     def check(self) -> None:
-        """Raise what went wrong in :meth:`ask`: there it seems that a solver failed, and the replay goes on."""
+        """Raise an error of :meth:`ask`, which the replay took for a failed solver."""
         if self._trouble is not None:
             raise self._trouble
 
     def through(self, solver: Solver) -> Solver:
-        """Give a solver that answers what ``solver`` answered, and asks it what is new."""
+        """Return a solver that repeats stored answers of ``solver``, and calls it for new ones."""
         return _Remembered(solver, self)
 
     def ask(self, solver: Solver, table: ValueTable, limits: Limits) -> Solution:
-        """Repeat the next answer; if there is none, ask and take it down."""
+        """Return the next stored answer; if there is none, solve and record it."""
         line = self._next()
         if line is not None:
             try:
@@ -206,7 +206,7 @@ class AnswerFile:
         return solution
 
     def _next(self) -> bytes | None:
-        """Give the next line from before; once there is none, go on behind the last whole one."""
+        """Return the next stored line; if there is none, continue after the last complete one."""
         if self._old is None:
             return None
         end = self._old.tell()

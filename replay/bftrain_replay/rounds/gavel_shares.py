@@ -1,10 +1,10 @@
-"""Shares of time as Gavel's interior-point solver returns them: no vertex of the best shares, but their middle.
+"""Shares of time as Gavel's interior-point solver returns them: the middle of the optimal shares, not a vertex.
 
 The middle is the analytic centre, where the sum of the logarithms of all slacks is largest: of shares, of each task's
 time, of each kind's nodes, and of each task's speed above what it needs. For the makespan Gavel asks for any shares
-that are fast enough; there such a solver ends near its start, which has the smallest squares of the slacks, so half
-the sum of squares is taken off. Newton's method finds both. The Hessian is a block a task and a rank-one term a kind,
-so a step costs time linear in the tasks.
+that are fast enough; there such a solver ends near its start, which has the smallest squares of the slacks, so half the
+sum of squares is subtracted. Newton's method finds both. The Hessian is a block for each task and a rank-one term for
+each kind, so a step costs time linear in the tasks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUICK: Final = 0.25  # below this decrement whole steps converge quadratically
 def shares_like_gavel(
     policy: str, shares: Floats, speeds: Floats, nodes: Floats, counts: Floats, needed: Floats
 ) -> Floats:
-    """Return the shares of a policy as Gavel's solver finds them; some come of no such solver.
+    """Return the shares of a policy as Gavel's solver finds them, where it uses such a solver.
 
     ``shares`` and ``speeds`` are by task and kind, ``nodes`` by task, ``counts`` by kind; where a speed is 0, so is the
     share. ``needed`` is the speed that each task needs: all that makespan and finish time ask for.

@@ -1,4 +1,4 @@
-"""Speeds of pairs: how fast two tasks are that share nodes, by their models."""
+"""Speeds of pairs of tasks that share nodes, by their models."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def model_of(name: str) -> str:
 
 
 class PairTable:
-    """What a throughput table says of pairs; nothing if there is no such file."""
+    """The pairs of a throughput table; empty if there is no such file."""
 
     def __init__(self, file: str) -> None:
         self._pairs = load_pair_speeds(Path(file)) if file else ()
         self._of = {(*pair.models, pair.nodes): pair for pair in self._pairs}
 
     def among(self, models: Collection[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
-        """Return the pairs of which both models are there, in this gang."""
+        """Return the pairs of which both models are present, in this gang."""
         return tuple(pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
 
     def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:
-        """Return how fast both are on a kind; 0 where they do not share it."""
+        """Return the speeds of both on a kind; 0 where they do not share it."""
         pair = self._of.get((one, other, nodes))
         if pair is not None:
             return pair.speeds.get(kind, (0.0, 0.0))

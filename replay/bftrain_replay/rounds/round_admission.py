@@ -1,4 +1,4 @@
-"""Entry: asks an admission who competes in rounds, and tells the one that keeps books what happened."""
+"""Admission in rounds: asks an admission which tasks compete, and reports events to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bftrain_replay.rounds.round_settings import RoundSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RoundQueue:
-    """What an admission may know of those who are there (``bftrain.ports.Queue``)."""
+    """The view of an admission on the present tasks (``bftrain.ports.Queue``)."""
 
     time_s: float
     pools: Mapping[str, int]
@@ -39,28 +39,28 @@ class RoundQueue:
         return task in self.place
 
     def spec(self, task: str) -> TaskSpec:
-        """What it said, with the one size that it has in rounds."""
+        """Return the task's spec, with its one size in rounds."""
         return self.gangs.specs[self.place[task]]
 
     def size(self, task: str) -> int:
-        """How many nodes it held in the round before."""
+        """Return how many nodes it held in the previous round."""
         place = self.place[task]
         return int(self.gangs.nodes[place]) if self.progress.kind[place] >= 0 else 0
 
     def work_left(self, task: str) -> float | None:
-        """How many samples it still has to do; ``None`` if it has no end."""
+        """Return how many samples it still has to do; ``None`` if it has no end."""
         left = float(self.progress.left[self.place[task]])
         return left if math.isfinite(left) else None
 
     def most_nodes(self, task: str) -> int:
-        """How many nodes it could hold now; 0 if they are too few for it."""
+        """Return how many nodes it could hold now; 0 if they are too few for it."""
         spec = self.spec(task)
         most = max((count for kind, count in self.pools.items() if spec.curve_on(kind) is not None), default=0)
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
 
 
 class RoundAdmission:
-    """Stands before the policy: a task that is not admitted waits, as if it had not come."""
+    """Applies an admission before the policy: a task that is not admitted waits as if it had not come."""
 
     def __init__(self, gangs: TaskGangs, progress: TaskProgressColumns, settings: RoundSettings) -> None:
         self._gangs, self._progress = gangs, progress
@@ -70,7 +70,7 @@ class RoundAdmission:
         self.remarks: list[str] = []  # on tasks that came
 
     def chosen(self, here: Places, time_s: float, count: Places) -> Places:
-        """Give those who compete, in the order in which they came."""
+        """Return the competing tasks, in order of arrival."""
         names = [self._gangs.specs[place].name for place in here.tolist()]
         queue = RoundQueue(
             time_s=time_s,
@@ -95,7 +95,7 @@ class RoundAdmission:
         return competing
 
     def came(self, places: Places, time_s: float) -> None:
-        """Tell who has come."""
+        """Report arrivals."""
         specs = self._gangs.specs
         came = [specs[place] for place in places.tolist()]
         entered = tuple(TaskInfo(spec=spec, work_left_samples=spec.work_samples) for spec in came)
@@ -103,11 +103,11 @@ class RoundAdmission:
         self.remarks.extend(self._remarks(came))
 
     def advance_time(self, time_s: float, used: int) -> None:
-        """Tell that time went on up to here with so many nodes in use."""
+        """Report that time has passed with this many nodes in use."""
         self._note(AdmissionUpdate(time_s=time_s, used=used))
 
     def done(self, places: Places, time_s: float) -> None:
-        """Tell whose work is done."""
+        """Report completions."""
         names = tuple(self._gangs.specs[place].name for place in places.tolist())
         self._note(AdmissionUpdate(time_s=time_s, finished=names))
 

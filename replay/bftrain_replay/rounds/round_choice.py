@@ -1,4 +1,4 @@
-"""Choosing: from a policy's priorities to who runs on which kind in a round."""
+"""From a policy's priorities to the tasks that run on each kind in a round."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FEW: Final = 300  # wishes that are looked at one by one in less time than the 
 
 
 def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
-    """Give the places of the wishes that are granted, in order.
+    """Return the places of the granted wishes, in order.
 
-    A wish is that of a task (a small number) for so many ``nodes`` of a kind. One after the other is granted if its
-    task has been granted none, and as many nodes are left.
+    A wish is that of a task (a small number) for ``nodes`` of a kind. Each is granted in turn if its task has been
+    granted none, and enough nodes are left.
     """
     return _one_by_one(task, kind, nodes, free) if task.size <= _FEW else _in_steps(task, kind, nodes, free)
 
@@ -41,7 +41,7 @@ def _one_by_one(task: Places, kind: Places, nodes: Places, free: Places) -> Plac
 
 
 def _in_steps(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
-    """Grant all before the first that does not fit, at once, and so on."""
+    """Grant all wishes before the first that does not fit, at once, and so on."""
     free, granted = free.copy(), []
     has = np.zeros(int(task.max(initial=-1)) + 1, dtype=bool)
     left = np.flatnonzero(nodes <= free[kind])
@@ -66,7 +66,7 @@ def _first_of_each(task: Places, count: int) -> NDArray[np.bool_]:
 
 
 def _that_fit(kind: Places, nodes: Places, free: Places) -> int:
-    """Say how many of these, each of another task, fit one after the other; at least the first does."""
+    """Return how many of these, each of another task, fit one after the other; at least the first does."""
     fits = kind.size
     for number, room in enumerate(free.tolist()):
         own = np.flatnonzero(kind == number)
@@ -89,7 +89,7 @@ class RoundChoice:
         self._random = np.random.default_rng(settings.seed)
 
     def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Give who runs, and on which kind each, by number."""
+        """Return the tasks that run, and the number of the kind of each."""
         if self._sizing is not None:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
@@ -141,7 +141,7 @@ class RoundChoice:
         return contenders.place[list(runs)], np.array(list(runs.values()), dtype=np.intp)
 
     def _resize(self, policy: SizingPolicy, contenders: CompetingTasks) -> None:
-        """Ask how many nodes each task is to have."""
+        """Ask the policy for the sizes of all tasks."""
         given = self._asked(policy.sizes, contenders)
         least = np.array([task.min_nodes for task in contenders.tasks])
         most = np.array([task.max_nodes for task in contenders.tasks])
@@ -161,7 +161,7 @@ class RoundChoice:
             raise BadInput(what, where=f"policy '{self._policy.name}'") from error
 
     def _priorities(self, contenders: CompetingTasks) -> Floats:
-        """Ask for a number a task, or a number by task and kind; the larger, the sooner."""
+        """Ask for a number for each task, or for each task and kind; the largest is served first."""
         given = self._asked(self._policy.priorities, contenders)
         count, kinds = len(contenders), len(contenders.kinds)
         if given.shape not in {(count,), (count, kinds)}:

@@ -1,6 +1,6 @@
-"""The engine: in each round, which tasks run on which kind of nodes. All state is in columns.
+"""The engine of rounds: in each round, which tasks run on which kind of nodes. All state is in columns.
 
-Rounds begin at multiples of their length. Where nothing can change for some rounds, they are gone through in one step.
+Rounds begin at multiples of their length. Rounds in which nothing can change are simulated in one step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings
 
 
 class RoundStep(NamedTuple):
-    """Some rounds in a row. The last figures are counts of tasks; ``used_node_s`` and ``samples`` are sums."""
+    """Some consecutive rounds. The last figures are counts of tasks; ``used_node_s`` and ``samples`` are sums."""
 
     first_round: int
     rounds: int
@@ -58,12 +58,12 @@ class RoundSteps:
         return len(self.rows)
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Give one column."""
+        """Return one column."""
         place = RoundStep._fields.index(name)
         return np.array([row[place] for row in self.rows], dtype=np.float64)
 
     def table(self) -> dict[str, list[float]]:
-        """Give all columns by name."""
+        """Return all columns by name."""
         columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(RoundStep._fields)
         return dict(zip(RoundStep._fields, map(list, columns), strict=True))
 
@@ -85,7 +85,7 @@ _WATCH_EVERY: Final = 64  # steps
 
 
 class RoundEngine:
-    """One run. What it leaves behind: columns by task and by kind, ``steps``, and why it ``ended``."""
+    """One run. Its results: columns by task and by kind, ``steps``, and why it ``ended``."""
 
     def __init__(self, gangs: TaskGangs, supply: NodeSupply, policy: RoundPolicy, settings: RoundSettings) -> None:
         count, kinds = len(gangs), len(gangs.kinds)
@@ -126,11 +126,11 @@ class RoundEngine:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the admission has to say of tasks that came."""
+        """Remarks of the admission on tasks that came."""
         return () if self._entry is None else tuple(self._entry.remarks)
 
     def run(self, watch: Watch | None = None) -> None:
-        """Go through the rounds until the run ends."""
+        """Simulate rounds until the run ends."""
         turn = 0
         while True:
             while self._supply.next_s <= self.now_s:
@@ -150,15 +150,15 @@ class RoundEngine:
     # -- what happens before a round
 
     def _why_to_end(self) -> str:
-        all_came = self._come == len(self.gangs)
-        if all_came and not self._here.size:
+        wait_for_members = self._come == len(self.gangs)
+        if wait_for_members and not self._here.size:
             return ALL_DONE
         if self._settings.measure and not np.isnan(self.end_s[self.measured]).any():
             return MEASURED_DONE
         if self.now_s >= self._limit_s:
             return LOG_END if self._limit_s == self._supply.end_s else UNTIL
         due_s = getattr(self._policy, "due_s", math.inf)  # until when it waits before it looks again at the tasks
-        nothing_comes = all_came and self._supply.next_s == math.inf and due_s == math.inf
+        nothing_comes = wait_for_members and self._supply.next_s == math.inf and due_s == math.inf
         if self._idle_rounds >= _PATIENCE and nothing_comes:
             return STALLED
         return ""
@@ -176,7 +176,7 @@ class RoundEngine:
             self.ended = OVERLOAD  # without further arrivals it would end
 
     def _backlog_s(self) -> float:
-        """Give how long all nodes would be busy with what would wait if those ran who have most to do.
+        """Return how long waiting tasks would keep all nodes busy if those with most work ran.
 
         The choice of the policy does not matter: one long task that has to wait for short ones is no queue.
         """
@@ -238,16 +238,16 @@ class RoundEngine:
         self.steps.by_user.append(by_user)
 
     def _speeds(self, run: Places, kind: Places) -> Floats:
-        """Give how fast each is, alone or beside its partner."""
+        """Return the speed of each, alone or beside its partner."""
         paired = self._chooser.partner[run] >= 0
         return np.where(paired, self._chooser.speed[run], self.gangs.speeds[run, kind])
 
     def _held_nodes(self, run: Places) -> Floats:
-        """Give how many nodes each holds: of a pair each counts half."""
+        """Return how many nodes each holds: each task of a pair counts half."""
         return np.where(self._chooser.partner[run] >= 0, 0.5 * self.gangs.nodes[run], self.gangs.nodes[run])
 
     def _chosen(self) -> tuple[Places, Places]:
-        """Give who runs on which kind: as in the round before if nothing can have changed that."""
+        """Return which tasks run on which kind: as in the previous round if nothing can have changed that."""
         if not self._here.size or not self._holders.count.any():
             none = self._here[:0]
             return none, none
@@ -271,7 +271,7 @@ class RoundEngine:
         return self._choice
 
     def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
-        """Stop who does not run any more, start who did not run before on this kind; gives how many of each."""
+        """Stop tasks that do not run any more, start new ones; return how many of each."""
         was = self.progress.kind
         nodes = self.gangs.nodes[run]
         partner = self._chooser.partner[run]
@@ -297,7 +297,7 @@ class RoundEngine:
         return begins.size, stops.size
 
     def _rounds_alike(self, run: Places, kind: Places) -> int:
-        """Say how many rounds will go like this one; in the last of them something may happen."""
+        """Return how many rounds will be like this one; in the last of them something may happen."""
         all_run = run.size == self._here.size and len(self.gangs.kinds) == 1 and not self._asks_always
         if not (self._steady or all_run or not self._holders.count.any()):
             return 1
@@ -315,7 +315,7 @@ class RoundEngine:
         return max(1, last - self._round)
 
     def _until_taken(self, run: Places, needs_s: Floats, begin_s: float) -> tuple[Floats, int]:
-        """Give how long each may run, which ends early for those whose nodes leave, and how many these are."""
+        """Return how long each may run, shorter for tasks whose nodes leave, and how many these are."""
         has_s = np.full(run.size, self.now_s - begin_s)
         then_s, taken = begin_s, 0
         while self._supply.next_s < self.now_s:
@@ -334,7 +334,7 @@ class RoundEngine:
     def _advance(
         self, run: Places, kind: Places, speed: Floats, needs_s: Floats, has_s: Floats
     ) -> tuple[float, NDArray[np.bool_], Floats]:
-        """Let all work for as long as they may; gives the samples done, who is done, and how long they held nodes."""
+        """Let all work for their time; return the samples done, which are done, and how long they held nodes."""
         progress = self.progress
         done = needs_s * _ROUNDING <= has_s
         ran_s = np.where(done, needs_s, has_s)
@@ -353,7 +353,7 @@ class RoundEngine:
         return float(samples.sum()), done, held_s
 
     def _count_pairs(self, run: Places, kind: Places, held_s: Floats) -> None:
-        """Count the time that tasks ran beside a partner: of a pair, as long as the one that ran longer."""
+        """Add the time that tasks ran beside a partner: of a pair, that of the one that ran longer."""
         progress, paired = self.progress, np.flatnonzero(self._chooser.partner[run] >= 0)
         progress.paired_s[run[paired], kind[paired]] += held_s[paired]
         longest: dict[tuple[int, int], tuple[int, float]] = {}

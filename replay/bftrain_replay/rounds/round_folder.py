@@ -1,7 +1,7 @@
-"""Outputs: a run in rounds as files in one folder.
+"""A run in rounds as files in one folder.
 
-The same inputs give the same bytes, but for what a real clock measured (:data:`MEASURED`) in ``summary.json``; its
-``figures_sha256`` leaves that out.
+The same inputs give the same bytes, except for times of a real clock (:data:`MEASURED`) in ``summary.json``; its
+``figures_sha256`` leaves these out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KIND: Final = ResultKind(
 
 
 class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
-    """How the caller named the inputs: a cluster or a log, with its hash, and a task file."""
+    """The inputs as the caller named them: a cluster or a log, with its hash, and a task file."""
 
     cluster: str = ""
     log: str = ""
@@ -43,7 +43,7 @@ class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_tables(form: str) -> None:
-    """Make sure, before any work, that tables of this form can be written here."""
+    """Raise, before any work, if tables of this form cannot be written here."""
     table_files.check_form(form)
 
 
@@ -64,7 +64,7 @@ def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, 
 
 
 def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str, Any]:
-    """Give what ``summary.json`` holds: the figures, then what they were made from and with."""
+    """Return the content of ``summary.json``: the figures, then inputs and versions."""
     origin = origin or RoundSource()
     figures: dict[str, Any] = {
         "format": FORMAT,

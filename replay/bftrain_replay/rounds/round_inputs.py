@@ -50,7 +50,7 @@ class TaskGangs:
         return len(self.specs)
 
     def resize(self, places: Places, nodes: Places) -> None:
-        """Set how many nodes these tasks run on."""
+        """Set the number of nodes of these tasks."""
         for place, count in zip(places.tolist(), nodes.tolist(), strict=True):
             if count != self.nodes[place]:
                 self.nodes[place] = count
@@ -62,9 +62,9 @@ class TaskGangs:
 def gangs_of(
     tasks: Sequence[TaskSpec], most: dict[str, int], settings: RoundSettings, *, sizes: bool = False
 ) -> TaskGangs:
-    """Give tasks as gangs on kinds of which there are at ``most`` so many nodes at a time.
+    """Return tasks as gangs on kinds with at ``most`` that many nodes at a time.
 
-    One that can never run is refused by name. ``sizes`` says that the policy chooses the size of each.
+    Raises for one that can never run. With ``sizes`` the policy chooses the size of each.
     """
     chosen = "" if sizes else settings.gang
     said = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
@@ -101,7 +101,7 @@ def _start_cost_s(task: TaskSpec, settings: RoundSettings) -> float:
 
 
 def _gang(task: TaskSpec, chosen: str) -> TaskSpec:
-    """Give the task with the one size that it has in rounds."""
+    """Return the task with its one size in rounds."""
     if task.min_nodes == task.max_nodes:
         return task
     if not chosen:
@@ -173,10 +173,10 @@ class TaskProgressColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompetingTasks:
-    """The tasks that have come and are not done, in order of arrival; every column has one value for each of them.
+    """The tasks that have come and are not done, in order of arrival; every column has one value for each.
 
-    ``place`` numbers a task among all of the run. ``free`` are the nodes of each kind that are there in this round.
-    ``version`` changes whenever tasks or nodes came or went.
+    ``place`` numbers a task among all of the run. ``free`` are the nodes of each kind in this round. ``version``
+    changes whenever tasks or nodes came or went.
     """
 
     gangs: TaskGangs
@@ -227,13 +227,13 @@ class CompetingTasks:
 
     @property
     def left_s(self) -> Floats:
-        """How long the work left takes on the kind that is fastest for it."""
+        """How long the work left takes on the fastest kind."""
         left_s: Floats = self.left_samples / self.speeds.max(axis=1)
         return left_s
 
     @property
     def service_s(self) -> Floats:
-        """For how long each has run, by task and kind."""
+        """How long each has run, by task and kind."""
         return self.progress.service_s[self.place]
 
     @property
@@ -243,7 +243,7 @@ class CompetingTasks:
 
     @property
     def kind(self) -> Places:
-        """On which kind each ran in the round before, by number; -1 if it did not run."""
+        """The number of the kind on which each ran in the previous round; -1 if it did not run."""
         return self.progress.kind[self.place]
 
 
@@ -256,10 +256,10 @@ class NodeChange(NamedTuple):
 
 
 class NodeSupply:
-    """Nodes by number: of which kind each is, and when they come and go (seconds since the begin).
+    """Nodes by number: the kind of each, and when they come and go (seconds since the start).
 
-    ``most`` is the largest number of each kind that there is at a time; ``stays`` says that nodes never leave, so that
-    it does not matter who holds which.
+    ``most`` is the largest number of each kind at a time; ``stays`` says that nodes never leave, so that it does not
+    matter which task holds which.
     """
 
     def __init__(
@@ -275,11 +275,11 @@ class NodeSupply:
 
     @property
     def next_s(self) -> float:
-        """When the next nodes come or go; infinity if none will."""
+        """The time of the next change; infinite if there is none."""
         return math.inf if self._next is None else self._next.time_s
 
     def take(self) -> NodeChange:
-        """Take the next change."""
+        """Return the next change and move on."""
         change = self._next
         assert change is not None  # noqa: S101 - callers look at next_s first
         self._next = next(self._changes, None)
@@ -287,14 +287,14 @@ class NodeSupply:
 
 
 def cluster(nodes: Mapping[str, int]) -> NodeSupply:
-    """Give nodes that are there all the time: so many of each kind."""
+    """Return permanent nodes of each kind."""
     kind_of = np.repeat(np.arange(len(nodes)), list(nodes.values()))
     none = np.zeros(0, dtype=np.intp)
     return NodeSupply(nodes, kind_of, iter((NodeChange(0.0, none, np.arange(kind_of.size)),)))
 
 
 def idle_nodes(log: EventLog) -> NodeSupply:
-    """Give the idle nodes of a log, whose begin is second 0."""
+    """Return the idle nodes of a log, whose start is second 0."""
     names = log.node_names
     number = {name: place for place, name in enumerate(names)}
     kinds, kind_of = log.kind_names, log.node_kinds.astype(np.intp)
@@ -318,7 +318,7 @@ _FREE = -1
 
 
 class NodeHolders:
-    """The nodes that are there: ``count`` by kind, and who holds each. Free ones are given by number."""
+    """The present nodes: ``count`` by kind, and the holder of each. Free ones are assigned by number."""
 
     __slots__ = ("_here", "_holder", "_kind_of", "_stays", "count")
 
@@ -330,7 +330,7 @@ class NodeHolders:
         self.count: Places = np.zeros(len(supply.kinds), dtype=np.intp)
 
     def change(self, change: NodeChange) -> Places:
-        """Take in that nodes have left and joined; gives the tasks that held one of those that left: they stop."""
+        """Apply a change; return the tasks that held a leaving node: they stop."""
         holders = self._holder[change.left]
         hit: Places = np.unique(holders[holders != _FREE])
         self.release(hit)
@@ -345,7 +345,7 @@ class NodeHolders:
             self._holder[np.isin(self._holder, tasks)] = _FREE
 
     def give(self, tasks: Places, kind: Places, nodes: Places) -> None:
-        """Give each of these tasks so many nodes of a kind; as many are free."""
+        """Assign this many nodes of a kind to each of these tasks; enough are free."""
         if self._stays:
             return
         for number in np.unique(kind).tolist():

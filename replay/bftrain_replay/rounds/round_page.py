@@ -1,4 +1,4 @@
-"""Page: a run in rounds as one page: how long tasks took, how fairly time was shared, and who held the nodes."""
+"""The page of a run in rounds: durations of tasks, fairness, and who held the nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _HEADINGS: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundsMaterial:
-    """The data of the page: ``summary`` is what ``summary.json`` holds, the others are the rows of its tables."""
+    """The data of the page: ``summary`` is the content of ``summary.json``, the others are rows of its tables."""
 
     summary: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
@@ -66,22 +66,22 @@ class RoundsMaterial:
 
     @cached_property
     def end_s(self) -> float:
-        """How far the run came."""
+        """Return the end of the run."""
         return float(self.summary["simulated_s"])
 
     @cached_property
     def moments(self) -> TimeAxis:
-        """How its time stands on an axis: it counts from 0."""
+        """Return its time axis, which counts from 0."""
         return TimeAxis(0.0, self.end_s)
 
     @cached_property
     def task_columns(self) -> TaskColumns:
         """The measured tasks by column."""
-        return TaskColumns.of_rows(task for task in self.tasks if task["measured"] == "true")
+        return TaskColumns.from_rows(task for task in self.tasks if task["measured"] == "true")
 
     @cached_property
     def nodes_over_time(self) -> StepSeries:
-        """Nodes that were there, and how many of them tasks held, over equal stretches of time."""
+        """Return nodes and used nodes, over equal intervals."""
         rows = np.array(self.over_time, dtype=np.float64).reshape(len(self.over_time), 4)
         return StepSeries(times_s=rows[:, 0], end_s=self.end_s, columns={"idle": rows[:, 2], "used": rows[:, 3]})
 
@@ -103,7 +103,7 @@ def write(folder: Path) -> None:
 
 
 def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
-    """Lay the page out."""
+    """Build the page."""
     figures, settings = material.summary, material.summary["settings"]
     over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
     kinds = [f"{each['nodes']:,} {kind}" for kind, each in figures["kinds"].items() if kind]
@@ -137,7 +137,7 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
 
 
 def plain(task: dict[str, Any]) -> dict[str, Any]:
-    """Tables in Parquet have true and false, those in CSV the words."""
+    """Return booleans of Parquet as the words in CSV."""
     return {**task, "measured": str(task["measured"]).lower()}
 
 
@@ -185,7 +185,7 @@ def _cards(figures: Mapping[str, Any]) -> Iterator[FigureCard]:
 
 
 def _users(material: RoundsMaterial) -> ChartFigure | None:
-    """Give the nodes of each user over time, upon each other; the smallest beyond the colours together."""
+    """Return stacked nodes of each user over time; the smallest beyond the colours are merged."""
     if not material.users:
         return None
     starts = np.array([row[0] for row in material.over_time])

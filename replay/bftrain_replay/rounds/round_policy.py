@@ -1,4 +1,4 @@
-"""Port of round policies, which choose the tasks of the next round."""
+"""The port (protocol) of round policies, which choose the tasks of the next round."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from bftrain_replay.rounds.round_settings import GAVEL, RoundSettings
 class RoundPolicy(Protocol):
     """Chooses the tasks that run in a round. A factory makes one for every run.
 
-    One whose priorities change only when tasks or nodes come or go says so by an attribute ``steady = True``: rounds
-    between are then gone through in one step. Where all tasks run on one kind that is done too, unless a policy has a
-    memory and says ``every_round = True``. One that lets no task run until some time says until when by an
-    attribute ``due_s``, which is infinite while it does not wait: that is no standstill.
+    A policy whose priorities change only when tasks or nodes come or go sets an attribute ``steady = True``: rounds in
+    between are then simulated in one step. If all tasks run on one kind that is done too, unless a policy has a memory
+    and sets ``every_round = True``. A policy that lets no task run until some time sets the attribute ``due_s`` to it,
+    infinite if it does not wait, so that this is not taken for a standstill.
     """
 
     @property
     def name(self) -> str:
-        """The name it is asked for by."""
+        """The registered name."""
 
     def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
-        """Give a number a task, or a number by task and kind of nodes; the largest goes first, minus infinity never."""
+        """Return a number for each task, or for each task and kind; the largest goes first, -inf never."""
 
 
 @runtime_checkable
 class SizingPolicy(RoundPolicy, Protocol):
-    """Chooses also how many nodes each task runs on, before it is asked for priorities. A new size is a new start."""
+    """Also chooses the number of nodes of each task, before priorities. A new size is a new start."""
 
     def sizes(self, contenders: CompetingTasks) -> NDArray[np.float64]:
-        """Give how many nodes each task is to have, from its ``min_nodes`` to its ``max_nodes``."""
+        """Return the number of nodes of each task, from its ``min_nodes`` to its ``max_nodes``."""
 
 
 class PairWish(NamedTuple):
-    """Two contenders, by number, would share the nodes of one gang of a kind, at these speeds."""
+    """Two tasks, by number, would share the nodes of one gang of a kind, at these speeds."""
 
     priority: float
     one: int
@@ -64,19 +64,19 @@ class PairingPolicy(RoundPolicy, Protocol):
     """Lets tasks share nodes: wishes of pairs are granted among those of tasks by kind."""
 
     def pairs(self, contenders: CompetingTasks) -> Sequence[PairWish]:
-        """Give wishes of pairs, after ``priorities`` was asked for."""
+        """Return wishes of pairs; called after ``priorities``."""
 
 
 @dataclass(frozen=True)
 class OrderedPolicy:
-    """A policy by its name. ``steady`` says that only tasks or nodes that come and go can change its order."""
+    """A policy that orders tasks by a key. ``steady``: only arriving or leaving tasks or nodes change its order."""
 
     name: str
     keys: Callable[[CompetingTasks], Floats]
     steady: bool = False
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Give a number a task; the smallest key is served first, and of equals who came first."""
+        """Return a number for each task; the smallest key is served first, ties by arrival."""
         return -self.keys(contenders)
 
 
@@ -92,7 +92,7 @@ def fifo() -> OrderedPolicy:
 
 
 def las() -> OrderedPolicy:
-    """Least attained service first: who has received the fewest node-seconds, by weight."""
+    """Least attained service first: the fewest node-seconds received, by weight."""
     return OrderedPolicy("las", _received)
 
 
@@ -104,9 +104,9 @@ def srtf() -> OrderedPolicy:
 class ByShares:
     """Carries out a sharing policy. ``needs_work`` says that the policy divides by the work left.
 
-    Between two computations of the shares lies at least an interval; a task that comes there has no share, and under
-    Gavel's conventions waits for the next computation, which is due at ``due_s`` (infinity: not before tasks or nodes
-    come or go).
+    Shares are recomputed at most once in an interval; a task that comes in between has no share, and under Gavel's
+    conventions waits for the next computation, which is due at ``due_s`` (infinite: not before tasks or nodes come or
+    go).
     """
 
     steady = False
@@ -135,9 +135,9 @@ class ByShares:
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number by task and kind: share over time received.
 
-        Half a round counts as received from the beginning, so that shares themselves are what counts at first. Pairs
-        without a share come behind all others, for nodes that would be idle: those of tasks with a weight first, and
-        of these the task that has received least.
+        Half a round counts as received from the beginning, so that the shares themselves count at first. Pairs without
+        a share come behind all others, for nodes that would be idle: those of tasks with a weight first, and of these
+        the task that has received least.
         """
         if contenders.version != self._version:
             self.due_s = self._reset_s + self._settings.least_interval_s
@@ -153,7 +153,7 @@ class ByShares:
         return np.where(share > 0.0, share / received, np.where(waits[:, None], -np.inf, -behind))
 
     def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
-        """Return a wish for each pair that has a share and is there; share over time received counts here too."""
+        """Return a wish for each present pair that has a share; share over time received counts here too."""
         number = {place: each for each, place in enumerate(contenders.place.tolist())}
         found: list[PairWish] = []
         for (one, other), (shares, speeds) in self._pairs.items():
@@ -168,7 +168,7 @@ class ByShares:
         return found
 
     def _take_pairs(self, found: Shares, place_of: Mapping[str, int], contenders: CompetingTasks) -> None:
-        """Keep the shares of pairs, with the smaller place first, and their speeds."""
+        """Store the shares of pairs, with the smaller place first, and their speeds."""
         kinds, gangs = _names(contenders), contenders.gangs
         self._pairs = {}
         for pair in () if found.pairs is msgspec.UNSET else found.pairs:
@@ -222,7 +222,7 @@ class ByShares:
         return work / (value or 1.0)
 
     def _count_alone(self, contenders: CompetingTasks) -> None:
-        """Count how long what was done since the last reset would have taken on an own n-th part of everything."""
+        """Add how long the work since the last reset would have taken on an own n-th part of everything."""
         left, own = contenders.progress.left, contenders.place
         with np.errstate(divide="ignore", invalid="ignore"):
             took_s = (self._left - left) / self._alone_speed
@@ -275,15 +275,15 @@ class ByShares:
 
 
 def _names(contenders: CompetingTasks) -> tuple[str, ...]:
-    """Name the kinds; nodes that are all alike have no kind of their own."""
+    """Return names of the kinds; nodes that are all alike have no kind of their own."""
     return tuple(kind or "node" for kind in contenders.kinds)
 
 
 def find_policy(settings: RoundSettings) -> RoundPolicy:
     """Make the policy that the settings name.
 
-    That is a registered one of rounds or of sharing, or ``path/to/file.py:name``: a policy, or what makes one. What is
-    to be set in it may follow, as with an admission: ``tiresias=7200``.
+    That is a registered one of rounds or of sharing, or ``path/to/file.py:name``: a policy, or a function that makes
+    one. Parameters may follow, as with an admission: ``tiresias=7200``.
     """
     name = parts.name_of(settings.policy)
     where = f"policy '{name}'"
@@ -299,7 +299,7 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
 
 
 def _registered(name: str) -> object:
-    """Load a part of either port. Installed packages are looked through only for what is not built in."""
+    """Load a policy of either port. Installed packages are searched only for names that are not built in."""
     ports: tuple[registry.Port, ...] = ("rounds", "sharing")
     for port in ports:
         if name in registry.BUILT_IN[port]:

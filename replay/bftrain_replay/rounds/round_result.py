@@ -1,4 +1,4 @@
-"""Result: what a run in rounds found, as figures and as tables. docs/rounds.md says what each means."""
+"""Result of a run in rounds: figures and tables. docs/rounds.md explains each."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RoundResult(ShortRepr):
-    """A run that has ended. ``wall_s`` is what it took, ``shares_wall_s`` what of that went into shares.
+    """A run that has ended. ``wall_s`` is its duration, ``shares_wall_s`` the part for computing shares.
 
     ``specs`` are the tasks as they were given, before they were made gangs.
     """
@@ -92,7 +92,7 @@ class RoundResult(ShortRepr):
     shares_wall_s: float = 0.0
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         data, figures = self.summary, self.task_figures
         return f"run in rounds by {self.settings.policy}", {
             "ended": self.ended.replace("_", " "),
@@ -110,24 +110,24 @@ class RoundResult(ShortRepr):
 
     @property
     def complete(self) -> bool:
-        """Whether it ended as it was to end."""
+        """Whether it ended as planned."""
         return self.ended in {ALL_DONE, MEASURED_DONE, UNTIL, LOG_END}
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the admission remarked of tasks that came: the first, and how many more it remarked on."""
+        """Remarks of the admission on tasks that came: the first, and how many more there were."""
         said = self.engine.remarks
         more = len(said) - MOST_REMARKS
         return said[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """The numbers of the metrics that were asked for."""
+        """The numbers of the requested metrics."""
         return self._measured.numbers
 
     @property
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
-        """What was wrong with metrics that were asked for and gave no numbers."""
+        """The errors of requested metrics that gave no numbers."""
         return self._measured.broken
 
     @cached_property
@@ -138,22 +138,22 @@ class RoundResult(ShortRepr):
 
     @property
     def simulated_s(self) -> float:
-        """How long it was."""
+        """The simulated time."""
         return self.engine.now_s
 
     @property
     def times_s(self) -> NDArray[np.float64]:
-        """When the number of nodes, there or in use, may have changed: each holds until the next time."""
+        """Times at which the number of nodes or used nodes may change: each holds until the next."""
         return self.engine.steps.column("from_s")
 
     @property
     def pool(self) -> NDArray[np.float64]:
-        """The nodes that were there when the rounds began."""
+        """The nodes at the start of the rounds."""
         return self.engine.steps.column("pool")
 
     @property
     def used(self) -> NDArray[np.float64]:
-        """The nodes that were held, on average over rounds that went alike."""
+        """The held nodes, on average over identical rounds."""
         steps = self.engine.steps
         return steps.column("used_node_s") / (steps.column("to_s") - steps.column("from_s"))
 
@@ -172,24 +172,24 @@ class RoundResult(ShortRepr):
         return (dict(zip(table, row, strict=True)) for row in rows(table))
 
     def tasks_frame(self) -> DataFrame:
-        """Give the table of tasks as a DataFrame."""
+        """Return the table of tasks as a DataFrame."""
         return _frame(self.tasks_table)
 
     def rounds_frame(self) -> DataFrame:
-        """Give the table of rounds as a DataFrame."""
+        """Return the table of rounds as a DataFrame."""
         return _frame(self.rounds_table)
 
     def over_time_frame(self) -> DataFrame:
-        """Give what was there, used and done over time as a DataFrame."""
+        """Return nodes, used nodes and samples over time as a DataFrame."""
         return _frame(self.over_time_table)
 
     def users_frame(self) -> DataFrame:
-        """Give the nodes of each user over time as a DataFrame."""
+        """Return the nodes of each user over time as a DataFrame."""
         return _frame(self.users_table)
 
     @property
     def states(self) -> list[TaskState]:
-        """What became of each task."""
+        """The final state of each task."""
         engine = self.engine
         here = np.where(engine.progress.kind >= 0, TaskState.RUNNING, TaskState.WAITING)
         came = np.arange(here.size) < np.searchsorted(engine.gangs.submit_s, engine.now_s, side="right")
@@ -199,24 +199,24 @@ class RoundResult(ShortRepr):
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Over which tasks means are taken."""
+        """Mask of the tasks over which means are taken."""
         measured = np.zeros(len(self.engine.gangs), dtype=bool)
         measured[self.engine.measured] = True
         return measured
 
     @cached_property
     def columns(self) -> TaskColumns:
-        """The table of tasks as arrays."""
-        return TaskColumns.of_rows(self._task_rows())
+        """Return the table of tasks as arrays."""
+        return TaskColumns.from_rows(self._task_rows())
 
     @cached_property
     def task_figures(self) -> TaskFigures:
-        """The figures of the measured tasks: completion, response, rho, deadlines, users."""
+        """Return the figures of the measured tasks: completion, response, rho, deadlines, users."""
         return task_figures(self.columns.chosen(self.measured), self.engine.now_s)
 
     @cached_property
     def summary(self) -> RoundSummary:
-        """The figures of the run."""
+        """Return the figures of the run."""
         engine, states = self.engine, self.states
         idle, used = engine.pool_node_s / HOUR_S, engine.held_node_s / HOUR_S
         kinds = {
@@ -261,7 +261,7 @@ class RoundResult(ShortRepr):
 
     @cached_property
     def tasks_table(self) -> Table:
-        """One row a task, in the order in which they come: the columns of a replay's tasks, and more."""
+        """Return one row for each task, in order of arrival: the columns of a replay's tasks, and more."""
         engine, gangs = self.engine, self.engine.gangs
         states = self.states
         come = np.array([state is not TaskState.NOT_ARRIVED for state in states], dtype=bool)
@@ -318,12 +318,12 @@ class RoundResult(ShortRepr):
 
     @cached_property
     def rounds_table(self) -> Table:
-        """One row for each stretch of rounds that went alike."""
+        """Return one row for each interval of identical rounds."""
         return self.engine.steps.table()
 
     @cached_property
     def over_time_table(self) -> Table:
-        """One row for each of so many equal stretches of time: the columns of a replay's table of this name."""
+        """Return one row for each of several equal intervals: the columns of a replay's table of this name."""
         steps = self.engine.steps
         edges_s = np.concatenate(([0.0], steps.column("to_s")))
         spans_s = np.diff(edges_s)
@@ -341,7 +341,7 @@ class RoundResult(ShortRepr):
 
     @cached_property
     def users_table(self) -> Table:
-        """One row for each user in each of so many equal stretches of time in which it held nodes: how many."""
+        """Return one row for each user and interval in which it held nodes, with their number."""
         steps, users = self.engine.steps, self.engine.users
         table: Table = {"from_s": [], "to_s": [], "user": [], "nodes": []}
         if not any(users) or not len(steps):

@@ -97,7 +97,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def order_of_kinds(self) -> str:
-        """How wishes are ordered: Gavel draws the order of kinds for policies that look at no speeds."""
+        """How wishes are ordered: Gavel shuffles the kinds for policies that ignore speeds."""
         if self.like != GAVEL or self.kind_order != BY_PRIORITY:
             return self.kind_order
         return DRAWN if self.policy in _BLIND else LISTED
@@ -108,7 +108,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.shares_interval_s or (_GAVEL_INTERVAL_S if self.like == GAVEL else 0.0)
 
     def measured(self, count: int) -> tuple[int, int]:
-        """Give the first and the last place, of ``count`` tasks as they come, over which means are taken."""
+        """Return the first and the last of ``count`` tasks, in order of arrival, over which means are taken."""
         if not self.measure:
             return 0, count - 1
         first, dots, last = self.measure.partition("..")
@@ -121,7 +121,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return places
 
     def check_measured(self, count: int) -> None:
-        """Refuse means over tasks that are not there, of which there are ``count``."""
+        """Raise if means are to be taken over tasks beyond the ``count`` present ones."""
         last = self.measured(count)[1]
         if self.measure and last >= count:
             checks.reject(self, "measure", f"goes to {last}", f"there are {count:,} tasks, the last is {count - 1}")

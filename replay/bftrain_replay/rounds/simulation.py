@@ -28,9 +28,9 @@ def simulate(
     *,
     watch: Watch | None = None,
 ) -> RoundResult:
-    """Share the time of a cluster (how many nodes of each kind), or of a log's idle nodes, in rounds.
+    """Share the time of a cluster (nodes of each kind), or of a log's idle nodes, in rounds.
 
-    ``watch`` hears the progress, and ends the run by returning False.
+    ``watch`` receives the progress, and ends the run by returning False.
     """
     begun_s = perf_counter()
     there = _supply(source, settings)
@@ -83,7 +83,7 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
 
 
 def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:
-    """Refuse what would never end, what the policy cannot divide, and means over tasks that are not there."""
+    """Raise for runs that would never end, tasks that the policy cannot serve, and means over missing tasks."""
     endless = [spec.name for spec, work in zip(gangs.specs, gangs.work.tolist(), strict=True) if work == math.inf]
     if endless and getattr(policy, "needs_work", False):
         what = f"how much work it has is not said, and policy '{policy.name}' divides time by that"

@@ -1,6 +1,6 @@
 """The engine: drives the decision core through a log on a virtual clock, and accounts for every node-second.
 
-The same Harvester decides as in live mode; only the clock and the tasks are simulated. A moment costs time in
+The same Harvester decides as in live mode; only the clock and the tasks are simulated. An event costs time in
 proportion to the nodes that change and the tasks that compete, not to the machine or to the queue.
 """
 
@@ -46,7 +46,7 @@ class DecisionMaker(Protocol):
     """
 
     def absorb(self, *events: Event) -> Sequence[Action]:
-        """Take in events of one moment; gives what must be done at once."""
+        """Apply events of one moment; return the actions that must be taken at once."""
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool again."""
@@ -54,7 +54,7 @@ class DecisionMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """What one pass through a log left behind."""
+    """The raw results of one pass through a log."""
 
     complete: bool
     tasks: tuple[TaskProgress | TaskSpec, ...]  # in the order given; a bare spec never arrived
@@ -69,13 +69,13 @@ class EngineRun:
 
 
 class QueueWatcher:
-    """Watches the queue of a cluster whose nodes never leave; this one lets it grow until a given end."""
+    """Watches the queue of a cluster whose nodes never leave; this one never reports an overload."""
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
-        """Take in that a task arrived."""
+        """Record that a task arrived."""
 
     def overloaded(self, now_s: float, waiting: int) -> bool:  # noqa: ARG002 - looks at nothing
-        """Say whether the queue grows without bound, ``waiting`` tasks being without nodes."""
+        """Return whether the queue grows without bound; ``waiting`` tasks are without nodes."""
         return False
 
 
@@ -175,7 +175,7 @@ class _Engine:
         )
 
     def _moments(self, gauge: QueueWatcher | None) -> tuple[float, EndReason]:
-        """Go from moment to moment while there is time and work left; gives the one at which it stopped, and why."""
+        """Process moments while there is time and work left; return the last one, and why it stopped."""
         end_s, timeline, now_s = self._log.span_s, self._timeline, 0.0
         announced = 0
         while self._unfinished or timeline.arrivals_left:
@@ -212,7 +212,7 @@ class _Engine:
         return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
 
     def _decide(self, now_s: float) -> dict[UnusedReason, int]:
-        """Divide the pool again; returns why the nodes that are left over do not work."""
+        """Divide the pool again; return why the remaining nodes do not work."""
         if self._tells_work_left:
             self._decider.absorb(*self._work_left(now_s))
         begun = perf_counter()
@@ -262,7 +262,7 @@ class _Engine:
         self._apply(self._decider.absorb(*events), now_s)
 
     def _work_left(self, now_s: float) -> Iterable[Event]:
-        """Say how much work is left to the tasks that advanced since the last decision."""
+        """Yield the work left of the tasks that advanced since the last decision."""
         for name, task in self._advancing.items():
             task.advance_to(now_s)
             if task.finish_s is None and task.work_left_samples < math.inf:
@@ -275,7 +275,7 @@ class _Engine:
         self._changed.clear()
 
     def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
-        """Give the speeds by size; where it has no curve it does not run, and so stands still."""
+        """Return the speeds by size; 0 where it has no curve."""
         largest = min(spec.max_nodes, len(self._log.node_names))  # no task holds more nodes than there are
         key = (curve, largest)
         if key not in self._speeds:
@@ -305,7 +305,7 @@ class _Engine:
             self._allocations.end(task.spec.name, now_s)
 
     def _apply(self, actions: Iterable[Action], now_s: float) -> None:
-        """Carry actions out, as a launcher would; a task that has just finished has nothing more to lose."""
+        """Carry out actions, as a launcher would; a task that has just finished has nothing more to lose."""
         for action in actions:
             if isinstance(action, Release):
                 continue
@@ -316,7 +316,7 @@ class _Engine:
             if self._kinds is not None and isinstance(action, Start):
                 kind = self._kinds.of(action.nodes)
                 self._kind[task.spec.name] = kind
-                task.go_by(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
+                task.set_speeds(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
             carry_out(task, action, now_s)
             if action.task in self._said_batches:
                 task.batch = self._batch(action.task, task.size)
@@ -347,7 +347,7 @@ class _Engine:
         )
 
     def _fill_up(self) -> None:
-        """Book the rest of a log in which there is nothing left to do."""
+        """Account for the rest of a log without tasks."""
         if self._unfinished or self._timeline.arrivals_left:
             return
         times = self._log.times - self._log.start_s

@@ -44,26 +44,26 @@ WORDS: Final[Mapping[EndReason, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedCluster:
-    """How many nodes there are by kind (one kind without a name: all are alike), and until when at most, seconds."""
+    """The number of nodes by kind (one kind without a name: all are alike), and the latest end in seconds."""
 
     nodes: Mapping[str, int]
     until_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a time at which nothing could end."""
+        """Raise for an end at which nothing could be finished."""
         if self.until_s is not None and not 0.0 < self.until_s < math.inf:
             what = f"must be a finite number above 0, not {self.until_s:g}"
             raise BadValue(what, where="Cluster.until_s", fix="leave it out to go on until all tasks are done")
 
     @property
     def text(self) -> str:
-        """Give the nodes as one writes them: ``v100=36,k80=4``."""
+        """The nodes in the notation of the command line: ``v100=36,k80=4``."""
         if set(self.nodes) == {ANY_KIND}:
             return str(self.nodes[ANY_KIND])
         return ",".join(f"{kind}={count}" for kind, count in self.nodes.items())
 
     def log(self, end_s: float | None = None) -> EventLog:
-        """Give it as a log that begins at 0 and in which every node is idle throughout."""
+        """Return it as a log that begins at 0 and in which every node is always idle."""
         return idle_log(
             tuple(_names(self.nodes)),
             {} if set(self.nodes) == {ANY_KIND} else self.nodes,
@@ -72,7 +72,7 @@ class FixedCluster:
         )
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
-        """Refuse tasks that it can never hold, and those without end if nothing else ends it."""
+        """Raise for tasks that it can never hold, and for those without end if nothing else ends the run."""
         unfit = never_held(tasks, self.nodes)
         if unfit:
             fix = "leave them out, or give the cluster more nodes of a kind that they run on"
@@ -86,7 +86,7 @@ class FixedCluster:
 
 
 def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, provenance: LogProvenance) -> EventLog:
-    """Return a log that begins at 0 and in which all nodes, which stand by kind if they have any, are always idle."""
+    """Return a log that begins at 0 and in which all nodes, ordered by kind if they have any, are always idle."""
     kinds = np.zeros(0, dtype=np.int32)
     if by_kind:
         kinds = np.repeat(np.arange(len(by_kind), dtype=np.int32), list(by_kind.values()))
@@ -104,14 +104,14 @@ def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, p
 
 
 def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
-    """Name the tasks that so many nodes of each kind can never hold, and say why; nothing if there are none."""
+    """Return which tasks these nodes can never hold, and why; "" if there are none."""
     unfit = [spec for spec in tasks if not fits(spec, nodes)]
     text = "; ".join(_why_not(spec, nodes) for spec in unfit[:_MOST_NAMED])
     return text + (f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else "")
 
 
 def fits(spec: TaskSpec, largest: Mapping[str, int]) -> bool:
-    """Whether a task can ever run where there are so many nodes of each kind at most."""
+    """Return whether a task can ever run on at most that many nodes of each kind."""
     return any(_fits_on(spec, kind, count) for kind, count in largest.items())
 
 
@@ -137,7 +137,7 @@ def _why_not(spec: TaskSpec, nodes: Mapping[str, int]) -> str:
 
 
 def _names(nodes: Mapping[str, int]) -> Iterator[str]:
-    """Name nodes by their kind and number: ``v100-01``."""
+    """Yield names of nodes by kind and number: ``v100-01``."""
     stems = [_ODD.sub("-", kind).strip("-") or "n" for kind in nodes]
     if len(set(stems)) < len(stems):
         stems = [f"kind{number}" for number in range(1, len(stems) + 1)]

@@ -1,6 +1,6 @@
-"""How a task's progress is kept: as the task says, in memory, or in checkpoints on disk; named, and in a sentence.
+"""How a task's progress is kept: by the task's own settings, in memory, or in checkpoints on disk.
 
-The rules stand with their formulas in docs/semantics.md ("How progress is kept").
+docs/semantics.md has the rules with their formulas ("How progress is kept").
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class ProgressKept:
 
     @property
     def text(self) -> str:
-        """The shortest form that means this."""
+        """The shortest form of the setting."""
         if self.disk_s is None or self == ProgressKept(MEMORY, SAVE_PERIOD_S):
             return self.kept
         return f"{self.kept}:{repr(self.disk_s).removesuffix('.0')}"
 
     @property
     def short(self) -> str:
-        """Say what is assumed in few words."""
+        """The assumption in few words."""
         option = f"(--progress {self.text})"
         if self.disk_s is None:
             return f"Assumed: a preemption takes what the task says {option}"
@@ -61,7 +61,7 @@ class ProgressKept:
 
     @property
     def sentence(self) -> str:
-        """Say what is assumed, and the option that says otherwise."""
+        """The assumption, and the option that changes it."""
         option = f"(--progress {self.text})."
         if self.disk_s is None:
             return f"Assumed: a preemption takes from each task what the task says (shrink_cost_s) {option}"
@@ -85,7 +85,7 @@ def in_short(progress: str | None) -> str:
 
 
 def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]:
-    """Return what ``summary.json`` says of it; ``progress`` is the setting, ``None`` by the published rules."""
+    """Return the entry of ``summary.json``; ``progress`` is the setting, ``None`` by the published rules."""
     if progress is None:
         sentence = (
             "Assumed: the published rules; whenever nodes leave a task, it loses what it says (shrink_cost_s) "
@@ -98,7 +98,7 @@ def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]
 
 
 def agreed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in which ``checkpoint_interval_s`` has become ``progress``; refuse two that contradict."""
+    """Return settings with ``checkpoint_interval_s`` converted to ``progress``; raise for two that contradict."""
     found = dict(given)
     interval_s = found.get("checkpoint_interval_s")
     if not isinstance(interval_s, int | float) or not 0.0 < interval_s < math.inf:
@@ -134,7 +134,7 @@ def progress_kept(kept: ProgressKept, spec: TaskSpec, speeds: Sequence[float], n
 class DiskProgress(TaskProgress):
     """A task that commits whenever its size changes, and every ``interval_s`` from then on.
 
-    A preemption takes back what was done since, whether some of its nodes remain or none.
+    A preemption undoes the work since then, whether some of its nodes remain or none.
     """
 
     __slots__ = ("_interval_s", "_waits_at_change")
@@ -151,7 +151,7 @@ class DiskProgress(TaskProgress):
         return self._advance(seconds) - self._advance(commits_s)
 
     def _advance(self, seconds: float) -> float:
-        """Return the samples by which it advanced so long after its last change: waiting comes first."""
+        """Return the progress in samples at a time after its last change: waiting comes first."""
         return max(self.speed * seconds - self._waits_at_change, 0.0)
 
     def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
@@ -160,10 +160,10 @@ class DiskProgress(TaskProgress):
 
 
 class MemoryProgress(TaskProgress):
-    """A task whose nodes all hold its state in memory, and that saves it on disk every ``period_s`` since its start.
+    """A task whose nodes all hold its state in memory, and that saves it to disk every ``period_s`` since its start.
 
-    While a node remains nothing is done again. When all are taken at once it goes back to its last save. It also saves
-    when it stops in any other way, and when one node remains: from then on there is no second copy in memory.
+    While a node remains no work is repeated. When all are taken at once it returns to its last save. It also saves when
+    it stops in any other way, and when one node remains: from then on there is no second copy in memory.
     """
 
     __slots__ = ("_period_s", "_saved", "_saved_s")
@@ -177,7 +177,7 @@ class MemoryProgress(TaskProgress):
         self._saved_s = now_s  # since when the periods between saves count
 
     def advance_to(self, now_s: float) -> None:
-        """Count the time since it was last settled, and remember how far it was at its last save."""
+        """Add the time since the last call, and record the progress at the last save."""
         if self.size:
             since_s = self._saved_s
             last_s = since_s + (now_s - since_s) // self._period_s * self._period_s
@@ -191,13 +191,13 @@ class MemoryProgress(TaskProgress):
         self._save(now_s)
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
-        """Go on with ``nodes`` fewer; alone, it saves at once."""
+        """Run on ``nodes`` fewer; on one node it saves at once."""
         super().shrink(now_s, nodes, preempted=preempted)
         if self.size == 1:
             self._save(now_s)
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:
-        """Give up all nodes and wait; the nodes that remain save first."""
+        """Release all nodes and wait; if nodes remain they save first."""
         super().stop(now_s, preempted=preempted, some_remain=some_remain)
         self._save(now_s)
 
@@ -210,14 +210,14 @@ class MemoryProgress(TaskProgress):
 
     @property
     def _position(self) -> float:
-        """How far the training itself is: what was done, without what is to be done again."""
+        """The position of the training itself: work done, without work to be repeated."""
         return self.done_samples - math.fsum(debt.samples for debt in self._debts if not debt.lapses)
 
     def _save(self, now_s: float) -> None:
         self._saved, self._saved_s = self._position, now_s
 
     def _advance(self, samples: float) -> float:
-        """Return by how much its position rises while it produces so many samples; waits take some of them."""
+        """Return by how much its position rises while it produces this many samples; waits take some of them."""
         left, waits = samples, 0.0
         for debt in self._debts:
             paid = min(debt.samples, left)

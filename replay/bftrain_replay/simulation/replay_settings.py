@@ -55,7 +55,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
 
     def __post_init__(self) -> None:
-        """Check every field, and that no rules are asked for what they do not know."""
+        """Validate all fields, and raise for settings that the chosen rules do not know."""
         super().__post_init__()
         _one_of(self, "semantics", SEMANTICS)
         _one_of(self, "events", EVENTS)
@@ -95,7 +95,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
-        """Give ``settings`` as those of a replay; what they do not say is left at its default."""
+        """Return ``settings`` as those of a replay; missing fields have their defaults."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
 
 
@@ -107,7 +107,7 @@ def _as_published(settings: ReplaySettings) -> None:
 
 
 def _progress(settings: ReplaySettings) -> None:
-    """Write how progress is kept in one form; a default that was not chosen gives way to what was."""
+    """Normalise how progress is kept; an unset default gives way to an explicit setting."""
     given = settings.progress
     if settings.semantics == PUBLISHED:
         if given not in {None, MEMORY}:

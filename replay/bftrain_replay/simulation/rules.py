@@ -1,8 +1,8 @@
-"""Rules: by which rules time passes and tasks advance, and when decisions take effect. The engine is the same for all.
+"""Rules of a simulation: how time passes, how tasks advance, and when decisions take effect.
 
-The published rules are there to the letter, so that old results can be compared with new ones. They stand with their
-formulas in docs/semantics.md. Between events nothing is seen: a task that completes keeps its nodes until the next
-event, and what it does meanwhile is lost.
+The published rules are implemented to the letter, so that old results can be compared with new ones; docs/semantics.md
+has their formulas. Between events nothing is noticed: a task that completes keeps its nodes until the next event, and
+its work meanwhile is lost.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class PublishedTimeline(EventTimeline):
         self._next_event_s: float = next(self._event_times, math.inf)
 
     def next_s(self) -> float:
-        """Give the time of the next event, infinity if there is none."""
+        """Return the time of the next event, infinite if there is none."""
         return self._next_event_s
 
     def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Take the nodes that leave and those that join at ``now_s``, and go on to the next event."""
+        """Return the nodes that leave and those that join at ``now_s``, and move on to the next event."""
         while self._next_event_s <= now_s:
             self._next_event_s = next(self._event_times, math.inf)
         return super().nodes_at(now_s)
 
 
 class PublishedProgress(TaskProgress):
-    """Costs are taken off at once, work may go below zero, and only the size counts, not what is under way."""
+    """Costs are subtracted at once, work may go below zero, and only the size counts, not changes under way."""
 
     __slots__ = ("_last_size", "_last_speed")
 
@@ -59,11 +59,11 @@ class PublishedProgress(TaskProgress):
 
     @property
     def expected_finish_s(self) -> float:
-        """When its work is done; it may be done and not be noticed yet, even if its nodes have just left."""
+        """When its work is done; that may be unnoticed yet, even if its nodes have just left."""
         return self._settled_s if self.done_samples >= self.work_samples else super().expected_finish_s
 
     def advance_to(self, now_s: float) -> None:
-        """Count the time since it was last settled, beyond the work that there is too."""
+        """Add the time since the last call, also beyond the end of its work."""
         seconds = self._pass(now_s)
         if seconds > 0.0:
             self.done_samples += self.speed * seconds
@@ -71,11 +71,11 @@ class PublishedProgress(TaskProgress):
             self._last_size, self._last_speed = self.size, self.speed
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - all the same
-        """Give up all nodes and wait; it costs what shrinking costs."""
+        """Release all nodes and wait; it costs as much as shrinking."""
         self.shrink(now_s, self.size, preempted=preempted)
 
     def finish(self, now_s: float) -> None:
-        """Notice that its work is done; what it did beyond is lost."""
+        """Notice that its work is done; work beyond the end is lost."""
         self.advance_to(now_s)
         beyond = max(self.done_samples - self.work_samples, 0.0)
         self._lose(SampleLoss.UNNOTICED, beyond, self._last_size, self._last_speed, now_s)
@@ -89,7 +89,7 @@ class PublishedProgress(TaskProgress):
 
 
 class ReplayRules:
-    """What the engine leaves to the rules; these are the realistic ones.
+    """The replaceable rules of the engine; these are the realistic ones.
 
     Completions are moments of their own, costs are paid out of progress, and progress never goes backwards.
     """
@@ -101,16 +101,16 @@ class ReplayRules:
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
-        """Say when things happen: every change, arrival and completion has its own moment."""
+        """Return the timeline: every change, arrival and completion has its own moment."""
         return EventTimeline(log, tasks)
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
-        """Let a task arrive."""
+        """Return the progress of a task that arrives."""
         return progress_kept(self._kept, spec, speeds, now_s)
 
 
 class PublishedRules(ReplayRules):
-    """The rules of the published replayer: nothing happens or is noticed but at events of the log."""
+    """The rules of the published replayer: things happen and are noticed only at events of the log."""
 
     losses_first = True
 
@@ -119,23 +119,23 @@ class PublishedRules(ReplayRules):
         self._event_times_s = event_times_s
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
-        """Give a moment to every event, and to nothing else."""
+        """Return the timeline: only events of the log are moments."""
         return PublishedTimeline(log, tasks, self._event_times_s)
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
-        """Let a task arrive."""
+        """Return the progress of a task that arrives."""
         return PublishedProgress(spec, speeds, now_s)
 
 
 def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> ReplayRules:
-    """Build the rules that ``settings`` name, for a log whose events that count are at ``event_times_s``."""
+    """Build the rules that ``settings`` name, for a log with its counted events at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
         return PublishedRules(event_times_s, settings.racks)
     return ReplayRules(settings.progress_kept, settings.racks)
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:
-    """Give the tasks with the costs that they are replayed with; in published rules starting costs nothing."""
+    """Return the tasks with the costs that are replayed; by the published rules starting costs nothing."""
     start_cost_s = 0.0 if settings.semantics == PUBLISHED else settings.start_cost_s
     given = {"grow_cost_s": settings.grow_cost_s, "shrink_cost_s": settings.shrink_cost_s, "start_cost_s": start_cost_s}
     if settings.cost_factor == 1.0 and set(given.values()) == {None}:
@@ -149,7 +149,7 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
 
 
 def placed_in(log: EventLog, tasks: Iterable[TaskSpec], racks: Mapping[str, str]) -> tuple[TaskSpec, ...]:
-    """Give the tasks with the size of the log's largest place, where they have speeds by places and do not say it."""
+    """Return the tasks with the size of the log's largest place, where they have speeds by places and do not say it."""
     tasks = tuple(tasks)
     if not any(spec.spread is not None and spec.spread.per_place is None for spec in tasks):
         return tasks
@@ -162,9 +162,9 @@ def placed_in(log: EventLog, tasks: Iterable[TaskSpec], racks: Mapping[str, str]
 
 
 class DecisionDelay:
-    """Counts from the event that calls for a decision, and from the decision before.
+    """The delay of decisions, from the event that calls for one, and from the decision before.
 
-    ``due_s`` is when the next decision takes effect; infinity if nothing calls for one.
+    ``due_s`` is when the next decision takes effect; infinite if none is called for.
     """
 
     __slots__ = ("_last_s", "_latency_s", "_measured", "_min_interval_s", "due_s")
@@ -175,19 +175,19 @@ class DecisionDelay:
 
     @classmethod
     def of(cls, settings: ReplaySettings) -> DecisionDelay:
-        """Build the pace that ``settings`` describe."""
+        """Build the delay that ``settings`` describe."""
         latency_s = settings.decision_latency_s
         if isinstance(latency_s, str):
             return cls(0.0, settings.min_interval_s, measured=latency_s == MEASURED)
         return cls(latency_s, settings.min_interval_s)
 
     def call(self, now_s: float) -> None:
-        """Something happened that calls for a decision; one that is on its way takes it into account."""
+        """Record an event that calls for a decision; one under way takes it into account."""
         if self.due_s == math.inf:
             self.due_s = max(now_s, self._last_s + self._min_interval_s) + self._latency_s
 
     def decided(self, now_s: float, took_s: float) -> None:
-        """Take in that a decision took effect, and how long the solver was busy with it."""
+        """Record that a decision took effect, and how long the solver took."""
         self._last_s = now_s
         self.due_s = math.inf
         if self._measured:

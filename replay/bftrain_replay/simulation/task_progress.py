@@ -1,7 +1,7 @@
-"""How a task advances between decisions, and what rescaling and preemption cost it.
+"""Progress of a task between decisions, and the costs of rescaling and preemption.
 
-The rules stand with their formulas in docs/semantics.md. A task is settled only when its size changes, when it
-finishes and at the end, so its cost does not depend on how many events pass it by.
+docs/semantics.md has the rules with their formulas. A task is updated only when its size changes, when it finishes and
+at the end, so its cost does not depend on the number of other events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bftrain.values.task import TaskSpec
 
 
 class SampleLoss(StrEnum):
-    """To what samples are lost."""
+    """Causes of lost samples."""
 
     PREEMPTION = "preemption"
     RESCALING = "rescaling"
@@ -35,10 +35,10 @@ class SampleLoss(StrEnum):
 
 @dataclass(slots=True)
 class RescaleDebt:
-    """Samples that the next progress pays before it counts.
+    """Samples that later progress pays before it counts.
 
-    Time for a change that a stop cuts short is never spent, so such a debt ``lapses``; work that was lost does not
-    come back by stopping.
+    Time for a change that a stop cuts short is never spent, so such a debt ``lapses``; lost work does not come back by
+    stopping.
     """
 
     loss: SampleLoss
@@ -56,12 +56,12 @@ class LossTimes:
         self._node_s = {loss: array("d") for loss in SampleLoss}
 
     def add(self, loss: SampleLoss, now_s: float, node_s: float) -> None:
-        """Take down that so many node-seconds were lost by ``now_s``."""
+        """Record that this many node-seconds were lost by ``now_s``."""
         self._times[loss].append(now_s)
         self._node_s[loss].append(node_s)
 
     def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the node-seconds that were lost to a cause after each edge, up to the next one."""
+        """Return the node-seconds lost to a cause between consecutive edges."""
         times, node_s = np.array(self._times[loss]), np.array(self._node_s[loss])
         order = np.argsort(times, kind="stable")  # tasks are settled late, and not in order of time
         lost = np.concatenate(([0.0], np.cumsum(node_s[order])))
@@ -87,11 +87,11 @@ class SpreadNodes:
         self._places: Counter[str] = Counter()
 
     def add(self, nodes: Iterable[str]) -> None:
-        """Take in that it gets nodes."""
+        """Add nodes."""
         self._places.update(map(self._place_of, nodes))
 
     def remove(self, nodes: Iterable[str]) -> None:
-        """Take in that it gives nodes up."""
+        """Remove nodes."""
         self._places.subtract(Counter(map(self._place_of, nodes)))
         self._places = +self._places
 
@@ -105,7 +105,7 @@ class SpreadNodes:
 class TaskProgress:
     """One task from its submission on. Times are seconds since the log's start.
 
-    What a preemption takes back is what the task says (``shrink_cost_s``); subclasses keep progress otherwise.
+    A preemption undoes as much as the task says (``shrink_cost_s``); subclasses keep progress otherwise.
     """
 
     spec: TaskSpec
@@ -148,24 +148,24 @@ class TaskProgress:
     _redoes_when_some_remain: ClassVar = True  # lost work is done again, whereas a wait ends with a stop
 
     def __post_init__(self, now_s: float) -> None:
-        """Begin at ``now_s``."""
+        """Start at ``now_s``."""
         self.work_samples = math.inf if self.spec.work_samples is None else self.spec.work_samples
         self._settled_s = self._changed_s = now_s
 
     @property
     def owed_samples(self) -> float:
-        """What is still to be paid, samples."""
+        """Unpaid debts in samples."""
         return math.fsum(debt.samples for debt in self._debts)
 
     @property
     def work_left_samples(self) -> float:
-        """What is still to be done, work that was lost included; infinity if it never ends."""
+        """Samples still to be done, including lost work; infinite if it never ends."""
         lost = math.fsum(debt.samples for debt in self._debts if not debt.lapses)
         return max(self.work_samples - self.done_samples, 0.0) + lost
 
     @property
     def expected_finish_s(self) -> float:
-        """When its work is done if nothing changes any more."""
+        """When its work is done if nothing changes."""
         if self.speed <= 0.0:
             return math.inf
         return self._settled_s + (self.owed_samples + self.work_samples - self.done_samples) / self.speed
@@ -181,20 +181,20 @@ class TaskProgress:
         return self.done_samples / self._trained_s if self._trained_s > 0.0 else None
 
     def done_by(self, now_s: float) -> float:
-        """Samples that are done at ``now_s`` if nothing changes until then; what was not noticed does not count."""
+        """Return the samples done at ``now_s`` if nothing changes until then; unnoticed work does not count."""
         seconds = max(now_s - self._settled_s, 0.0)
         return min(self.done_samples + max(self.speed * seconds - self.owed_samples, 0.0), self.work_samples)
 
     def advance_to(self, now_s: float) -> None:
-        """Count the time since it was last settled: debts are paid first, the rest is progress."""
+        """Add the time since the last call: debts are paid first, the rest is progress."""
         seconds = self._pass(now_s)
         if seconds > 0.0:
             left = self._pay(self.speed * seconds, now_s - seconds)
             self._slowed(left, seconds, now_s)
             self.done_samples = min(self.done_samples + left, self.work_samples)
 
-    def go_by(self, speeds: Sequence[float], kind: str) -> None:
-        """From its next start on, be as fast as ``speeds`` by size: those of the ``kind`` that it starts on."""
+    def set_speeds(self, speeds: Sequence[float], kind: str) -> None:
+        """From its next start on, use ``speeds`` by size: those of the ``kind`` that it starts on."""
         if self.size:
             raise Fault(f"task '{self.spec.name}' holds {self.size} nodes, and cannot go over to another kind")
         self._speeds = speeds
@@ -203,7 +203,7 @@ class TaskProgress:
 
     @property
     def node_s_by_kind(self) -> dict[str, float]:
-        """Node-seconds that it held by kind; without kinds all under the empty name."""
+        """Node-seconds held by kind; without kinds all under the empty name."""
         held = dict(self._held_before)
         now = self.node_s - self._node_s_before
         if now > 0.0:
@@ -211,7 +211,7 @@ class TaskProgress:
         return held
 
     def start(self, now_s: float, nodes: int) -> None:
-        """Run on ``nodes`` nodes, coming from zero."""
+        """Start on ``nodes`` nodes."""
         self._change(now_s, nodes)
         self.starts += 1
         if self.first_start_s is None:
@@ -220,13 +220,13 @@ class TaskProgress:
         self._owe(SampleLoss.START_UP, self.spec.start_cost_s * self.speed, lapses=True, first=True)
 
     def grow(self, now_s: float, nodes: int) -> None:
-        """Take ``nodes`` more."""
+        """Grow by ``nodes``."""
         before = self._change(now_s, self.size + nodes)
         self.rescales += 1
         self._owe(SampleLoss.RESCALING, self.spec.grow_cost_s * before, lapses=True)
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
-        """Go on with ``nodes`` fewer."""
+        """Shrink by ``nodes``."""
         undone = self._undone(now_s, some_remain=True) if preempted else None
         before = self._change(now_s, self.size - nodes)
         self._count(preempted=preempted)
@@ -235,10 +235,10 @@ class TaskProgress:
         self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=lapses)
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:
-        """Give up all nodes and wait; ``some_remain`` if only a part of them is taken, which leaves too few.
+        """Release all nodes and wait; ``some_remain`` if only a part of them is taken, which leaves too few.
 
-        What was done since the last commit must be done again, up to ``shrink_cost_s`` seconds of it. A rescale or
-        a start-up that was under way lapses, because the next start pays in full.
+        Work since the last commit must be repeated, up to ``shrink_cost_s`` seconds of it. A rescale or a start-up
+        under way lapses, because the next start pays in full.
         """
         undone = self._undone(now_s, some_remain=some_remain) if preempted else None
         self.advance_to(now_s)
@@ -251,7 +251,7 @@ class TaskProgress:
         self._owe(loss, cost, lapses=False)
 
     def finish(self, now_s: float) -> None:
-        """Its work is done: what floating point left over is neither owed nor undone."""
+        """Finish: rounding errors are neither owed nor repeated."""
         self.advance_to(now_s)
         self._pay(math.inf, now_s)
         self._change(now_s, 0)
@@ -259,13 +259,13 @@ class TaskProgress:
         self.finish_s = now_s
 
     def drop(self, now_s: float) -> None:
-        """Give it up for good, though its work is not done."""
+        """Drop the task for good, though its work is not done."""
         self._change(now_s, 0)
         self._debts = [debt for debt in self._debts if not debt.lapses]
         self.dropped = True
 
     def _pass(self, now_s: float) -> float:
-        """Let time pass up to ``now_s``; gives the seconds in which it held nodes."""
+        """Advance the time to ``now_s``; return the seconds in which it held nodes."""
         seconds = now_s - self._settled_s
         self._settled_s = now_s
         if seconds <= 0.0:
@@ -284,11 +284,11 @@ class TaskProgress:
         return seconds
 
     def _undone(self, now_s: float, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise
-        """Return the samples that a preemption takes back; ``None`` for what ``shrink_cost_s`` says."""
+        """Return the samples that a preemption undoes; ``None`` for those that ``shrink_cost_s`` says."""
         return None
 
     def _change(self, now_s: float, size: int) -> float:
-        """Settle, commit and take on a new size; gives the speed before."""
+        """Update, commit and change the size; return the speed before."""
         self.advance_to(now_s)
         self._waiting = False
         self._size_before, self._speed_before = self.size, self.speed
@@ -335,7 +335,7 @@ class TaskProgress:
                 self.losses.add(loss, now_s, node_s)
 
     def _pay(self, samples: float, since_s: float) -> float:
-        """Pay debts with the ``samples`` that it produces from a time on; gives what is left of them."""
+        """Pay debts with the ``samples`` produced from a time on; return the rest of them."""
         while self._debts and samples > 0.0:
             debt = self._debts[0]
             paid = min(debt.samples, samples)
@@ -350,7 +350,7 @@ class TaskProgress:
 
 
 def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
-    """Have a task do what an action says."""
+    """Apply an action to a task."""
     count = len(action.nodes)
     if task.spread is not None:
         (task.spread.add if isinstance(action, Start | Grow) else task.spread.remove)(action.nodes)

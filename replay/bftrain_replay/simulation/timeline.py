@@ -1,7 +1,7 @@
-"""Timeline: which part of a log is replayed, and the moments in it: node changes, arrivals, completions.
+"""Timeline: the replayed part of a log, and its moments: node changes, arrivals, completions.
 
-The virtual clock counts seconds from the log's start, so that times stay exact to fractions of a microsecond
-for any epoch of the log.
+The virtual clock counts seconds from the log's start, so that times are exact to fractions of a microsecond for any
+epoch of the log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bftrain_replay.simulation.task_progress import TaskProgress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSelection:
-    """The part of a log that is replayed.
+    """The replayed part of a log.
 
-    ``event_times_s`` are the times of the events that count, in seconds since the part begins; its begin is the first.
+    ``event_times_s`` are the times of the counted events, in seconds since the start of the part, which is the first.
     """
 
     log: EventLog
@@ -36,7 +36,7 @@ class LogSelection:
 
 
 def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
-    """Cut the window out, then skip events, then choose nodes: events of all nodes are what is skipped."""
+    """Apply the window, then skip events, then choose nodes: skipping counts the events of all nodes."""
     begin_s, end_s = chosen_window(log, settings.window or "..")
     inside = log.times[(log.times > begin_s) & (log.times < end_s)]
     times = np.concatenate(([begin_s], inside))
@@ -56,7 +56,7 @@ def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
 
 
 def saturating_workload(log: EventLog, settings: ReplaySettings) -> SaturatingWorkload:
-    """Return trials that the idle nodes of the part of ``log`` that is replayed cannot do all."""
+    """Return more trials than the idle nodes of the replayed part of ``log`` can do."""
     return SaturatingWorkload.of(select(log, settings).log.idle_node_s, settings.max_tasks)
 
 
@@ -65,7 +65,7 @@ SAME_MOMENT_S: Final = 1e-6
 
 
 class EventTimeline:
-    """What happens next. Arrivals before the log's start happen at its start."""
+    """The next events. Arrivals before the log's start happen at its start."""
 
     __slots__ = ("_arrivals", "_changes", "_finishes", "_next_change", "_next_spec", "_order")
 
@@ -83,14 +83,14 @@ class EventTimeline:
         return self._next_spec is not None
 
     def expect(self, task: TaskProgress) -> None:
-        """Remember when ``task`` will finish; what was expected of it before no longer counts."""
+        """Set when ``task`` will finish, in place of its earlier expectation."""
         finish_s = task.expected_finish_s
         if finish_s < math.inf:
             self._order += 1
             heappush(self._finishes, (finish_s, self._order, task.version, task))
 
     def next_s(self) -> float:
-        """Give the time of the next moment, infinity if there is none."""
+        """Return the time of the next moment, infinite if there is none."""
         outside = math.inf
         if self._next_change is not None:
             outside = self._next_change[0]
@@ -100,7 +100,7 @@ class EventTimeline:
         return finish if finish < outside - SAME_MOMENT_S else outside
 
     def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Take the nodes that leave and those that join at ``now_s``."""
+        """Return the nodes that leave and those that join at ``now_s``, and move on."""
         change = self._next_change
         if change is None or change[0] > now_s:
             return (), ()
@@ -108,13 +108,13 @@ class EventTimeline:
         return change[1], change[2]
 
     def arrivals_at(self, now_s: float) -> Iterator[TaskSpec]:
-        """Take the tasks that are submitted up to ``now_s``."""
+        """Yield the tasks that are submitted up to ``now_s``."""
         while self._next_spec is not None and self._next_spec.submit_s <= now_s:
             yield self._next_spec
             self._next_spec = next(self._arrivals, None)
 
     def finishes_at(self, now_s: float) -> Iterator[TaskProgress]:
-        """Take the tasks whose work is done at ``now_s``."""
+        """Yield the tasks whose work is done at ``now_s``."""
         while self._next_finish_s() <= now_s + SAME_MOMENT_S:
             yield heappop(self._finishes)[3]
 

@@ -1,4 +1,4 @@
-"""Unused: why nodes that a decision left over do not work (docs/semantics.md), by kind where nodes have kinds."""
+"""Unused nodes: why nodes that a decision left over do not work (docs/semantics.md), by kind if nodes have kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NodesByKind:
 
     @classmethod
     def standing(cls, log: EventLog, pool: Iterable[str], holding: Iterable[tuple[TaskProgress, str]]) -> NodesByKind:
-        """Count again: these nodes are idle, and each of these tasks holds some of its kind."""
+        """Count the idle nodes, and the nodes of each task, from scratch."""
         made = cls(log)
         for node in pool:
             made.join(made._kind_of[node], 1)
@@ -32,23 +32,23 @@ class NodesByKind:
         return made
 
     def leave(self, nodes: Iterable[str]) -> None:
-        """Nodes left the pool; if a task held them, it gives them up next."""
+        """Record that nodes left the pool; a task that held them gives them up next."""
         for node in nodes:
             self._free[self._kind_of[node]] -= 1
 
     def join(self, kind: str, count: int) -> None:
-        """So many nodes joined the pool."""
+        """Record that ``count`` nodes joined the pool."""
         self._free[kind] += count
 
     def of(self, nodes: Iterable[str]) -> str:
-        """Give the kind of nodes that go to one task together."""
+        """Return the common kind of nodes of one task."""
         kinds = {self._kind_of[node] for node in nodes}
         if len(kinds) != 1:
             raise Fault(f"nodes of {len(kinds)} kinds are given to one task at once: {', '.join(sorted(kinds))}")
         return kinds.pop()
 
     def changed(self, task: TaskProgress, kind: str, before: int) -> None:
-        """A task has another size than ``before``, on nodes of ``kind``."""
+        """Record that a task on nodes of ``kind`` has another size than ``before``."""
         self._free[kind] += before - task.size
         if task.size:
             self._holding[kind][task.spec.name] = task
@@ -58,10 +58,10 @@ class NodesByKind:
     def why_unused(
         self, sizes: Mapping[str, int], *, unfinished: int, task_of: Callable[[str], TaskProgress]
     ) -> dict[UnusedReason, int]:
-        """Say why nodes do not work, as ``leftover.why_unused`` does, for every kind by itself.
+        """Return why nodes do not work, as :func:`why_unused` does, for every kind by itself.
 
-        Where those that hold nodes of the kind are full, and tasks that want more run on other kinds only or hold
-        nodes of another, the reason is that these are nodes of the ``other_kind``.
+        Where the holders of nodes of the kind are full, and tasks that want more run on other kinds only or hold nodes
+        of another, the reason is that these are nodes of the ``other_kind``.
         """
         found: dict[UnusedReason, int] = {}
         waiting = [task_of(name) for name, size in sizes.items() if size == 0]
@@ -89,7 +89,7 @@ class NodesByKind:
 
 
 def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bool]:
-    """Add what waiting tasks could take of the nodes that are left; says too if there are too few for one of them."""
+    """Add how many of the remaining nodes waiting tasks could take; return also whether they are too few for one."""
     too_small = False
     for spec in waiting:
         if spec.min_nodes <= left:
@@ -108,7 +108,7 @@ def why_unused(
     unfinished: int,
     spec_of: Callable[[str], TaskSpec],
 ) -> dict[UnusedReason, int]:
-    """Say why ``left`` nodes do not work.
+    """Return why ``left`` nodes do not work.
 
     ``room`` is how many nodes the running tasks could still take, ``sizes`` those of all that compete, of which
     ``running`` hold nodes; ``unfinished`` counts also the tasks that may not compete.

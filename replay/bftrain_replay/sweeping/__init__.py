@@ -1,1 +1,1 @@
-"""Sweeps: many replays that differ in a few options, made side by side, and one table of them."""
+"""Sweeps: many replays that differ in a few options, run side by side, with one table of results."""

@@ -27,7 +27,7 @@ from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
-from bftrain_replay.sweeping.run_point import AtWork
+from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, versions_here
 
@@ -39,7 +39,7 @@ _PRINTS: Final = "workers.log"
 
 
 class AlternativeReplays(NamedTuple):
-    """The rows of table and advice; none if they were interrupted. ``failed`` says why replays have no figures."""
+    """The rows of table and advice; empty if interrupted. ``failed`` says why replays have no figures."""
 
     rows: tuple[SensitivityRow, ...] | None
     advice: tuple[AdviceRow, ...] | None = None
@@ -48,7 +48,7 @@ class AlternativeReplays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlternativePlan:
-    """The replays that the table and the advice of ``study`` need; its log and tasks lie in files."""
+    """The replays for table and advice of ``study``; its log and tasks are in files."""
 
     study: ReplayStudy
     found: Sequence[SettingsAlternative]
@@ -64,7 +64,7 @@ class AlternativePlan:
 
     @property
     def expected_s(self) -> float:
-        """Estimate how long it takes, if each takes as long as the main replay did."""
+        """The estimated time, if each takes as long as the main replay."""
         return self.study.result.wall_s * -(-len(self.passes) // max(self.workers, 1))
 
 
@@ -101,7 +101,7 @@ class PassInputs:
 
 
 def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: TaskFile) -> AlternativePlan:
-    """Return the replays that the table and the advice of ``study`` need; the files are those of its inputs."""
+    """Return the replays for the table and the advice of ``study``; the files are those of its inputs."""
     sensitivity.check(settings)
     anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
     found = alternatives(anywhere, study.tasks)
@@ -123,7 +123,7 @@ def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: Tas
 
 
 def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> AlternativeReplays:
-    """Replay them all; return no rows once ``watch`` returns ``False``."""
+    """Run all replays; return no rows once ``watch`` returns ``False``."""
     outcomes = outcomes_of(what.passes, what.workers, watch)
     if outcomes is None:
         return AlternativeReplays(None)
@@ -140,7 +140,10 @@ def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> Al
 
 
 def outcomes_of(passes: Sequence[SweepPass], workers: int, watch: Watch | None = None) -> dict[str, PassOutcome] | None:
-    """Do passes in processes of this machine; return their outcomes by id, or nothing once ``watch`` returns false."""
+    """Run passes in processes of this machine.
+
+    Return their outcomes by id, or ``None`` once ``watch`` returns false.
+    """
     outcomes: dict[str, PassOutcome] = {}
     at_work: dict[str, float] = {}
     going = True
@@ -150,7 +153,7 @@ def outcomes_of(passes: Sequence[SweepPass], workers: int, watch: Watch | None =
         going = going and (watch is None or watch(len(outcomes) + sum(at_work.values()), len(passes)))
         return not going
 
-    def tell(now: AtWork) -> None:
+    def tell(now: WorkerActivity) -> None:
         at_work[now.worker] = now.share if now.job is not None else 0.0
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:

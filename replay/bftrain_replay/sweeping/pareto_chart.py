@@ -1,4 +1,4 @@
-"""Pareto picture: all combinations in the plane of two metrics, and a line through those that no other beats."""
+"""Pareto chart: all combinations in the plane of two metrics, with the Pareto front as a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FRONT, _OTHERS = "front", "others"
 
 
 def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str]) -> Iterator[ChartFigure]:
-    """Draw the picture if it is asked for and there are two combinations to compare."""
+    """Yield the chart if it is requested and there are two combinations to compare."""
     options = varied(rows)
     plane = ParetoPlane.of(rows, asked, [name for name in options if name != SEED]) if asked else None
     if plane is None or len(plane.points) < 2:  # noqa: PLR2004 - one compares with nothing
@@ -80,7 +80,7 @@ def _dots(part: str, colour: str) -> dict[str, Any]:
 
 
 def _labels(side: str, *, rising: bool) -> dict[str, Any]:
-    """Write names above or below their points, where the line is not: it rises or falls as a whole."""
+    """Write names above or below their points, on the side away from the rising or falling line."""
     align, shift = ("right", -6) if side == "left" else ("left", 6)
     above = rising == (side == "left")
     return {

@@ -1,4 +1,4 @@
-"""Pareto front: the combinations of options that no other one beats in two metrics at once."""
+"""Pareto front: the combinations of options that no other one dominates in two metrics."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _WEIGHED: Final = {
 
 
 class ParetoAxis(NamedTuple):
-    """A metric, and which way it is better; unknown where the figure has no direction and none was asked for."""
+    """A metric and its better direction; unknown if the figure has none and none was given."""
 
     metric: MetricColumn
     better: BetterDirection | None
 
     @classmethod
     def of(cls, name: str) -> ParetoAxis:
-        """Return the axis of a column, which may bear its direction: ``metrics_mine:less``."""
+        """Return the axis of a column, which may have a direction: ``metrics_mine:less``."""
         column, _, asked = name.partition(":")
         metric = metric_of(column)
         usual = metric.figure.better or _WEIGHED.get(column.removeprefix(BASELINE_PREFIX))
@@ -58,7 +58,7 @@ class ParetoAxis(NamedTuple):
 def check(
     names: Sequence[object], points: Sequence[SweepPoint], where: str, error: type[BftrainError] = BadConfig
 ) -> None:
-    """Refuse what are not two columns of numbers whose better direction is known."""
+    """Raise unless these are two numeric columns whose better direction is known."""
     known = number_columns(points)
     columns = [str(name).partition(":")[0] for name in names]
     if len(set(columns)) != 2 or len(columns) != 2:  # noqa: PLR2004 - a plane has two axes
@@ -74,7 +74,7 @@ def check(
 
 
 class ParetoPoint(NamedTuple):
-    """One combination of options: its two metrics over the seeds, and whether no other beats it."""
+    """One combination of options: its two metrics over the seeds, and whether it is on the front."""
 
     cells: Cells
     x: SeedSpread
@@ -94,7 +94,7 @@ class ParetoPlane:
 
     @classmethod
     def of(cls, rows: Sequence[PointRow], asked: Sequence[str], names: Sequence[str]) -> ParetoPlane:
-        """Place the combinations of these options by their means over all else, which is the seed."""
+        """Place the combinations of these options by their means over everything else, which is the seed."""
         x, y = map(ParetoAxis.of, asked)
         metrics = (x.metric, y.metric)
         known = [row for row in rows if all(metric.of(row) is not None for metric in metrics)]
@@ -111,11 +111,11 @@ class ParetoPlane:
 
     @property
     def front(self) -> tuple[ParetoPoint, ...]:
-        """The combinations that no other beats, by the first metric."""
+        """The combinations on the front, ordered by the first metric."""
         return tuple(point for point in self.points if point.best)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sweep.json`` holds of it."""
+        """Return its entry in ``sweep.json``."""
         return {
             "better": {axis.metric.column: str(axis.better) for axis in (self.x, self.y)},
             "combinations": len(self.points),
@@ -149,6 +149,6 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def in_summary(rows: Sequence[PointRow], spec: SweepSpec) -> dict[str, Any]:
-    """Return the front as ``sweep.json`` holds it; nothing where none is asked for."""
+    """Return the front's entry in ``sweep.json``; empty if none is requested."""
     names = [name for name in spec.swept if name != SEED]
     return {"pareto": ParetoPlane.of(rows, spec.pareto, names).to_dict()} if spec.pareto else {}

@@ -1,4 +1,4 @@
-"""Work: one pass of a sweep, done in this process. What comes of it is an outcome, also if it fails."""
+"""Runs one pass of a sweep in this process. A failure is an outcome too."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ _NOT_DONE: Final = (
 )
 
 
-class AtWork(NamedTuple):
-    """What a worker is doing: the pass in its hands, none while it waits or once it is gone, and how much is done."""
+class WorkerActivity(NamedTuple):
+    """The state of a worker: its present pass, none while it waits or once it is gone, and the progress."""
 
     worker: str
     job: SweepPass | None
     share: float = 0.0
 
 
-Tell = Callable[[AtWork], None]
+Tell = Callable[[WorkerActivity], None]
 Stopping = Callable[[], bool]
 
 
 class PassExecutor(Protocol):
-    """One way to do passes."""
+    """A way to run passes."""
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Do all passes, tell of progress, and give each outcome as it comes; end early once ``stopping()``.
+        """Run all passes, report progress, and yield each outcome as it comes; end early once ``stopping()``.
 
-        Workers that are busy then are stopped. A worker that dies costs the pass in its hands, which fails.
+        Busy workers are stopped then. If a worker dies, its present pass fails.
         """
 
 
@@ -82,7 +82,7 @@ class PassStopped(Exception):
 
 
 def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> PassOutcome:
-    """Do a pass; its outcome holds any error but an interruption."""
+    """Run a pass; its outcome holds any error but an interruption."""
     begun = perf_counter()
 
     def go_on(share: float) -> bool:
@@ -106,7 +106,7 @@ def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks]
 
 
 def failed(job: SweepPass, reason: str, wall_s: float = 0.0) -> PassOutcome:
-    """Give the outcome of a pass that failed."""
+    """Return the outcome of a pass that failed."""
     return PassOutcome(id=job.id, status=PassStatus.FAILED, reason=reason, wall_s=wall_s, made_from=job.made_from)
 
 
@@ -161,7 +161,7 @@ def _on_cluster(
 def _replayed(
     job: SweepPass, passes: StudyPasses, settings: ReplaySettings, part: Callable[[float], EventLog], begun: float
 ) -> PassOutcome:
-    """Replay; ``part`` gives the log that was replayed, if that took so many seconds."""
+    """Replay; ``part`` returns the replayed log for a given duration."""
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
     _refuse_broken(result.broken_metrics)
@@ -195,12 +195,12 @@ def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
 
 
 def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
-    """Say how long it will take, as far as is known: on a cluster at least until the last task has come."""
+    """Return the expected simulated time: on a cluster at least until the last arrival."""
     return until_s or max((task.submit_s for task in tasks), default=0.0) or 1.0
 
 
 def _partial(ended: str, left: int) -> tuple[str, ...]:
-    """Say that figures are of a part, if it ended before its time or before ``left`` of the tasks were done."""
+    """Return a remark that figures are of a part, if the run ended early or with ``left`` tasks unfinished."""
     if ended in _CUT_SHORT:
         return (f"ended early: {_CUT_SHORT[ended]}",)
     return (_NOT_DONE,) if left else ()

@@ -1,4 +1,4 @@
-"""Spread over seeds: the mean of a metric over points that differ in the seed alone, and how sure that mean is.
+"""Spread over seeds: the mean of a metric over points that differ only in the seed, and its interval.
 
 Seeds are drawn with replacement, as many as there are, and the mean is computed from each such draw: 90 % of these
 means lie in the interval. It is the same for the same values, in any order. Two seeds have no such interval.
@@ -34,28 +34,28 @@ Cells = tuple["Value", ...]
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """What a metric came to in the points that differ in the seed alone."""
+    """The values of a metric in points that differ only in the seed."""
 
     values: tuple[float, ...]
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of values."""
         return len(self.values)
 
     @cached_property
     def mean(self) -> float:
-        """Their mean."""
+        """Return their mean."""
         return fmean(self.values)
 
     @property
     def kind(self) -> str:
-        """What ``low`` and ``high`` are."""
+        """The meaning of ``low`` and ``high``."""
         return LEAST_TO_MOST if self.count < _LEAST_SEEDS else INTERVAL
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The bootstrap interval of the mean; the least and the most of fewer than three."""
+        """Return the bootstrap interval of the mean; minimum and maximum of fewer than three."""
         if self.kind == LEAST_TO_MOST:
             return min(self.values), max(self.values)
         means = _resampled_means(np.array(sorted(self.values)))
@@ -63,7 +63,7 @@ class SeedSpread:
         return low, high
 
     def text(self, metric: MetricColumn) -> str:
-        """Return it in words: the mean, and what it is the mean of."""
+        """Return the mean in words, with its number of seeds."""
         text = metric.format(self.mean)
         if self.count == 1:
             return text
@@ -71,20 +71,20 @@ class SeedSpread:
         return f"{text} on average of {self.count}, {low} to {high} ({self.kind})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sweep.json`` holds of it."""
+        """Return its entry in ``sweep.json``."""
         low, high = self.ends
         return {"seeds": self.count, "mean": self.mean, "low": low, "high": high, "interval": self.kind}
 
 
 def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of each resample; not all are drawn at once, for there may be many seeds."""
+    """Return the mean of each resample, drawn in parts, as there may be many seeds."""
     random, at_once = np.random.default_rng(OF_DRAWS), max(_DRAWN_AT_ONCE // values.size, 1)
     sizes = [(min(at_once, RESAMPLES - done), values.size) for done in range(0, RESAMPLES, at_once)]
     return np.concatenate([values[random.integers(0, values.size, size)].mean(axis=1) for size in sizes])
 
 
 def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> dict[Cells, SeedSpread]:
-    """Give the metric for each combination of these options, over all else that varies."""
+    """Return the metric for each combination of these options, over everything else that varies."""
     found: dict[Cells, list[float]] = defaultdict(list)
     for row in rows:
         value = metric.of(row)
@@ -94,7 +94,7 @@ def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]
 
 
 def reach(found: Collection[SeedSpread]) -> str:
-    """Say what is drawn from ``low`` to ``high``, and how far to trust it; nothing where each has one seed."""
+    """Return the meaning of the range from ``low`` to ``high``; "" where each has one seed."""
     counts = sorted({spread.count for spread in found if spread.count > 1})
     if not counts:
         return ""
@@ -108,7 +108,7 @@ def reach(found: Collection[SeedSpread]) -> str:
 
 
 def over_seeds(rows: Sequence[PointRow], metrics: Sequence[MetricColumn], spec: SweepSpec) -> list[dict[str, Any]]:
-    """Return each metric of each combination over its seeds, as ``sweep.json`` holds it; nothing without seeds."""
+    """Return each metric of each combination over its seeds, for ``sweep.json``; empty without seeds."""
     if SEED not in spec.swept:
         return []
     names = [name for name in spec.swept if name != SEED]

@@ -1,4 +1,4 @@
-"""``bftrain.sweep``: a sweep from its file to its table; what is done already is not done again."""
+"""``bftrain.sweep``: a sweep from its file to its table; finished passes are not run again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
 from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
-from bftrain_replay.sweeping.run_point import AtWork, PassExecutor
+from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
 from bftrain_replay.sweeping.seed_spread import over_seeds
 from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_options import SEED
@@ -49,26 +49,26 @@ KIND: Final = ResultKind(
 
 
 class SweepStatus(NamedTuple):
-    """How far a sweep is: points and passes in all and over, points that failed, and who does what."""
+    """The progress of a sweep: points and passes, finished and failed ones, and the state of workers."""
 
     points: int
     over: int
     failed: int
     passes: int
     passes_over: int
-    at_work: Mapping[str, AtWork]
+    at_work: Mapping[str, WorkerActivity]
 
 
 @dataclass(frozen=True, repr=False)
 class PreparedSweep(ShortRepr):
-    """A sweep made ready: all that is to be done is known, and nothing of it is done."""
+    """A sweep ready to run: all passes are known, and none is done."""
 
     spec: SweepSpec
     points: tuple[SweepPoint, ...]
     plan: sweep_runs.SweepPlan
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         return f"sweep '{self.spec.title}'", {
             "options": some(self.spec.swept),
             "points": f"{len(self.points):,}",
@@ -81,7 +81,7 @@ class PreparedSweep(ShortRepr):
     ) -> PreparedSweep:
         """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``.
 
-        ``pareto`` are the two columns of ``--pareto``, which count instead of those in the file.
+        ``pareto`` are the two columns of ``--pareto``, which replace those in the file.
         """
         spec = read_spec(given, folder)
         points = points_of(spec)
@@ -96,7 +96,7 @@ class PreparedSweep(ShortRepr):
     def open(
         self, known: Mapping[str, sweep_runs.PassOutcome], *, retry_failed: bool = False
     ) -> tuple[sweep_runs.SweepPass, ...]:
-        """Give the passes that are still to be done."""
+        """Return the passes that remain to be done."""
         return tuple(
             job
             for name, job in self.plan.passes.items()
@@ -112,7 +112,7 @@ class PreparedSweep(ShortRepr):
         watch: Callable[[SweepStatus], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Do what is still to be done, until all of it is over or ``stopping()``."""
+        """Run the remaining passes, until all are done or ``stopping()``."""
         jobs, needs, known = self.open(outcomes.known, retry_failed=retry_failed), self.plan.needs, outcomes.known
         to_do: dict[str, list[int]] = {job.id: [] for job in jobs}  # the points that need each pass
         parts = [(number, name) for number, need in enumerate(needs) for name in need.all]
@@ -124,13 +124,13 @@ class PreparedSweep(ShortRepr):
         }  # points
         lacking = [sum(name in to_do for name in need.all) for need in needs]  # passes of each point
         over, passes_over = lacking.count(0), len(self.plan.passes) - len(jobs)
-        at_work: dict[str, AtWork] = {}
+        at_work: dict[str, WorkerActivity] = {}
 
         def tell() -> None:
             if watch is not None:
                 watch(SweepStatus(len(needs), over, len(failed), len(self.plan.passes), passes_over, at_work))
 
-        def at(what: AtWork) -> None:
+        def at(what: WorkerActivity) -> None:
             at_work[what.worker] = what
             tell()
 
@@ -146,7 +146,7 @@ class PreparedSweep(ShortRepr):
             tell()
 
     def swept(self, known: Mapping[str, sweep_runs.PassOutcome]) -> SweepResult:
-        """Give the table of what is known."""
+        """Return the table of the known outcomes."""
         passes = self.plan.passes
         found = Counter(words for name in passes if name in known for words in known[name].warnings)
         seeded = any(
@@ -160,23 +160,23 @@ class PreparedSweep(ShortRepr):
 
 @dataclass(frozen=True, repr=False)
 class SweepResult(ShortRepr, sweep_table.SweptPoints):
-    """What a sweep came to: one row a point, those that failed or are still open included."""
+    """The results of a sweep: one row for each point, including failed and open ones."""
 
     sweep: PreparedSweep
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures that stand for it in short."""
+        """Return the title and the figures of its short form."""
         title, figures = self.sweep.shown()
         states = Counter(row.state for row in self.rows)
         return title, {**figures, **{str(state): f"{states[state]:,}" for state in PointState}}
 
     @cached_property
     def columns(self) -> tuple[TableColumn, ...]:
-        """The columns of the table, in their order."""
+        """Return the columns of the table, in order."""
         return sweep_table.columns_of(self.sweep.points)
 
     def frame(self) -> DataFrame:
-        """Give the table as a DataFrame."""
+        """Return the table as a DataFrame."""
         import pandas as pd  # noqa: PLC0415 - only those who ask for a DataFrame pay for importing it
 
         kinds = {ColumnType.NUMBER: "float64", ColumnType.WHOLE: "Int64", ColumnType.TEXT: "object"}
@@ -187,14 +187,14 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
         return pd.DataFrame(columns)
 
     def chart(self, name: str) -> SvgChart:
-        """Return one plot of the page, such as ``efficiency-by-max_tasks``, which notebooks show."""
+        """Return one plot of the page, such as ``efficiency-by-max_tasks``, for notebooks."""
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
         from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
         return vega.chart(sweep_page.page(self).figures, name)
 
     def summary(self) -> dict[str, Any]:
-        """Give what ``sweep.json`` holds: what was swept and with what, and how far it came."""
+        """Return the content of ``sweep.json``: the options, the inputs, and the progress."""
         sweep = self.sweep
         states = Counter(row.state for row in self.rows)
         versions = {
@@ -219,16 +219,16 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
     @property
     def figures_sha256(self) -> str:
-        """SHA-256 of the table without what a clock measured: sweeps with the same one came to the same."""
+        """SHA-256 of the table without times of a clock: it is equal for sweeps with equal results."""
         measured = sweep_table.measured_columns(with_baseline=True)
         columns = [column.name for column in self.columns if column not in measured]
         cells = [columns, *([row.cells.get(name) for name in columns] for row in self.rows)]
         return hashlib.sha256(wire.encode(cells)).hexdigest()
 
     def write(self, folder: Path | str, *, tables: str = CSV, overwrite: bool = False) -> None:
-        """Write the table, what it was made from, and, where figures can be drawn, the page.
+        """Write the table, its inputs, and, where charts can be drawn, the page.
 
-        A finished result of a sweep that has nothing in common with this one is replaced only if ``overwrite`` says so.
+        A finished result of a sweep that has nothing in common with this one is replaced only with ``overwrite``.
         """
         with result_folder(self.sweep, Path(folder), overwrite=overwrite, advice=IN_PYTHON) as result:
             result.replace(lambda draft: self.write_files(draft, tables))
@@ -245,7 +245,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
 
 def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
-    """Return whether a result came from a sweep file of the same content; its inputs may have been others."""
+    """Return whether a result came from a sweep file of the same content; its inputs may have differed."""
     content = wire.decode(wire.encode(spec.document.data), dict[str, Any])
     try:
         found = wire.decode(summary.read_bytes(), dict[str, Any])
@@ -255,7 +255,7 @@ def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
 
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
-    """Return the folder of a sweep's result; it goes on there if its file or any of its replays is the same."""
+    """Return the folder of a sweep's result; it is continued if its file or any of its replays is the same."""
     goes_on = not sweep.plan.passes.keys().isdisjoint(sweep_runs.known_in(folder)) or _is_of_file(
         sweep.spec, folder / SUMMARY
     )
@@ -304,7 +304,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
 
 
 def _inputs_of(sweep: PreparedSweep) -> dict[str, list[dict[str, object]]]:
-    """Give every log, cluster and set of tasks, by name and content; the seed where one decides over the content."""
+    """Return every log, cluster and set of tasks, by name and content, with the seed if it matters."""
     inputs: dict[str, dict[tuple[str, int | None], str]] = {"logs": {}, "clusters": {}, "tasks": {}}
     for point, need in zip(sweep.points, sweep.plan.needs, strict=True):
         job, seed = sweep.plan.passes[need.replay], point.settings.seed

@@ -1,4 +1,4 @@
-"""Figures: a metric against each option that is swept, one line for each combination of the others."""
+"""Charts: a metric against each swept option, one line for each combination of the others."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 
 
 def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
-    """Give the rows with the options of cases as one: those go together, so each by itself tells nothing.
+    """Return the rows with the options of cases joined to one, because they vary together.
 
-    If one of them has another value in every case, it stands for all.
+    If one of them has a different value in every case, it represents all.
     """
     names = [name for name in spec.swept if name not in spec.axes]
     if len(names) < 2 or not rows:  # noqa: PLR2004 - one goes with itself
@@ -53,7 +53,7 @@ def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
 
 
 def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
-    """Give the options that take several values in these points, each with its values in order."""
+    """Return the options with several values in these points, each with its values in order."""
     found: dict[str, list[Value]] = {}
     for name in rows[0].point.options if rows else ():
         values = list(dict.fromkeys(row.point.options[name] for row in rows))
@@ -64,17 +64,17 @@ def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
 
 
 def plain(value: Value) -> str:
-    """Give a value as people write it."""
+    """Return a value in human notation."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def with_names(names: Iterable[str], cells: Cells) -> str:
-    """Give values of options as people write them, each behind the name of its option."""
+    """Return values of options in human notation, each after the name of its option."""
     return ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
 
 
 def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
-    """Draw each metric against each option, and over two options at once if there are just two."""
+    """Yield each metric against each option, and over two options at once if there are just two."""
     options = varied(rows)
     names = [name for name in options if name != SEED] or list(options)
     for metric in metrics:
@@ -128,14 +128,14 @@ def _field(name: str, kind: str, **more: object) -> dict[str, Any]:
 
 
 def file_name(text: str) -> str:
-    """Give the name of a figure without the dot of ``tasks.count``: what follows one is the kind of a file."""
+    """Return the file name of a chart without the dot of ``tasks.count``, which would look like a suffix."""
     return text.replace(".", "-")
 
 
 def _layers(
     metric: MetricColumn, kinds: Sequence[MetricColumn], values: Sequence[Value], *, many: bool
 ) -> list[dict[str, Any]]:
-    """Give what is drawn: lines and their points, and with them spreads over seeds, or with many lines their means."""
+    """Return the layers: lines and points, with spreads over seeds, or with many lines their means."""
     axis = {"format": metric.axis[2], "tickCount": 6}
     y = _field("mean", "quantitative", title=metric.axis_title, axis=axis, scale={"zero": False})
     each = {"detail": {"field": "line", "type": "nominal"}}
@@ -157,7 +157,7 @@ def _layers(
 
 
 def _dashes(kinds: Sequence[MetricColumn]) -> dict[str, Any]:
-    """Tell the lines of the ceiling and the baseline from those of the replays, if they are there."""
+    """Return dashes that distinguish the ceiling and the baseline from the replays, if they are present."""
     if len(kinds) == 1:
         return {}
     shown = [_REPLAY, *(_KINDS[kind.column] for kind in kinds[1:])]
@@ -173,7 +173,10 @@ def _hues(
     combinations: Sequence[Cells],
     options: Mapping[str, list[Value]],
 ) -> tuple[list[str], list[str]]:
-    """Choose the options that decide over colour, and give their labels in order: all, or the one that matters most."""
+    """Choose the options that determine colours, and return their labels in order.
+
+    All, or the one that matters most.
+    """
     if not others:
         return [], []
     if len(combinations) <= MOST_LINES:
@@ -196,7 +199,7 @@ def _color(hue: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
 
 
 def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    """Give the axis of an option: names as they come, numbers in proportion, or to scale if they span much."""
+    """Return the axis of an option: categories for names, linear for numbers, logarithmic for a large range."""
     if any(isinstance(value, str) for value in values):
         look = {"labelAngle": 0, "labelLimit": 220, "grid": False}
         return _field("x", "nominal", sort=[plain(value) for value in values], title=name, axis=look)
@@ -254,7 +257,7 @@ def _map(
 
 
 def label(cells: Cells) -> str:
-    """Give values of options as people write them, without the names of the options."""
+    """Return values of options in human notation, without the names of the options."""
     return ", ".join(map(plain, cells))
 
 
@@ -263,7 +266,7 @@ def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: S
 
 
 def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
-    """Say where it is highest and where lowest, on average over all else."""
+    """Return where the metric is highest and lowest, on average over everything else."""
     short = sum(tasks_ran_out(metric, row) for row in rows)
     if short:
         points = text_formats.counted(len(rows), "point")

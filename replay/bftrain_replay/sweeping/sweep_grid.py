@@ -26,7 +26,7 @@ from bftrain_replay.sweeping.sweep_spec import CASES, GRID, Options, SweepSpec
 
 
 def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
-    """Refuse what the option names in these settings if there is no such part, or it cannot be made as is said."""
+    """Raise if the part that the option names does not exist, or cannot be made with these settings."""
     said = str(getattr(settings, option, ""))
     for name in said.split(",") if option == sweep_options.METRICS else (said,):
         admission = name.partition(",")[0].partition("=")[0]
@@ -37,7 +37,7 @@ def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
 
 @cache
 def _check_named(option: str, name: str) -> None:
-    """Make it once, however many points name it."""
+    """Make each named part once, however many points name it."""
     if option == sweep_options.POLICY:
         find_policy(RoundSettings(policy=name))
     elif option == sweep_options.ADMISSION:
@@ -52,7 +52,7 @@ _OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part o
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One combination of options: one row of the table. ``options`` are those that are swept, as they are meant.
+    """One combination of options: one row of the table. ``options`` are the swept ones.
 
     Its nodes are those of a ``log`` or of a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
     """
@@ -79,14 +79,14 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.settings, RoundSettings)
 
     def nodes_of(self, spec: SweepSpec) -> LogSource:
-        """Give where its nodes come from."""
+        """Return the source of its nodes."""
         if self.cluster:
             return SweepCluster(text=self.cluster, until_s=self.until_s)
         return spec.log(self.log, self.changes)
 
 
 def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
-    """Give all points: case by case, and of the grid the last option changes fastest."""
+    """Return all points: case by case; in the grid the last option changes fastest."""
     count = len(spec.cases) * math.prod(map(len, spec.axes.values()))
     if count > MOST_POINTS:
         raise spec.document.wrong(f"{count:,} points are too many", GRID, fix=f"make it {MOST_POINTS:,} at most")
@@ -142,7 +142,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
 
 
 def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings:
-    """Make the settings, which check themselves: those of rounds if it is said how long one is."""
+    """Build and validate the settings: those of rounds if the length of a round is given."""
     in_rounds = sweep_options.ROUND in given
     kind = RoundSettings if in_rounds else ReplaySettings
     for name in given:
@@ -158,7 +158,7 @@ def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings
 
 
 def _check(spec: SweepSpec, point: SweepPoint) -> None:
-    """Refuse, before any work, inputs that there are not or that contradict each other."""
+    """Raise, before any work, for missing inputs and inputs that contradict each other."""
     if point.in_rounds and point.baseline:
         raise spec.wrong("is a solver, and in rounds a policy decides", sweep_options.BASELINE, "sweep policy instead")
     if point.cluster:

@@ -1,4 +1,4 @@
-"""Inputs of a sweep: logs, clusters and sets of tasks, out of files or generated, each loaded once a process."""
+"""Inputs of a sweep: logs, clusters and sets of tasks, from files or generated, each loaded once in a process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
-    """A log as ``bftrain generate log`` makes it; without a seed of its own it takes that of the point."""
+    """A log as ``bftrain generate log`` makes it; without a seed of its own it uses the point's."""
 
     nodes: int
     days: float
@@ -74,7 +74,7 @@ class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
-    """Nodes that never leave, written as on the command line: ``v100=4,k80=4``, or ``12``."""
+    """Nodes that never leave, in the notation of the command line: ``v100=4,k80=4``, or ``12``."""
 
     text: str
     until_s: float | None = None  # when a replay ends at the latest; rounds have a setting for that
@@ -87,7 +87,7 @@ class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
         return FixedCluster(nodes=cluster_of(self.text), until_s=self.until_s)
 
     def load(self, _seed: int) -> EventLog:
-        """Give it as a log in which every node is idle throughout."""
+        """Return a log in which every node is always idle."""
         return self.cluster.log()
 
 
@@ -104,7 +104,7 @@ class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
-    """Tasks as ``bftrain tasks generate`` makes them; without a seed of their own they take that of the point."""
+    """Tasks as ``bftrain tasks generate`` makes them; without a seed of their own they use the point's."""
 
     kind: Literal["mix", "trials"] = MIX
     count: int = 100
@@ -221,14 +221,14 @@ LogSource = SweepLog | GeneratedLog | SweepCluster
 TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 
-class InputShelf(Generic[T]):
-    """Keeps what was asked for last, and loads what is not there."""
+class InputSlot(Generic[T]):
+    """A cache of one input: keeps the last one, and loads others."""
 
     def __init__(self) -> None:
         self._things: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable, load: Callable[[], T]) -> T:
-        """Give the thing of this key."""
+        """Return the input with this key."""
         if key not in self._things:
             self._things[key] = load()
             if len(self._things) > _KEPT:
@@ -238,18 +238,18 @@ class InputShelf(Generic[T]):
 
 
 class InputCache:
-    """What this process has loaded: what is asked for again is there already."""
+    """The inputs that this process has loaded."""
 
     def __init__(self) -> None:
-        self._logs: InputShelf[EventLog] = InputShelf()
-        self._tasks: InputShelf[Tasks] = InputShelf()
+        self._logs: InputSlot[EventLog] = InputSlot()
+        self._tasks: InputSlot[Tasks] = InputSlot()
 
     def log(self, source: LogSource, seed: int) -> EventLog:
-        """Give a log."""
+        """Return a log."""
         return self._logs.get(_key(source, seed), lambda: source.load(seed))
 
     def tasks(self, source: TaskSource, seed: int) -> Tasks:
-        """Give a set of tasks."""
+        """Return a set of tasks."""
         return self._tasks.get(_key(source, seed), lambda: source.load(seed))
 
 

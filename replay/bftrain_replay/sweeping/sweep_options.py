@@ -1,4 +1,4 @@
-"""What a sweep can vary: every setting of a replay or of rounds, the nodes, the tasks and the baseline."""
+"""The options that a sweep can vary: settings of a replay or of rounds, nodes, tasks and the baseline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ASSIGNMENT: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?
 
 
 class TomlDocument:
-    """What a file says, or a mapping that was made in Python; ``name`` leads every complaint about it."""
+    """The content of a file, or a mapping made in Python; ``name`` begins every error message about it."""
 
     def __init__(self, data: Mapping[str, Any], *, name: str, folder: Path, text: str = "") -> None:
         self.data = data
@@ -53,7 +53,7 @@ class TomlDocument:
         return cls(toml_io.parse(text, str(path)), name=str(path), folder=path.parent, text=text)
 
     def where(self, *keys: Key) -> str:
-        """Name the line on which the key stands, or the nearest thing around it, and the key."""
+        """Return the line of the key, or of the nearest thing around it, and the key."""
         shown = ".".join(str(key) if isinstance(key, str) else f"{key + 1}" for key in keys)
         for length in range(len(keys), 0, -1):
             line = self._lines.get(keys[:length])
@@ -62,7 +62,7 @@ class TomlDocument:
         return f"{self.name}: {shown}" if shown else self.name
 
     def wrong(self, what: str, *keys: Key, fix: str | None = None) -> BadConfig:
-        """Build the complaint about a key."""
+        """Build the error about a key."""
         return BadConfig(what, where=self.where(*keys), fix=fix)
 
 
@@ -100,20 +100,20 @@ _DIGITS: Final = 12  # of a value in a range: 0.3, not 0.30000000000000004
 
 
 def is_whole(option: str) -> bool:
-    """Whether the values of an option are whole numbers."""
+    """Return whether the values of an option are integers."""
     if input_of(option):
         return option.partition(".")[2] in _WHOLE
     return option == CLUSTER or type(getattr(_DEFAULTS, option, None)) is int
 
 
 def input_of(option: str) -> str:
-    """Give the input that an option is about: ``tasks`` for ``tasks.count``; nothing if it is none of those."""
+    """Return the input that an option belongs to: ``tasks`` for ``tasks.count``; "" for other options."""
     of, dot, _ = option.partition(".")
     return of if dot and of in GENERATED else ""
 
 
 def flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give options by their names; TOML makes a table ``tasks`` of ``tasks.count = [1, 2]``."""
+    """Return options by their names; TOML makes a table ``tasks`` of ``tasks.count = [1, 2]``."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name in GENERATED and isinstance(value, dict):
@@ -124,20 +124,20 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_option(document: TomlDocument, option: str, *keys: Key) -> None:
-    """Refuse options that no replay has."""
+    """Raise for options that no replay has."""
     if option not in OPTIONS and not input_of(option):
         raise document.wrong("there is no such option", *keys, *option.split("."), fix=suggestion(option, OPTIONS))
 
 
 def check_value(document: TomlDocument, value: object, *keys: Key) -> Value:
-    """Refuse what is neither text nor a number; a length of time such as ``2min`` is its seconds."""
+    """Raise for values that are neither text nor a number; return a duration such as ``2min`` in seconds."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise document.wrong(f"must be text or a number, not {value!r}", *keys)
     return _seconds(value) if str(keys[-1]).endswith("_s") else value
 
 
 def _seconds(value: str | float) -> Value:
-    """Return the seconds of a length of time; other words, such as ``auto``, stay for the settings to check."""
+    """Return the seconds of a duration; other words, such as ``auto``, are checked by the settings."""
     try:
         return parse_duration(value) if isinstance(value, str) else value
     except ValueError:
@@ -145,7 +145,7 @@ def _seconds(value: str | float) -> Value:
 
 
 def values_of(document: TomlDocument, given: object, option: str, *keys: Key) -> tuple[Value, ...]:
-    """Give the values that an option is to take: a list of them, or a range."""
+    """Return the values of an option: a list, or a range."""
     if isinstance(given, dict):
         return _range(document, given, option, *keys)
     if not isinstance(given, list):
@@ -157,7 +157,7 @@ def values_of(document: TomlDocument, given: object, option: str, *keys: Key) ->
 
 
 def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
-    """Give the values of ``{ from, to, steps or step, scale }``; both ends belong to them."""
+    """Return the values of ``{ from, to, steps or step, scale }``, including both ends."""
     for key in given:
         if key not in _RANGE_KEYS:
             raise document.wrong(f"a range has no '{key}'", *keys, fix=suggestion(key, _RANGE_KEYS))

@@ -1,4 +1,4 @@
-"""The page of a sweep: what makes a difference, the plots, and all points."""
+"""The page of a sweep: the effect of each option, the plots, and all points."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures that only t
 
 
 def render(swept: sweep_table.SweptPoints) -> str:
-    """Give the page as the text of an HTML file."""
+    """Return the page as the text of an HTML file."""
     return html(page(swept))
 
 
 def write_figures(swept: sweep_table.SweptPoints, folder: Path, form: str) -> list[Path]:
-    """Write every picture as ``NAME.svg`` or ``NAME.png``."""
+    """Write every chart as ``NAME.svg`` or ``NAME.png``."""
     return vega.write(in_unit(_figures(swept), swept.unit), folder, form)
 
 
 def page(swept: sweep_table.SweptPoints) -> HtmlPage:
-    """Lay the page out."""
+    """Build the page."""
     spec, summary = swept.spec, swept.summary()
     metrics = sweep_table.metrics_of(spec.plot, swept.rows)
     rows = as_drawn(swept.rows, spec)
@@ -75,7 +75,7 @@ def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:
 
 
 def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlText | str:
-    """Say where the metric is best, and which option makes the largest difference."""
+    """Return where the metric is best, and which option makes the largest difference."""
     names = [name for name in varied(rows) if name != SEED]
     found = spreads(rows, metric, names)
     if not found:
@@ -98,7 +98,7 @@ def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn
 
 
 def _ranked(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> list[tuple[str, str, str]]:
-    """Give each option with the lowest and the highest mean over its values, the largest difference first."""
+    """Return each option with the lowest and the highest mean over its values, the largest difference first."""
     found = []
     for name in varied(rows):
         means = [spread.mean for spread in spreads(rows, metric, [name]).values()]

@@ -1,9 +1,8 @@
-"""Passes: what has to be replayed for a sweep, each thing once however many points need it.
+"""The passes of a sweep, each run once however many points need it.
 
-A point needs a replay, or a run in rounds; perhaps a second replay with its baseline; and on a log its yardsticks, the
-ceiling and the dedicated pool.
-Yardsticks depend on fewer settings than a replay, since nothing costs anything in them, and a baseline may be a point
-of its own. What a pass is made from is its identity: a pass that is done need not be done again.
+A point needs a replay, or a run in rounds; perhaps a second replay with its baseline; and on a log its references, the
+ceiling and the dedicated pool. References depend on fewer settings than a replay, because they have no costs, and a
+baseline may be a point of its own. A pass is identified by its inputs: a finished one need not be run again.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "
 
 
 class RunKind(StrEnum):
-    """What is replayed."""
+    """The kind of a pass."""
 
     REPLAY = "replay"
     YARDSTICKS = "yardsticks"  # the ceiling and the dedicated pool
@@ -54,7 +53,7 @@ class RunKind(StrEnum):
 
 
 class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a pass depends on; contents by their SHA-256, in any file."""
+    """All inputs of a pass; contents by their SHA-256, in any file."""
 
     kind: RunKind
     log: str
@@ -65,13 +64,13 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """A name for all of it. Settings that came later and have their defaults do not change it."""
+        """A hash of all inputs. Later settings at their defaults do not change it."""
         settings = {name: value for name, value in self.settings.items() if (name, value) not in _LATER_DEFAULTS}
         return hashlib.sha256(wire.encode(replace(self, settings=settings))).hexdigest()[:_ID_DIGITS]
 
 
 class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work, as it is handed to a worker. ``words`` say which point asked for it first."""
+    """One pass, as it is sent to a worker. ``words`` name the point that requested it first."""
 
     id: str
     words: str
@@ -88,24 +87,24 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> ReplaySettings | RoundSettings:
-        """The settings that there are."""
+        """The settings."""
         found = self.settings or self.rounds
         assert found is not None  # noqa: S101 - for the type checker: every plan gives one of them
         return found
 
     @property
     def seed(self) -> int:
-        """What random inputs are made from."""
+        """The seed of random inputs."""
         return self.how.seed
 
     @property
     def kind(self) -> RunKind:
-        """What is replayed."""
+        """The kind of the pass."""
         return self.made_from.kind
 
 
 class PointNeeds(NamedTuple):
-    """The passes that a point is made of, by their ids; empty where it needs none."""
+    """The ids of the passes of a point; empty where it needs none."""
 
     replay: str
     baseline: str
@@ -113,24 +112,24 @@ class PointNeeds(NamedTuple):
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Those that there are."""
+        """The ids that are not empty."""
         return tuple(filter(None, self))
 
     @property
     def id(self) -> str:
-        """A name for all of them."""
+        """A hash of all of them."""
         return hashlib.sha256(" ".join(self).encode()).hexdigest()[:_ID_DIGITS]
 
 
 class SweepPlan(NamedTuple):
-    """What is to be done for a sweep: what each point needs, and the passes by their ids."""
+    """The plan of a sweep: the needs of each point, and the passes by their ids."""
 
     needs: tuple[PointNeeds, ...]
     passes: dict[str, SweepPass]
 
 
 def planned(spec: SweepSpec, points: Sequence[SweepPoint]) -> SweepPlan:
-    """Find out what must be replayed; loads or generates every input once, to know what is in it."""
+    """Plan the passes; loads or generates every input once, to hash its content."""
     planner = _Planner(spec)
     needs = tuple(map(planner.needs, points))
     # Those with the same inputs one after the other: a worker keeps what it has loaded for a while only
@@ -144,7 +143,7 @@ def _inputs_of(job: SweepPass) -> tuple[str, str]:
 
 
 class _Contents(NamedTuple):
-    """How many tasks a point has, what is in them, and in the same without costs."""
+    """The number of tasks of a point, and hashes of them with and without costs."""
 
     tasks: int
     sha256: str
@@ -152,7 +151,7 @@ class _Contents(NamedTuple):
 
 
 class _Planner:
-    """Knows every input by its content."""
+    """Identifies every input by its content."""
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
@@ -163,7 +162,7 @@ class _Planner:
         self.passes: dict[str, SweepPass] = {}
 
     def needs(self, point: SweepPoint) -> PointNeeds:
-        """Say what a point is made of."""
+        """Return the passes of a point."""
         settings = point.settings
         if isinstance(settings, RoundSettings):
             contents = self._contents(self._spec.tasks(point.tasks, point.changes), settings.seed, point)
@@ -230,7 +229,7 @@ class _Planner:
 
     @contextmanager
     def _named(self, option: str, sets: str, name: str) -> Iterator[None]:
-        """Let a complaint about what cannot be generated name the place in the sweep file."""
+        """Add the place in the sweep file to an error about inputs that cannot be generated."""
         try:
             yield
         except BadValue as error:
@@ -247,7 +246,7 @@ def solver_of(settings: ReplaySettings | RoundSettings) -> str:
 
 @cache
 def versions_here(solver: str) -> dict[str, str]:
-    """Give the versions of what figures depend on; without that of a solver that cannot run here, or is not asked."""
+    """Return the versions on which figures depend; without the solver's if it is missing or unused."""
     try:
         if solver:
             return versions_with(solver)
@@ -264,7 +263,7 @@ _BEGIN_AGAIN: Final = "move the file away to begin again"
 
 
 class PassStatus(StrEnum):
-    """How a pass ended."""
+    """The status of a pass."""
 
     DONE = "done"
     FAILED = "failed"
@@ -280,7 +279,7 @@ class InRounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a pass: figures of a replay, of rounds or yardsticks, or the reason why there are none.
+    """The outcome of a pass: figures of a replay, of rounds or references, or the reason why there are none.
 
     ``ended`` says why a replay on a cluster, where nodes never leave, came to an end.
     """
@@ -343,7 +342,7 @@ class OutcomeFile:
             self._path.unlink(missing_ok=True)
 
     def add(self, outcome: PassOutcome) -> None:
-        """Take down what came of a pass."""
+        """Append the outcome of a pass."""
         self.known[outcome.id] = outcome
         self._append(wire.encode(outcome))
 
@@ -356,7 +355,7 @@ class OutcomeFile:
 
 
 def known_in(folder: Path) -> dict[str, PassOutcome]:
-    """Give the outcomes in a folder, perhaps of a sweep that is at work in it."""
+    """Return the outcomes in a folder, also while a sweep runs in it."""
     path = folder / POINTS
     if not path.is_file():
         return {}
@@ -365,7 +364,7 @@ def known_in(folder: Path) -> dict[str, PassOutcome]:
 
 
 def _read_outcomes(lines: Iterable[bytes], path: Path) -> tuple[dict[str, PassOutcome], int]:
-    """Give what whole lines tell, and their length in bytes; the last one may be cut off where its sweep was ended."""
+    """Return the outcomes in complete lines, and their length in bytes; the last line may be cut off."""
     known: dict[str, PassOutcome] = {}
     whole = 0
     for number, line in enumerate(lines, start=1):

@@ -1,6 +1,6 @@
-"""Spec: what a sweep file asks for. docs/sweeps.md describes it.
+"""The content of a sweep file, described in docs/sweeps.md.
 
-The file is checked as a whole before any work is done: every complaint names the line and the key.
+The file is checked as a whole before any work is done: every error names the line and the key.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ Options = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSpec:
-    """What is swept. An option stands in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
+    """The options of a sweep. An option is in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
 
-    ``cases`` are options that go together, ``axes`` options with the values that each takes by itself. What
-    ``exclude`` describes is left out: a point that has one of the values of every option there.
+    ``cases`` are options that vary together, ``axes`` options with values of their own. ``exclude`` removes the points
+    that have one of the values of every option there.
     """
 
     document: TomlDocument
@@ -79,7 +79,7 @@ class SweepSpec:
         return tuple(dict.fromkeys([*(name for case in self.cases for name in case), *self.axes]))
 
     def place_of(self, option: str) -> tuple[Key, ...]:
-        """Say where an option got its values; for complaints about them."""
+        """Return where an option got its values, for error messages."""
         for number, case in enumerate(self.cases):
             if option in case:
                 return (CASES, number, *option.split("."))
@@ -88,16 +88,16 @@ class SweepSpec:
         return (option,) if option in INPUTS else (FIXED, option)
 
     def wrong(self, what: str, option: str, fix: str | None = None) -> BadConfig:
-        """Build the complaint about an option, where it got its values."""
+        """Build the error about an option, at the place of its values."""
         return self.document.wrong(what, *self.place_of(option), fix=fix)
 
     def log(self, name: str, changes: Options | None = None) -> sweep_inputs.LogSource:
-        """Give the log that is called ``name``, or lies in a file of that name, with what a point changes in it."""
+        """Return the log called ``name``, or in a file of that name, with the point's changes."""
         source = self.logs.get(name) or sweep_inputs.SweepLog(path=_file(self.document, name, *self.place_of(LOG)))
         return self._changed(source, name, LOG, changes or {})
 
     def tasks(self, name: str, changes: Options | None = None) -> sweep_inputs.TaskSource:
-        """Give the tasks that are called ``name``, or lie in a file of that name, with what a point changes in them."""
+        """Return the tasks called ``name``, or in a file of that name, with the point's changes."""
         source = self.task_sets.get(name) or sweep_inputs.TaskFile(
             path=_file(self.document, name, *self.place_of(TASKS))
         )
@@ -107,7 +107,7 @@ class SweepSpec:
         return _with_speeds(self.document, changed, *self.place_of(f"{TASKS}.speeds"))
 
     def _changed(self, source: S, name: str, of: str, changes: Options) -> S:
-        """Give a generated input with other options, by their dotted names."""
+        """Return a generated input with other options, by their dotted names."""
         own = {option: value for option, value in changes.items() if input_of(option) == of}
         for option in own:
             if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)):
@@ -127,9 +127,9 @@ class SweepSpec:
 
 
 def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> SweepSpec:
-    """Read a sweep file, or take a mapping that says the same.
+    """Read a sweep file, or a mapping of the same form.
 
-    Paths in a file are relative to where it lies, those in a mapping to ``folder``.
+    Paths in a file are relative to its folder, those in a mapping to ``folder``.
     """
     if isinstance(given, Mapping):
         return _spec(TomlDocument(given, name="sweep", folder=folder or Path()), "sweep")
@@ -224,7 +224,7 @@ def _tasks(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.Ta
 
 
 def _with_speeds(document: TomlDocument, tasks: sweep_inputs.ClusterTasks, *keys: Key) -> sweep_inputs.ClusterTasks:
-    """Give the tasks with their throughput table by a path that holds in every folder."""
+    """Return the tasks with an absolute path of their throughput table."""
     return replace(tasks, speeds=_existing(document, tasks.speeds, (), *keys)) if tasks.speeds else tasks
 
 

@@ -1,7 +1,7 @@
-"""Table: one row a point. The options that are swept come first, then all figures, then what a clock measured.
+"""The table of a sweep: one row for each point: swept options, then all figures, then times of a clock.
 
-The columns before those that a clock measured are the same to the byte in any place and order in which the passes of a
-sweep were done. docs/sweeps.md says what each column means.
+The columns before the times have the same bytes in any place and order of the passes. docs/sweeps.md explains each
+column.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.metrics.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.output import csv_tables, parquet_tables
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
-from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, held_against
+from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
 from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryFigure
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
@@ -62,7 +62,7 @@ _SHARED: Final = frozenset({
 
 
 class PointState(StrEnum):
-    """How a point stands."""
+    """The state of a point."""
 
     DONE = "done"
     FAILED = "failed"
@@ -70,7 +70,7 @@ class PointState(StrEnum):
 
 
 class PointRow(NamedTuple):
-    """One point: how it stands, why if it failed, and its figures by column."""
+    """One point: its state, why it failed, and its figures by column."""
 
     point: SweepPoint
     state: PointState
@@ -80,7 +80,7 @@ class PointRow(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SweptPoints:
-    """What a page shows of a sweep: one row a point, those that failed or are still open included."""
+    """The results of a sweep for its page: one row for each point, including failed and open ones."""
 
     spec: SweepSpec
     rows: tuple[PointRow, ...]
@@ -88,7 +88,7 @@ class SweptPoints:
 
     @property
     def unit(self) -> str:
-        """What the logs count, if all count the same."""
+        """The unit of the logs, if all have the same."""
         units = {str(row.cells.get(_UNIT, NODE)) for row in self.rows if row.state is PointState.DONE}
         return units.pop() if len(units) == 1 else NODE
 
@@ -104,13 +104,13 @@ class SweptPoints:
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Return what ``sweep.json`` holds."""
+        """Return the content of ``sweep.json``."""
 
 
 def rows_of(
     points: Sequence[SweepPoint], needs: Sequence[PointNeeds], outcomes: Mapping[str, PassOutcome]
 ) -> tuple[PointRow, ...]:
-    """Give the rows, in the order of the points."""
+    """Return the rows, in the order of the points."""
     return tuple(_row(point, need, outcomes) for point, need in zip(points, needs, strict=True))
 
 
@@ -141,7 +141,7 @@ def _figures_of(
         return {**wire.plain(given), **wire.plain(given.figures), **wire.plain(given.tasks), **own}
     if outcome.figures is None or outcome.timings is None:
         return {}
-    figures = held_against(outcome.figures, yardsticks) if yardsticks else outcome.figures
+    figures = with_references(outcome.figures, yardsticks) if yardsticks else outcome.figures
     own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
     more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
     if not outcome.ended:  # a replay of a log, where the tasks may run out
@@ -151,7 +151,7 @@ def _figures_of(
 
 
 def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
-    """Give the columns: swept options, figures, those of the baseline if there is one, status, what was measured."""
+    """Return the columns: swept options, figures, those of the baseline if there is one, status, times."""
     baseline = any(point.baseline for point in points)
     kinds = {point.in_rounds for point in points}
     replays, rounds = False in kinds, True in kinds
@@ -176,14 +176,14 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
 
 
 def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[TableColumn, ...]:
-    """Give the columns of what a clock measured, and so differs from run to run."""
+    """Return the columns of times of a clock, which differ from run to run."""
     own = _columns(MeasuredTimings, frozenset()) if replays else ()
     of_rounds = [TableColumn(name, ColumnType.NUMBER) for name in ("wall_s", _OF_SHARES)] if rounds else ()
     return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE_PREFIX) if with_baseline else ()))
 
 
 def write(folder: Path, columns: Sequence[TableColumn], rows: Sequence[PointRow], form: str) -> Path:
-    """Write the table as csv or parquet; gives its file."""
+    """Write the table as csv or parquet; return its path."""
 
     def cell(column: TableColumn, row: PointRow) -> object:
         value = row.cells.get(column.name)
@@ -208,7 +208,7 @@ def _kind_of(option: str, points: Sequence[SweepPoint]) -> ColumnType:
 
 
 def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: str = "") -> Iterator[TableColumn]:
-    """Give the columns of a record of figures; what it holds by name becomes a column for each name."""
+    """Yield the columns of a record of figures; a mapping becomes a column for each name."""
     hints = get_type_hints(figures)
     for name, hint in ((name, hints[name]) for name in figures.__struct_fields__):
         if name in left_out or (get_origin(hint) is dict and name not in _NAMES):
@@ -227,7 +227,7 @@ def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: s
 
 
 def flat(values: Mapping[str, Any], joint: str, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Give the values of nested tables, each by all its names."""
+    """Yield the values of nested tables, each with its full name."""
     for name, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, joint, f"{prefix}{name}{joint}")
@@ -249,14 +249,14 @@ _WALL: Final = "wall_s"  # seconds, not hours
 
 
 class MetricColumn(NamedTuple):
-    """A column of numbers, and the figure that it holds: its label, its format, its axis, and which way is better."""
+    """A column of numbers, with its figure: label, format, axis, and better direction."""
 
     column: str
     figure: SummaryFigure
 
     @property
     def title(self) -> str:
-        """Its label, marked if it is of the baseline."""
+        """Its label, marked for the baseline."""
         return self._marked(self.figure.label)
 
     @property
@@ -269,17 +269,17 @@ class MetricColumn(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Its title at the begin of a sentence."""
+        """Its title at the beginning of a sentence."""
         return f"{self.title[:1].upper()}{self.title[1:]}"
 
     @property
     def axis(self) -> tuple[float, str, str]:
-        """What values are divided by on an axis, how that unit is called, and how numbers are written there."""
+        """The divisor, the unit and the number format of its axis."""
         return (1.0, "seconds", "~s") if self.figure.name == _WALL else _AXES.get(self.figure.unit, (1.0, "", "~s"))
 
     @property
     def axis_title(self) -> str:
-        """Its title where its figures are bare numbers."""
+        """Its title if its figures have no unit."""
         return f"{self.title}, {self.axis[1]}" if self.axis[1] else self.title
 
     def format(self, value: float) -> str:
@@ -287,7 +287,7 @@ class MetricColumn(NamedTuple):
         return self.figure.format(value)
 
     def of(self, row: PointRow) -> float | None:
-        """Give the figure of a point; none where it has none."""
+        """Return the figure of a point; ``None`` if it has none."""
         found = row.cells.get(self.column)
         return float(found) if isinstance(found, (int, float)) else None
 
@@ -296,7 +296,7 @@ _FIGURES: Final = {figure.column: figure for figure in FIGURES}
 
 
 def metric_of(column: str) -> MetricColumn:
-    """Give the metric of a column, the same figure for a replay and its baseline."""
+    """Return the metric of a column, the same figure for a replay and its baseline."""
     figure = _FIGURES.get(column.removeprefix(BASELINE_PREFIX))
     return MetricColumn(column, figure or SummaryFigure(name=column, label=column, unit=FigureUnit.COUNT))
 
@@ -310,13 +310,13 @@ _OF_YARDSTICKS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
 
 
 def tasks_ran_out(metric: MetricColumn, row: PointRow) -> bool:
-    """Return whether this figure of a point only says that its tasks were done: U, or U of a yardstick."""
+    """Return whether this figure of a point only says that its tasks were done: U, or U of a reference."""
     column = f"{BASELINE_PREFIX}{TASKS_RAN_OUT}" if metric.column == BASELINE else TASKS_RAN_OUT
     return metric.column in _OF_YARDSTICKS and metric.of(row) is not None and bool(row.cells.get(column))
 
 
 def text_of(metric: MetricColumn, row: PointRow) -> str:
-    """Return the figure of a point in words, marked where it only says that the tasks were done."""
+    """Return the figure of a point as text, marked if it only says that the tasks were done."""
     value = metric.of(row)
     if value is None:
         return text_formats.UNKNOWN
@@ -325,12 +325,12 @@ def text_of(metric: MetricColumn, row: PointRow) -> str:
 
 
 def number_columns(points: Sequence[SweepPoint]) -> list[str]:
-    """Give the names of the columns that hold numbers."""
+    """Return the names of the columns that hold numbers."""
     return [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
 
 
 def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
-    """Refuse to draw what the table will not have, or what is no number."""
+    """Raise for plots of columns that the table will not have, or that are not numeric."""
     known = number_columns(points)
     for name in spec.plot:
         if name not in known:
@@ -338,7 +338,7 @@ def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricColumn, ...]:
-    """Give the metrics to draw, the most important first: those asked for, else the usual one that there is."""
+    """Return the metrics to draw, the most important first: the requested ones, else the usual one."""
     if plot:
         return tuple(map(metric_of, plot))
     done = [row for row in rows if row.cells.get(HARVEST.column) is not None]

@@ -1,9 +1,9 @@
-"""Decide whether one option for each task fits the resources.
+"""Decides whether one option for each task fits the resources.
 
-Resources are the nodes of each kind, and turns at staying low (:mod:`bftrain_solvers.max_min.several_kinds`). Most
-questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
-cost more than there is, no choice fits. What is left is a linear programme, and where that leaves it open all is
-counted out, or is a programme in whole numbers.
+Resources are the nodes of each kind, and the open places at a low level (:mod:`bftrain_solvers.max_min.several_kinds`).
+Most questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
+tasks cost more than the resources are worth, no choice fits. Otherwise a linear programme is solved, and if it does not
+decide, the options are enumerated or solved as an integer programme.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ _INFEASIBLE: Final = 2  # as milp says it
 
 
 class FeasibilityUnknown(Exception):
-    """Whether all find room was not found out in time."""
+    """It was not decided in time whether all tasks fit."""
 
 
 class CountTooLarge(Exception):
-    """There is more to count than is worth it."""
+    """The enumeration would be too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceDemands:
-    """``uses[place, option, resource]`` and ``limits``, how much there is of each resource."""
+    """``uses[place, option, resource]`` and ``limits``, the amount of each resource."""
 
     uses: Integers
     limits: Integers
 
     def over(self, chosen: Integers) -> Integers:
-        """Give how much more of each resource is taken than there is."""
+        """Return how much more of each resource is used than there is."""
         taken: Integers = self.uses[np.arange(len(self.uses)), chosen].sum(axis=0) - self.limits
         return taken
 
     def there(self) -> Mask:
-        """Say which options fit by themselves."""
+        """Return a mask of the options that fit by themselves."""
         fit: Mask = np.all(self.uses <= self.limits, axis=2)
         return fit
 
     def least_cost(self, by_prices: Floats) -> Floats:
-        """Give what the cheapest options of all cost, at the prices in each column."""
+        """Return the total cost of the cheapest options, at the prices in each column."""
         costs = np.where(self.there()[:, :, None], self.uses @ by_prices, np.inf)
         least: Floats = costs.min(axis=1).sum(axis=0)
         return least
 
     def dear(self, prices: Sequence[Floats]) -> bool:
-        """Say whether at any of these prices even the cheapest options of all cost more than there is."""
+        """Return whether at any of these prices the cheapest options cost more than the resources."""
         known = [each for each in prices if each.size == self.limits.size]
         if not known:
             return False
@@ -73,7 +73,7 @@ class ResourceDemands:
 
 @dataclass
 class FeasibleOptions:
-    """Options ``chosen`` that fit ``needs``; who asks of other needs may have them taken over."""
+    """Options ``chosen`` that fit ``needs``, updated by :meth:`ask`."""
 
     needs: ResourceDemands
     chosen: Integers
@@ -81,7 +81,7 @@ class FeasibleOptions:
     prices: list[Floats] = field(default_factory=list)
 
     def ask(self, needs: ResourceDemands) -> bool:
-        """Say whether all find room; if so the needs are taken over."""
+        """Return whether all tasks fit; if so ``needs`` and the options are stored."""
         if perf_counter() > self.stop_at:
             raise FeasibilityUnknown
         chosen = self._found(needs)
@@ -91,7 +91,7 @@ class FeasibleOptions:
         return True
 
     def excluded(self, needs: ResourceDemands) -> bool:
-        """Say whether what is known already proves that not all find room."""
+        """Return whether the known prices prove that not all tasks fit."""
         return not needs.there().any(axis=1).all() or needs.dear(self.prices)
 
     def _found(self, needs: ResourceDemands) -> Integers | None:
@@ -102,9 +102,9 @@ class FeasibleOptions:
             return None
         if (paired := _paired(needs, mended)) is not None:
             return paired
-        if (known := tightest(needs, self.prices)) is not None:
+        if (known := tightest_prices(needs, self.prices)) is not None:
             with suppress(CountTooLarge):
-                return counted_out(needs, that_matter(needs, known), _SOON)
+                return enumerated_options(needs, useful_options(needs, known), _SOON)
         prices, likely = relaxed(needs)
         self.prices = [*self.prices[1 - _MOST_PRICES :], prices]
         if needs.dear([prices]):
@@ -113,14 +113,14 @@ class FeasibleOptions:
         near = mended if (needs.over(mended) <= 0).all() else _paired(needs, mended)
         if near is not None:
             return near
-        matter = that_matter(needs, prices)
+        matter = useful_options(needs, prices)
         with suppress(CountTooLarge):
-            return counted_out(needs, matter, _LARGEST)
+            return enumerated_options(needs, matter, _LARGEST)
         return whole(needs, matter, self.stop_at)
 
 
 def _mended(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integers:
-    """Change one option after the other, each time the one that lessens most what there is too little of.
+    """Change one option after the other, each time the one that most reduces the overuse.
 
     Raises :class:`FeasibilityUnknown` after ``stop_at``.
     """
@@ -140,7 +140,7 @@ def _mended(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integer
 
 
 def _paired(needs: ResourceDemands, chosen: Integers) -> Integers | None:
-    """Change two options at once so that all fit, if two are enough."""
+    """Return options with two changes so that all tasks fit; ``None`` if two are not enough."""
     over = needs.over(chosen)
     changes = needs.uses - needs.uses[np.arange(len(chosen)), chosen][:, None, :]
     row, option = np.nonzero(needs.there() & (changes != 0).any(axis=2))
@@ -161,19 +161,19 @@ def _paired(needs: ResourceDemands, chosen: Integers) -> Integers | None:
     return found
 
 
-def tightest(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats | None:
-    """Give those prices at which least is left over once every task has its cheapest option."""
+def tightest_prices(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats | None:
+    """Return the prices at which the cheapest options of all tasks leave the smallest budget."""
     known = [each for each in prices if each.size == needs.limits.size and (each @ needs.limits) > 0.0]
     if not known:
         return None
     return known[int(needs.least_cost(np.array(known).T / (np.array(known) @ needs.limits)).argmax())]
 
 
-def that_matter(needs: ResourceDemands, prices: Floats) -> Mask:
-    """Say which options a choice that fits may have.
+def useful_options(needs: ResourceDemands, prices: Floats) -> Mask:
+    """Return a mask of the options that a fitting choice may contain.
 
-    At any prices a choice that fits costs no more than there is; so no task has an option that is dearer than its
-    cheapest one by more than what the cheapest of all leave over.
+    At any prices a choice that fits costs no more than the resources; so no task has an option that is dearer than its
+    cheapest one by more than what the cheapest options of all tasks leave over.
     """
     costs = np.where(needs.there(), needs.uses @ prices, np.inf)
     least, there_is = costs.min(axis=1), float(needs.limits @ prices)
@@ -181,11 +181,11 @@ def that_matter(needs: ResourceDemands, prices: Floats) -> Mask:
     return matter
 
 
-def counted_out(needs: ResourceDemands, matter: Mask, largest: int) -> Integers | None:
-    """Find options that fit, of those that ``matter``; ``None`` if there are none.
+def enumerated_options(needs: ResourceDemands, matter: Mask, largest: int) -> Integers | None:
+    """Return fitting options out of those that ``matter``, by enumeration; ``None`` if there are none.
 
-    For one task after the other the fewest nodes of one kind are counted, for every use of the other resources. No more
-    than the ``largest`` number of numbers is looked at.
+    For one task after the other the fewest nodes of one kind are computed, for every use of the other resources. At
+    most ``largest`` numbers are computed.
     """
     if not matter.any(axis=1).all():
         return None
@@ -215,7 +215,7 @@ def counted_out(needs: ResourceDemands, matter: Mask, largest: int) -> Integers 
 
 
 def _one_more(least: NDArray[np.int32], uses: Integers, last: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Let one more task have any of its options, which use so much; returns also the option of that task."""
+    """Add one more task with any of its options; return also the option of that task."""
     best = np.full_like(least, _TOO_MANY)
     choice = np.zeros(least.shape, dtype=np.int16)
     for number, use in enumerate(uses):
@@ -232,7 +232,7 @@ def _one_more(least: NDArray[np.int32], uses: Integers, last: int) -> tuple[NDAr
 
 
 def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
-    """Allow parts of options: return the prices at which these are dearest, and the largest part of every task."""
+    """Allow fractional options: return the prices at which they cost most, and the largest part of every task."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 
@@ -262,7 +262,7 @@ def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
 
 
 def whole(needs: ResourceDemands, matter: Mask, stop_at: float) -> Integers | None:
-    """Look for options that fit, of those that ``matter``, by a programme in whole numbers; ``None`` if none do."""
+    """Return fitting options out of those that ``matter``, by an integer programme; ``None`` if there are none."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import
 

@@ -43,7 +43,7 @@ _LARGEST: Final = 20_000_000  # numbers examined to break a tie; about a second
 
 
 def alike(levels: Floats) -> Floats:
-    """Replace levels that differ by rounding by the lowest of them, so that noise decides nothing."""
+    """Return levels in which those that differ only by rounding are replaced by the lowest of them."""
     found, places = np.unique(levels, return_inverse=True)
     finite = np.isfinite(found)
     values = np.where(finite, found, 0.0)

@@ -1,12 +1,12 @@
-"""LevelsReachedByKind: over several kinds of nodes the worst-off task rises as long as all tasks still fit.
+"""Max-min allocation over several kinds of nodes: the worst-off task rises as long as all tasks still fit.
 
-As on one kind (:mod:`bftrain_solvers.max_min.one_kind`), but whether there is room is a question of its own, since
-every task may change to another kind. While all can rise, they do so many levels at once. Where several are equally
-badly off and not all of them can rise, as few as possible stay; if it matters who, that is left open in a band.
+As on one kind (:mod:`bftrain_solvers.max_min.one_kind`), but whether all tasks fit is a search of its own, since every
+task may move to another kind. While all can rise, they rise many levels at once. Where several are equally badly off
+and not all of them can rise, as few as possible stay; if the choice matters, it is left open in a band.
 
-Once it is known how well off every task is, what is left is a sum in which falling below that costs more than all there
-is to gain: the ordinary search divides it. Where it was a matter of choice who is at which level, a bound says how much
-more another plan of the same levels might do.
+Once all levels are known, the rest is a sum in which falling below a level costs more than all possible gains: the
+ordinary search maximises it. If the choice of tasks at a level was arbitrary, a bound says how much more another plan
+of the same levels might do.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ _MOST_BANDS: Final = 3  # open at once
 
 @dataclass(frozen=True, slots=True)
 class LevelStepsByKind:
-    """``levels[who, rung]`` rise from what is had without any node; ``needs[who, rung, kind]`` reach them.
+    """``levels[task, rung]`` rise from the level without nodes; ``needs[task, rung, kind]`` are the nodes for them.
 
-    Where the rungs of a task end, its level is infinite, and no number of nodes is enough for it.
+    Beyond the last rung of a task, its level is infinite, and no number of nodes is enough for it.
     """
 
     levels: Floats
     needs: Integers
 
     def level(self, rungs: Integers) -> Floats:
-        """Return how well off every task is."""
+        """Return the level of every task."""
         return self.levels[np.arange(len(rungs)), rungs]
 
     def need(self, rungs: Integers) -> Integers:
-        """Give how many nodes of each kind, if they are of that kind, every task needs at least."""
+        """Return how many nodes of each kind every task needs, if it runs on that kind."""
         return self.needs[np.arange(len(rungs)), rungs]
 
 
 def stairs(scores: Floats, counted: Sequence[int], columns: Columns, stop_at: float = np.inf) -> LevelStepsByKind:
-    """Make the stairs of those ``counted``, by what they score at every column, until ``stop_at``."""
+    """Return the level steps of the ``counted`` tasks from their scores by column; raise after ``stop_at``."""
     each = []
     for row in scores[list(counted)]:
         if perf_counter() > stop_at:
@@ -80,7 +80,8 @@ def stairs(scores: Floats, counted: Sequence[int], columns: Columns, stop_at: fl
 class OpenLevel:
     """``count`` of the ``members`` stay at ``level``, on ``rungs``, while it is undecided which of them.
 
-    A turn at staying low is a resource like the nodes of a kind: who takes one needs the nodes of the low level only.
+    A place at the low level is a resource like the nodes of a kind: a task that takes one needs only the nodes of that
+    level.
     """
 
     level: float
@@ -93,9 +94,9 @@ class OpenLevel:
 class LevelsReachedByKind:
     """The step of every task: ``rungs``; those ``stuck`` stay there, ``bands`` holds tasks kept lower for now.
 
-    Who is the ``same`` may change places with another one; then those who could do most, by ``spare``, go up. ``sure``
-    says that it was never left to a rule who stays where that matters to levels, ``choice_at`` is the first level at
-    which it could have been another task. ``reached`` is the last level that was found, ``worst`` the first one.
+    Tasks with equal ``same`` are interchangeable; of these the ones that do most, by ``spare``, go up. ``sure`` is
+    false if a rule decided which task stays where that affects levels; ``choice_at`` is the first level at which it
+    could have been another task. ``reached`` is the last level that was found, ``worst`` the first one.
     """
 
     stairs: LevelStepsByKind
@@ -118,12 +119,12 @@ class LevelsReachedByKind:
 
     @property
     def known(self) -> int:
-        """How many of the worst-off are known."""
+        """The number of worst-off tasks whose levels are known."""
         return int(self.stuck.sum()) + sum(band.count for band in self.bands)
 
     @property
     def lowest(self) -> float:
-        """The level of the worst-off of those who may still go up; infinite if there are none."""
+        """The lowest level of the tasks that may still rise; infinite if there are none."""
         return float(self.stairs.level(self.rungs)[~self.stuck].min(initial=np.inf))
 
     def run(self, wanted: int) -> None:
@@ -153,7 +154,7 @@ class LevelsReachedByKind:
         return kind, nodes
 
     def within_reach(self, stop_at: float) -> float:
-        """Give the highest level of which it is not known by ``stop_at`` that not all who go up can be there."""
+        """Return the highest level that is not proven by ``stop_at`` to be out of reach of all rising tasks."""
         if not self._levels.size:
             return np.inf
         low, high = int(np.searchsorted(self._levels, self.lowest)), len(self._levels)
@@ -164,7 +165,7 @@ class LevelsReachedByKind:
         return float(self._levels[high - 1])
 
     def _needs(self, rungs: Integers, bands: Sequence[OpenLevel]) -> ResourceDemands:
-        """Return the needs of every task: the nodes for its rung, or a turn in a band and the nodes for that."""
+        """Return the demands of every task: the nodes for its rung, or a place in a band and its nodes."""
         kinds = self.limits.size
         uses = np.zeros((len(rungs), kinds * (1 + len(bands)), kinds + len(bands)), dtype=np.int64)
         each = np.arange(kinds)
@@ -181,7 +182,7 @@ class LevelsReachedByKind:
         return np.where(self.stuck, self.rungs, np.maximum(self.rungs, lowest))
 
     def _stays(self, wanted: int) -> bool:
-        """Find who stays at the lowest level, which not all can leave; says whether that is all that was wanted."""
+        """Find which tasks stay at the lowest level, which not all can leave; return whether ``wanted`` are known."""
         level = self.reached = self.lowest
         self.worst = level if self.worst is None else self.worst
         if self.known + 1 >= wanted:
@@ -213,12 +214,12 @@ class LevelsReachedByKind:
         return False
 
     def _stick(self, who: Mask) -> None:
-        """Say of some that they stay on their rungs, and so are in no band."""
+        """Fix tasks on their rungs, outside of any band."""
         self.stuck |= who
         self.bands = [replace(band, members=band.members & ~who) for band in self.bands]
 
     def _settle(self) -> None:
-        """Choose the tasks that stay in a band: no other could, all are alike, or too many are open."""
+        """Choose the tasks that stay in a band if no others could, all are interchangeable, or too many are open."""
         number = 0
         while number < len(self.bands):
             band = self.bands[number]
@@ -235,12 +236,12 @@ class LevelsReachedByKind:
             number = 0
 
     def _chosen(self, band: OpenLevel) -> None:
-        """Remember from which level on it could be another task: that of any band that a member might be in."""
+        """Record the level from which on the choice could differ: that of any band with a common member."""
         levels = [each.level for each in self.bands if (each.members & band.members).any()]
         self.choice_at = min([*levels, self.choice_at])
 
     def _alike(self, band: OpenLevel) -> bool:
-        """Say whether all members may change places."""
+        """Return whether all members of a band are interchangeable."""
         members = np.flatnonzero(band.members)
         others = [each.members[members] for each in self.bands]
         return (
@@ -250,7 +251,7 @@ class LevelsReachedByKind:
         )
 
     def _exchange(self, number: int) -> None:
-        """Let those stay in a band, of members who are alike, who have least to gain."""
+        """Keep those of the interchangeable members in a band that gain least by rising."""
         members = np.flatnonzero(self.bands[number].members)
         low = self.room.chosen[members] // len(self.limits) == number + 1
         rows = self.spare[members]
@@ -261,7 +262,7 @@ class LevelsReachedByKind:
         self.room.chosen[least] = self.room.chosen[first_low]
 
     def _close(self, number: int) -> None:
-        """Take a band away: those who are low in it in the last answer stay, all others do not."""
+        """Remove a band: members that are low in the last answer stay, the others rise."""
         kinds, band = len(self.limits), self.bands.pop(number)
         who = np.equal(self.room.chosen // kinds, number + 1)
         self.rungs = np.where(who, band.rungs, self.rungs)
@@ -272,7 +273,7 @@ class LevelsReachedByKind:
 
 
 def worst_first_over_kinds(table: ValueTable, coupling: LevelCoupling | GroupLevels, limits: Limits) -> Solution:
-    """Give sizes and kinds; where a group is one participant, as a programme."""
+    """Return sizes and kinds; where a group is one participant, from a mixed-integer programme."""
     if isinstance(coupling, LevelCoupling):
         return _over_kinds(table, table.values, coupling.counted, coupling.spare, coupling.first, limits)
     if any(group.fifo for group in coupling.groups):
@@ -288,7 +289,7 @@ def worst_first_over_kinds(table: ValueTable, coupling: LevelCoupling | GroupLev
 def _over_kinds(
     table: ValueTable, scores: Floats, counted: Sequence[int], spare: Floats, first: int | None, limits: Limits
 ) -> Solution:
-    """Raise the ``first`` worst-off of those ``counted``, or all, by ``scores``; then take most of ``spare``."""
+    """Raise the ``first`` worst-off of the ``counted`` tasks, or all, by ``scores``; then maximise ``spare``."""
     started = perf_counter()
     scores = levelled(scores, counted, started + limits.deadline_s + _LEAST_S / 2.0)
     rise = LevelsReachedByKind(
@@ -326,9 +327,9 @@ def _over_kinds(
 
 @dataclass(frozen=True)
 class LeftoverNodes:
-    """Nodes that no level needs go where they do most, and no task falls below its level.
+    """Assigns nodes that no level needs where they do most, while no task falls below its level.
 
-    What ``rise`` found out about those ``counted``, and what is done at every column, a second: ``spare``.
+    ``rise`` holds the levels of the ``counted`` tasks, ``spare`` the work per second at every column.
     """
 
     table: ValueTable
@@ -339,7 +340,7 @@ class LeftoverNodes:
     cut: bool
 
     def divide(self, stop_at: float) -> tuple[list[int], Termination, str]:
-        """Give the columns with most of ``spare``, and what is not proven of them."""
+        """Return the columns with the largest ``spare``, and what is not proven about them."""
         kinds, nodes = self.rise.options()
         begins = [block.start for _, block in self.table.columns.blocks()]
         start = [0] * len(self.scores)  # the columns of the last answer
@@ -358,7 +359,7 @@ class LeftoverNodes:
         return columns, Termination.OPTIMAL if proven else found.termination, "; ".join(filter(None, words))
 
     def _below(self) -> Floats:
-        """Count how bad every column is: the further below a level, the worse, no matter how many others are above.
+        """Return a penalty for every column, larger the further below a level; it dominates all gains.
 
         No counted task falls below its level, except those in bands.
         """
@@ -374,13 +375,13 @@ class LeftoverNodes:
         return worse
 
     def _less(self, below: Floats) -> ValueTable:
-        """Give what is done at every column, less more than all of that where it is ``below``."""
+        """Return the table of work at every column, less a dominating penalty where it is ``below``."""
         finite = np.where(np.isfinite(self.spare), self.spare, 0.0)
         finite[list(self.counted)] -= more_than_all(self.spare) * below
         return ValueTable(problem=self.table.problem, values=np.where(np.isfinite(self.table.values), finite, -inf))
 
     def _others(self, columns: Sequence[int], stop_at: float) -> float:
-        """Say how much more plans may do in which others stay at the levels that were open to choice, at most."""
+        """Return a bound on how much more plans may do that choose other tasks for the open levels."""
         floors = np.minimum(self.rise.stairs.level(self.rise.rungs), self.rise.choice_at)
         for band in self.rise.bands:
             floors = np.where(band.members, np.minimum(floors, band.level), floors)

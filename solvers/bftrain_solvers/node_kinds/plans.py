@@ -1,7 +1,7 @@
-"""Prices of the kinds, plans that fit, near to what is wanted at these, and the exact division of a core.
+"""Prices of the kinds, plans that fit and are near the optimum at these prices, and the exact division of a core.
 
 The prices are those at which the bound is lowest, from the linear relaxation. The division is a dynamic programme over
-what has been used of each kind, kept sparse.
+the used nodes of each kind, kept sparse.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MOST_PAIRS: Final = 60  # each gains; more of them gain next to nothing
 
 @dataclass(frozen=True, slots=True)
 class KindPrices:
-    """Whole prices by kind, the loss of every column at them, and the bound, in units of the grid.
+    """Integer prices by kind, the loss of every column at them, and the bound, in units of the grid.
 
-    ``likely`` is the column of each row that the relaxation has most of.
+    ``likely`` is the column of each row with the largest part in the relaxation.
     """
 
     entries: Floats
@@ -39,12 +39,12 @@ class KindPrices:
     likely: Integers
 
     def worth(self, plan: Integers) -> int:
-        """Add up the entries of a plan."""
+        """Return the sum of a plan's entries."""
         return sum(map(int, self.entries[np.arange(len(plan)), plan].tolist()))
 
 
 def priced(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float) -> KindPrices:
-    """Find good prices. Any would give losses and a bound that hold; with these the core is small."""
+    """Return good prices. Any prices give valid losses and a valid bound; with these the core is small."""
     found, likely = _relaxed(grid, columns, pools, stop_at)
     prices = np.rint(np.maximum(found, 0.0)).astype(np.int64)
     paid = grid.whole - np.append(prices, 0)[columns.kind_of] * columns.nodes
@@ -57,10 +57,10 @@ def priced(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float) -
 
 
 def _relaxed(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float) -> tuple[Floats, Integers]:
-    """Let every row have parts of columns that add up to one: the best prices, and the largest part of each row.
+    """Solve the linear relaxation; return the best prices, and the column with the largest part in each row.
 
-    Where all rows take too long for the time that is left, every second, third, ... row has its part of the nodes. The
-    prices are then near to the best, and each row has the column that is best at these.
+    If all rows take too long, every second, third, ... row is used with its part of the nodes. The prices are then near
+    to the best, and each row has the column that is best at these.
     """
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
@@ -101,10 +101,7 @@ def _relaxed(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float)
 
 
 def _corners(entries: Floats, columns: Columns) -> Mask:
-    """Say which columns the relaxation may use: those between which the entries of a kind bend downwards.
-
-    What lies on or below the line between its neighbours is no better than parts of these.
-    """
+    """Return a mask of the columns on the concave hull of each kind: the relaxation needs no others."""
     allowed = entries > -np.inf
     corners = allowed.copy()
     nothing = np.where(allowed[:, :1], entries[:, :1], -np.inf)
@@ -121,21 +118,21 @@ def _corners(entries: Floats, columns: Columns) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class KindCapacities:
-    """What every column takes of each kind (``takes[column, kind]``), and how much there is."""
+    """The use of each kind by every column (``takes[column, kind]``), and the capacities."""
 
     takes: Integers
     pools: Integers
 
     def idle(self, plan: Integers) -> Integers:
-        """Give what ``plan`` leaves of each kind; below 0 where it takes more than there is."""
+        """Return what ``plan`` leaves of each kind; negative where it takes too much."""
         left: Integers = self.pools - self.takes[plan].sum(axis=0)
         return left
 
 
 def fitting(space: KindCapacities, losses: Integers, plan: Integers, stop_at: float) -> Integers | None:
-    """Change rows of ``plan`` until it fits, each time the one that loses least per node that there is not.
+    """Change rows of ``plan`` until it fits, each time the one that loses least per missing node.
 
-    ``None`` if that leads nowhere, or not before ``stop_at``.
+    ``None`` if that fails, or not before ``stop_at``.
     """
     plan = plan.copy()
     allowed = losses < NEVER
@@ -156,7 +153,7 @@ def fitting(space: KindCapacities, losses: Integers, plan: Integers, stop_at: fl
 
 
 def improved(space: KindCapacities, entries: Floats, plan: Integers, stop_at: float) -> Integers:
-    """Change one row after the other, each time the change that gains most and fits, until none gains."""
+    """Change one row after the other, each time by the largest gain that fits, until none gains."""
     plan = plan.copy()
     rows = np.arange(len(plan))
     while perf_counter() < stop_at:
@@ -198,12 +195,12 @@ def exchanged(space: KindCapacities, losses: Integers, entries: Floats, plan: In
 
 
 class DivisionTooLarge(Exception):
-    """There are more states than are worth looking at."""
+    """There are too many states to search."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The states after a row: what was ``used`` of each kind, and the least loss; where each came from."""
+    """The states after a row: the ``used`` nodes of each kind, the least loss, and its predecessor."""
 
     used: list[Integers]
     losses: Integers
@@ -217,9 +214,9 @@ class _Stage:
 def best_division(
     at: KindPrices, space: KindCapacities, cutoff: int, below: int, stop_at: float, *, most: int | None = None
 ) -> Integers | None:
-    """Give the plan of the smallest loss, of columns that lose at most ``cutoff``, if one loses less than ``below``.
+    """Return the plan of the smallest loss out of columns that lose at most ``cutoff``, if it is less than ``below``.
 
-    With ``most`` only so many states are kept after each row, those that lose least: the plan is then a good one.
+    With ``most`` only that many states with the least loss are kept after each row: the plan is then a good one.
     """
     inside = at.losses <= min(cutoff, below - 1)
     fixed = inside.sum(axis=1) == 1
@@ -268,9 +265,9 @@ def _next(
     least: Integers,
     below: int,
 ) -> _Stage:
-    """Let one more row have any of ``columns``; of the states that used the same keep the one that loses least.
+    """Add one more row with any of ``columns``; of states that use the same nodes keep the one that loses least.
 
-    Of interest are those with no more used than ``room``, no less than ``least``, and a loss below ``below``.
+    States are kept with at most ``room`` and at least ``least`` used, and a loss below ``below``.
     """
     enough = np.array(stage.used) >= least[:, None]
     everything = enough.all(axis=0)

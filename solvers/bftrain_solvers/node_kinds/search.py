@@ -1,6 +1,6 @@
-"""The search for the best columns: prices, some plan, a core; repeated until the core is certain to hold the best.
+"""The search for the best columns: prices, some plan, a core; repeated until the core is proven to hold the best.
 
-Where the search gives up, HiGHS looks at what it left open.
+Where the search gives up, HiGHS solves the rest.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def best_columns(
 ) -> KindSearchResult:
     """Choose a column in each row of ``table``, with no more nodes of any kind than there are.
 
-    Largest sum; of equal ones the fewest that differ from what is there. After ``stop_at``, or as soon as the sum is
-    within ``relative_gap`` of the bound, what is known is returned. ``start`` is a plan that is known to fit. Prices,
-    and with them a good bound, may take until ``prices_by``.
+    Largest sum; of equal ones the fewest that differ from the present ones. After ``stop_at``, or as soon as the sum is
+    within ``relative_gap`` of the bound, the best plan so far is returned. ``start`` is a plan that is known to fit.
+    Prices, and with them a good bound, may take until ``prices_by``.
     """
     prices_by = stop_at if prices_by is None else prices_by
     columns, counts = table.columns, list(table.problem.by_kind.values())
@@ -109,10 +109,10 @@ def best_columns(
 def _searched(
     grid: ValueGrid, at: KindPrices, space: KindCapacities, plan: Integers, enough: int, stop_at: float
 ) -> KindSearchResult:
-    """Look for a plan that loses less than so much, and allow more and more until there is one.
+    """Search for a plan within a loss, and raise the loss until there is one.
 
-    The first one found is the best: all plans that lose less were looked at. A good plan known beforehand says how much
-    is enough to look at.
+    The first one found is the best: all plans that lose less were searched. A good plan known beforehand limits the
+    search.
     """
     known, none_below = at.bound - at.worth(plan), 0
     losses = np.sort(at.losses[(at.losses > 0) & (at.losses < known)])
@@ -140,14 +140,14 @@ def _searched(
 
 
 def _bound(grid: ValueGrid, bound: int) -> float:
-    """Give the bound as a value; what rounding to the grid may have hidden is added."""
+    """Return the bound as a value, plus what rounding to the grid may have hidden."""
     return (bound / grid.weight + len(grid.entries)) * grid.unit + grid.raised
 
 
 def solved(
     table: ValueTable, limits: Limits, name: str, further: Solver, start: Sequence[int] | None = None
 ) -> Solution:
-    """Search, and have ``further`` look at what is left open within the time that is left; answers as ``name``.
+    """Search, and let ``further`` solve what is left open in the remaining time; answer as ``name``.
 
     ``start`` is a plan that is known to fit, so that the answer is no worse.
     """
@@ -165,7 +165,10 @@ def solved(
 
 
 def _better(own: Solution, second: Solution, words: str) -> Solution:
-    """Give the better plan of the two with the better bound: all plans better than the first are open to the second."""
+    """Return the better plan of the two with the better bound.
+
+    All plans better than the first are open to the second.
+    """
     words = f"{words}: {second.solver_words}"
     if second.value is None or own.value is None:
         return replace(own, solver_words=words)

@@ -1,10 +1,10 @@
-"""Filling: who cannot rise any more stays, and the others go on, until no task can be faster without another slower.
+"""Water filling: tasks that cannot rise any more stay, and the others go on, until no task can gain without a loss.
 
-As long as there is room for all, which task stays when is known without a programme: each has all the speed there is
-for it. So the way up is followed without looking at nodes, and the last place on it where all find room is searched
-for, by trial and then by a few programmes. The next rise is a programme of its own: its prices say who stays, and up
-to which speed each of the others can go without what is scarce. With that for the speed there is, the next way begins.
-Where all this takes too many programmes, or one is not solved, what is left goes where it does most in a plain one.
+As long as all tasks fit, it is known without a programme which task stays: each at the largest speed there is for it.
+So the path of levels is followed without looking at nodes, and its last feasible place is searched for, by trial and
+then by a few programmes. The next rise is a programme: its prices say which tasks stay, and up to which speed each of
+the others can go without scarce nodes. With that as the largest speed, the next path begins. If all this takes too many
+programmes, or one is not solved, a plain one assigns the rest where it does most.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LEAST_RISES: Final = 20
 
 
 def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
-    """Give the shares, and what is not certain of them."""
-    level, shares, rising, hint = _while_all_find_room(market, rates)
+    """Return the shares, and what is not proven about them."""
+    level, shares, rising, hint = _last_feasible_place(market, rates)
     largest, rises = market.speeds.max(axis=1), 0
     cap = largest
     while rising.any():
@@ -67,9 +67,9 @@ def _rates(rates: Rates, rising: Mask, largest: Floats) -> Floats:
 
 
 class _WayUp:
-    """The way on which all rise as long as there is room: at each place a task comes to all the speed there is for it.
+    """The path on which all tasks rise while they fit: at each place one task comes to the largest speed for it.
 
-    That is its ``cap``. The way begins at ``start``: levels, and who rises.
+    That is its ``cap``. The path begins at ``start``: levels, and which tasks rise.
     """
 
     def __init__(self, market: ShareDemands, rates: Rates, cap: Floats, start: tuple[Floats, Mask]) -> None:
@@ -78,7 +78,7 @@ class _WayUp:
         self._rates, self._cap, self._way = rates, cap, [start]
 
     def last(self, place: int) -> int:
-        """Give ``place``, or the end of the way if that comes first."""
+        """Return ``place``, or the end of the path if that comes first."""
         while len(self._way) <= place and self._way[-1][1].any():
             level, rising = self._way[-1]
             rate = _rates(self._rates, rising, self.largest)
@@ -89,13 +89,13 @@ class _WayUp:
         return min(place, len(self._way) - 1)
 
     def at(self, place: int) -> tuple[Floats, Mask]:
-        """Give the levels at a place that has been looked at, and who rises from there."""
+        """Return the levels at a place that has been computed, and which tasks rise from there."""
         return self._way[place]
 
-    def too_dear(self, last: int, beyond: int, prices: Floats) -> int:
-        """Give the first place after ``last`` that is proven to be out of reach by ``prices``, or ``beyond``.
+    def proven_out_of_reach(self, last: int, beyond: int, prices: Floats) -> int:
+        """Return the first place after ``last`` that ``prices`` prove to be out of reach, or ``beyond``.
 
-        What all pay at the least, at any prices, is no more than all nodes cost where there are shares for it.
+        The least that all tasks pay, at any prices, is no more than the cost of all nodes if there are shares for it.
         """
         budget, step = float(prices @ self.even.counts) * (1.0 + _CLOSE), 1
         while beyond - last > 1:
@@ -111,10 +111,10 @@ class _WayUp:
         return beyond
 
 
-def _while_all_find_room(market: ShareDemands, rates: Rates) -> tuple[Floats, Floats, Mask, Floats | None]:
-    """Give levels, shares, who still rises, and prices, at the last place where all find room.
+def _last_feasible_place(market: ShareDemands, rates: Rates) -> tuple[Floats, Floats, Mask, Floats | None]:
+    """Return levels, shares, which tasks still rise, and prices, at the last place where all tasks fit.
 
-    Each time twice as far is tried, then between, without a programme. What is not found so, a few programmes find.
+    Each time twice as far is tried, then between, without a programme; a few programmes find the rest.
     """
     tasks = len(market.nodes)
     way = _WayUp(market, rates, market.speeds.max(axis=1), (np.zeros(tasks), np.ones(tasks, dtype=bool)))
@@ -138,13 +138,13 @@ def _while_all_find_room(market: ShareDemands, rates: Rates) -> tuple[Floats, Fl
 def _furthest(
     market: ShareDemands, way: _WayUp, last: int, shares: Floats, hint: Floats | None
 ) -> tuple[int, Floats, Floats | None]:
-    """Give the last place of the way that is reached, shares that reach it, and prices.
+    """Return the last reachable place of the path, shares that reach it, and prices.
 
-    A programme says how far all can rise towards a place. If that is not so far, its prices prove the places out of
+    A programme says how far all can rise towards a place. If that is not far enough, its prices prove the places out of
     reach, and the one before them is tried: mostly it is the right one.
     """
     prices, beyond = 1.0 / market.counts if hint is None else hint, len(market.nodes) + 1
-    while (place := way.last(way.too_dear(last, beyond, prices) - 1)) > last:
+    while (place := way.last(way.proven_out_of_reach(last, beyond, prices) - 1)) > last:
         level = way.at(last)[0]
         try:
             risen = rise(market, level, way.at(place)[0] - level, hint)
@@ -162,10 +162,10 @@ def _furthest(
 
 
 def _room(even: ShareDemands, level: Floats, hint: Floats | None) -> RaisedLevels | None:
-    """Give shares that reach ``level`` if some are found at once."""
+    """Return shares that reach ``level`` if some are found at once."""
     wants = level > 0.0
     those = ShareDemands(even.speeds[wants], even.nodes[wants], even.counts)
-    found = Rise(those, level[wants], np.zeros(int(wants.sum()))).if_all_find_room(0.0, hint)
+    found = Rise(those, level[wants], np.zeros(int(wants.sum()))).try_height(0.0, hint)
     if found is None:
         return None
     shares = np.zeros(even.speeds.shape)
@@ -174,7 +174,7 @@ def _room(even: ShareDemands, level: Floats, hint: Floats | None) -> RaisedLevel
 
 
 def spare_time(market: ShareDemands, level: Floats, shares: Floats) -> Floats:
-    """Give shares that reach ``level``, as ``shares`` do, after which no task can be faster without another slower.
+    """Return shares that reach ``level``, as ``shares`` do, and after which no task can gain without a loss.
 
     What no level needs goes where it does most, in parts of what each task does at its fastest.
     """
@@ -198,6 +198,6 @@ def spare_time(market: ShareDemands, level: Floats, shares: Floats) -> Floats:
 
 
 def with_spare_time(market: ShareDemands, level: Floats, risen: RaisedLevels) -> Floats:
-    """Give the same for shares that come of a rise to ``level``; where all speed is scarce they are as they are."""
+    """Return the same for shares of a rise to ``level``; if all speed is scarce they are unchanged."""
     scarce = risen.marginal.size and (risen.marginal * market.speeds.max(axis=1) >= _FREE).all()
     return risen.shares if scarce else spare_time(market, level, risen.shares)

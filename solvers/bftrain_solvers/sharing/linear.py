@@ -1,4 +1,4 @@
-"""Linear programmes on HiGHS, which scipy brings along: largest worth within limits, and what the limits are worth."""
+"""Linear programmes on HiGHS, which is part of scipy: largest worth within limits, and the duals of the limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPTIMAL: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class LinearRows:
-    """Rows of a programme, entry by entry, and what each may come to at most."""
+    """Rows of a programme, entry by entry, and the upper limit of each."""
 
     data: tuple[Floats, ...]
     row: tuple[Places, ...]
@@ -28,7 +28,7 @@ class LinearRows:
 
 @dataclass(frozen=True, slots=True)
 class LinearResult:
-    """The best, and the worth of a little more room in each row; nothing if there is no best, as ``words`` say."""
+    """The optimum and the dual of each row; empty if there is none, as ``words`` say."""
 
     columns: Floats | None
     prices: Floats
@@ -36,7 +36,7 @@ class LinearResult:
 
 
 def maximise(worth: Floats, rows: LinearRows, *, last: tuple[float, float] | None = None) -> LinearResult:
-    """Make ``worth`` largest over columns that are not negative; the ``last`` has bounds of its own."""
+    """Maximise ``worth`` over non-negative columns; the ``last`` has bounds of its own."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 

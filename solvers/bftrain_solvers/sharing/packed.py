@@ -1,8 +1,8 @@
-"""Packed policies: two tasks of the same gang may share nodes, each at the speed that a table gives for the pair.
+"""Packed policies: two tasks of the same gang may share nodes, each at its speed in the table of pairs.
 
 The time of a task over all combinations that contain it is at most 1. There are as many pairs as squares of tasks, and
-few of them are used: so programmes begin with single tasks, and take in those combinations that their prices say are
-worth more than they cost, until there is none.
+few of them are used. So column generation begins with single tasks, and adds the combinations whose reduced cost is
+positive, until there is none.
 """
 
 from __future__ import annotations
@@ -125,13 +125,13 @@ class Combinations:
         return result.columns, result.prices
 
     def rise(self, rate: Floats) -> tuple[Floats, float]:
-        """Raise all speeds as far as they go in proportion to ``rate``; gives times and height."""
+        """Raise all speeds as far as possible in proportion to ``rate``; return times and height."""
         levels = rate / self.largest
         times, height = self.best(np.zeros(self.one.size), levels / levels.max())
         return times, height / float(levels.max())
 
     def rise_and_spare(self, rate: Floats) -> tuple[Floats, float]:
-        """Raise all in the same way; what that leaves goes where it does most, in parts of the largest speeds."""
+        """Raise all in the same way; the rest goes where it does most, in parts of the largest speeds."""
         levels = rate / self.largest
         times, height = self.best(np.zeros(self.one.size), levels / levels.max())
         return self.at_least(levels / levels.max() * height, times)[0], height / float(levels.max())
@@ -149,7 +149,7 @@ class Combinations:
         return times, 0.0
 
     def speeds(self, times: Floats) -> Floats:
-        """Return the speeds that times come to."""
+        """Return the speeds for given times."""
         pair = self.other >= 0
         parts = np.bincount(self.one, self.speed * times, self.largest.size)
         parts += np.bincount(self.other[pair], (self.other_speed * times)[pair], self.largest.size)
@@ -164,7 +164,7 @@ class Combinations:
         return each
 
     def sum_of(self, worth: Floats) -> tuple[Floats, float]:
-        """Make the sum of ``worth`` of a sample (by task and kind) times speeds largest."""
+        """Maximise the sum of ``worth`` of a sample (by task and kind) times speeds."""
         each = self.worth_of(worth)
         scale = float(each.max(initial=0.0)) or 1.0
         times, value = self.best(each / scale)
@@ -173,7 +173,7 @@ class Combinations:
 
 @dataclass(frozen=True, slots=True)
 class PackedRule:
-    """A packed policy by its name; ``choose`` gives times of combinations and what they are worth."""
+    """A packed policy by its name; ``choose`` returns times of combinations and their worth."""
 
     name: str
     value_is: str
@@ -243,7 +243,7 @@ def _makespan(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
-    """Newton on the unfairness, from that of equal parts: raise all in its proportion and look what it came to."""
+    """Newton's method on the unfairness, from that of equal parts: raise all in its proportion and update it."""
     columns = combinations.columns
     work, age_s = work_left(columns), np.array([task.age_s for task in columns.tasks])
     alone_s = np.array([task.alone_s for task in columns.tasks]) + work / columns.speeds(columns.alone)
@@ -257,7 +257,7 @@ def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _fifo(combinations: Combinations) -> tuple[Floats, float]:
-    """Count the speed of each task, as a part of its largest, the more the earlier it came."""
+    """Weight the speed of each task, as a part of its largest, by its place in the order of arrival."""
     ages = np.array([task.age_s for task in combinations.columns.tasks])
     turn = np.empty(ages.size)
     turn[np.argsort(-ages, kind="stable")] = np.arange(ages.size, 0, -1)

@@ -43,7 +43,7 @@ class ShareColumns:
 
     @classmethod
     def of(cls, problem: SharingProblem) -> ShareColumns:
-        """Give the columns of a problem."""
+        """Return the columns of a problem."""
         # On a log a kind may be away for a while; time on none of its nodes has no price
         kinds, tasks = tuple(kind for kind, count in problem.nodes.items() if count), problem.tasks
         counts = np.array([float(problem.nodes[kind]) for kind in kinds])
@@ -62,7 +62,7 @@ class ShareColumns:
 
     @property
     def fair(self) -> Floats:
-        """What counts as one and the same for all: the speed on a part of every kind, by node used."""
+        """The common measure of fairness: the speed on a part of every kind, by node used."""
         market = self.market
         fair: Floats = (market.speeds @ market.counts) / market.counts.sum() / market.nodes
         return fair
@@ -76,7 +76,7 @@ class ShareColumns:
         return alone
 
     def speeds(self, shares: Floats) -> Floats:
-        """Give the speeds that shares come to."""
+        """Return the speeds that shares come to."""
         speeds: Floats = (self.market.speeds * shares).sum(axis=1)
         return speeds
 
@@ -140,7 +140,7 @@ def _rise_from_nothing(market: ShareDemands, rate: Floats) -> RaisedLevels:
 
 
 def _near(market: ShareDemands, rate: Floats) -> Floats:
-    """Give ``rate`` if one solution can hold all speeds that are in this proportion, as parts of the largest ones."""
+    """Return ``rate`` if one solution can hold all speeds that are in this proportion, as parts of the largest ones."""
     steep = (rate / market.speeds.max(axis=1))[rate > 0.0]
     if steep.size and steep.max() / _FARTHEST > steep.min():
         span = f"from {steep.min():.1g} to {steep.max():.1g}"
@@ -208,7 +208,7 @@ def _hierarchical(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _slowest(columns: ShareColumns, shares: Floats) -> float:
-    """Give the level of the slowest, of those that have a weight."""
+    """Return the level of the slowest, of those that have a weight."""
     counted = columns.weights > 0.0
     levels = (columns.speeds(shares) / columns.fair)[counted] / columns.weights[counted]
     return float(levels.min()) if levels.size else 0.0

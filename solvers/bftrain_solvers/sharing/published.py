@@ -1,4 +1,4 @@
-"""Policies that are no linear programme: places in queues, deadlines that hold or not, and lies that do not pay."""
+"""Policies that are no linear programmes: queues of places, hard deadlines, and strategy-proof shares."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SLACK: Final = 1e-9  # relative: by how much a programme may miss a speed
 
 
 def _allox(columns: ShareColumns) -> tuple[Floats, float]:
-    """Assign waiting tasks to places in the queues of free nodes, such that the sum of times to the end is least.
+    """Assign waiting tasks to places in the queues of free nodes with the least sum of completion times.
 
-    The last but ``i`` in the queue of a node delays ``i`` others: the time it takes counts ``i + 1`` times. A gang
-    takes a place for the time that all of its nodes take together. Who is first in a queue runs until it is done.
+    The last but ``i`` in the queue of a node delays ``i`` others: its time counts ``i + 1`` times. A gang takes a place
+    for the time that all of its nodes take together. The first in a queue runs until it is done.
     """
     market, work = columns.market, work_left(columns)
     runs_on = np.array([columns.kinds.index(task.kind) if task.kind in columns.kinds else -1 for task in columns.tasks])
@@ -66,7 +66,7 @@ def _places(times_s: Floats) -> tuple[Any, Any, Any]:
 
 
 def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
-    """Give each task of its proportional share the part that it leaves to the others of what they had without it."""
+    """Give each task the part of its proportional share by which it leaves the others as well off as without it."""
     market, weights = columns.market, weighty(columns)
     counted = np.flatnonzero(weights > 0.0)
     shares = largest_sum_of_logs(market, weights)
@@ -104,9 +104,9 @@ def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float
 
 
 class ShareEntries(NamedTuple):
-    """What time can be given to: a task, perhaps with another one (-1: none), on a kind; speeds, and what it is worth.
+    """Possible uses of time: a task, perhaps with another one (-1: none), on a kind; speeds, and their worth.
 
-    What a task is worth on each of its kinds adds up to the worth of all, by task.
+    The worth of a task over its kinds sums up to its total.
     """
 
     one: Integers

@@ -1,10 +1,10 @@
-"""Rising: how far can the speeds of all tasks rise together, each at its own rate, on shares of time of several kinds?
+"""Rising: how far the speeds of all tasks can rise together, each at its own rate, on shares of several kinds.
 
-The programme: largest ``z`` with ``sum_k speed[j,k] x[j,k] >= level[j] + rate[j] z``, ``sum_k x[j,k] <= 1`` and
-``sum_j nodes[j] x[j,k] <= count[k]``. It has two rows a task and only one a kind. Once a node-second of each kind has
-a price, every task knows by itself where it runs: on its cheapest kind, or in turn on two of them. So a linear
-programme is solved for those few tasks only to which two ways cost nearly the same; the others are what their choice
-makes them. The prices that come out of it also give a bound, and it ends when bound and answer meet: it is proven.
+The programme: largest ``z`` with ``sum_k speed[j,k] x[j,k] >= level[j] + rate[j] z``, ``sum_k x[j,k] <= 1`` and ``sum_j
+nodes[j] x[j,k] <= count[k]``. It has two rows a task and only one a kind. Once a node-second of each kind has a price,
+every task knows by itself where it runs: on its cheapest kind, or in turn on two of them. So a linear programme is
+solved only for those few tasks for which two ways cost nearly the same; the others follow from their choice. Its prices
+also give a bound, and the search ends when bound and answer meet, which is a proof.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIED: Final = 1e-12  # relative: what costs the same
 
 @dataclass(frozen=True)
 class ShareDemands:
-    """Who wants what: ``speeds`` by task and kind (0: cannot run there), ``nodes`` by task, ``counts`` by kind."""
+    """Demands: ``speeds`` by task and kind (0: cannot run there), ``nodes`` by task, ``counts`` by kind."""
 
     speeds: Floats
     nodes: Floats
@@ -64,9 +64,9 @@ class ShareDemands:
 
 @dataclass(frozen=True, slots=True)
 class KindPairs:
-    """A row a pair, a column a task: ``slow`` and ``fast`` kind, and their speeds ``low`` and ``high``.
+    """A row for each pair, a column for each task: ``slow`` and ``fast`` kind, and their speeds ``low`` and ``high``.
 
-    ``per_speed`` is how many nodes change over for a little more speed. Above ``begins`` the pair is of use.
+    ``per_speed`` is how many nodes move for a little more speed. Above ``begins`` the pair is useful.
     """
 
     slow: Places
@@ -77,7 +77,7 @@ class KindPairs:
     begins: Floats
 
     def costs(self, nodes: Floats, demand: Floats, prices: Floats) -> tuple[Floats, Floats]:
-        """Give the cost of every pair, infinite if it does not give the speed, and what more speed costs."""
+        """Return the cost of every pair, infinite if it does not reach the speed, and the marginal cost of speed."""
         with_nothing = np.append(prices, 0.0)
         lower = with_nothing[self.slow]
         slopes = (with_nothing[self.fast] - lower) * self.per_speed
@@ -87,9 +87,9 @@ class KindPairs:
 
 @dataclass(frozen=True, slots=True)
 class CheapestKinds:
-    """How each task reaches its demand most cheaply: on kind ``slow`` all the while it runs, or on ``fast`` in turn.
+    """The cheapest way of each task to its demand: kind ``slow`` while it runs, or ``fast`` in turn.
 
-    ``doubt``: by what part another way is dearer, or how far the way's own limit is.
+    ``doubt`` is the relative cost difference to the next way, or the distance to the way's own limit.
     """
 
     slow: Places
@@ -98,7 +98,7 @@ class CheapestKinds:
 
 
 def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
-    """Give the cheapest way of each task."""
+    """Return the cheapest way of each task."""
     demand, pairs = np.minimum(demand, 1.0), market.pairs
     costs, _ = pairs.costs(market.nodes, demand, prices)
     best, tasks = costs.argmin(axis=0), np.arange(len(demand))
@@ -114,7 +114,7 @@ def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
 
 
 def paid(market: ShareDemands, demand: Floats, prices: Floats) -> tuple[Floats, Floats]:
-    """Give what each task pays at the least, and what a little more speed costs it at most."""
+    """Return the least cost of each task, and the largest marginal cost of its speed."""
     return _cheapest(*market.pairs.costs(market.nodes, np.minimum(demand, 1.0), prices))
 
 
@@ -124,13 +124,13 @@ def _cheapest(costs: Floats, slopes: Floats) -> tuple[Floats, Floats]:
 
 
 class ProgramNotSolved(Exception):
-    """The programme was not solved; the text is the solver's."""
+    """The programme was not solved; the text is the solver's message."""
 
 
 class RaisedLevels(NamedTuple):
-    """How far they rose, by which shares of time, at which prices of a node by kind.
+    """How far tasks rose, by which shares of time, at which prices of a node by kind.
 
-    ``marginal`` is what a little more speed would cost each task: nothing if it is free, infinity if there is no more.
+    ``marginal`` is the cost of a little more speed for each task: 0 if it is free, infinite if there is no more.
     """
 
     height: float
@@ -141,7 +141,10 @@ class RaisedLevels(NamedTuple):
 
 
 def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None = None) -> RaisedLevels:
-    """Solve it. ``level`` must be reachable, and a ``rate`` positive; the ``hint`` is that of one much like it."""
+    """Solve the programme.
+
+    ``level`` must be reachable, and a ``rate`` positive; ``hint`` is the result of a similar one.
+    """
     largest = market.speeds.max(axis=1)
     # Solvers work to absolute tolerances: let all have the largest speed 1, and the steepest rise at about 1
     steep = rate / largest
@@ -166,10 +169,10 @@ def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None 
 
 
 class PriceSearch:
-    """Prices of all nodes of each kind, of sum 1, that may be the right ones: ``centre`` is in the middle of them.
+    """Possible prices of all nodes of each kind, of sum 1; ``centre`` is in the middle of them.
 
     That is the analytic centre: it is furthest from all cuts, by the product of the distances. Each cut through it
-    leaves out a good part of the prices.
+    removes a good part of the prices.
     """
 
     def __init__(self, kinds: int) -> None:
@@ -180,12 +183,12 @@ class PriceSearch:
 
     @property
     def centre(self) -> Floats:
-        """Give the prices in the middle."""
+        """The prices in the middle."""
         centre: Floats = np.maximum(self._basis @ self._place + 1.0 / len(self._basis), 0.0)
         return centre
 
     def cut(self, towards: Floats) -> bool:
-        """Leave out what does not lie ``towards`` there, seen from the centre; says whether there is anything left."""
+        """Remove the prices that do not lie ``towards`` this direction from the centre; return whether any are left."""
         normal = towards @ self._basis
         length = float(np.linalg.norm(normal))
         room = self._cuts @ self._place - self._limits
@@ -210,7 +213,7 @@ class PriceSearch:
 
 @dataclass(frozen=True)
 class Rise:
-    """All tasks rise from their ``level``, each by its ``rate``."""
+    """The rise of all tasks from their ``level``, each by its ``rate``."""
 
     market: ShareDemands
     level: Floats
@@ -218,13 +221,13 @@ class Rise:
 
     @cached_property
     def top(self) -> float:
-        """The height at which the first task has all the speed there is."""
+        """Return the height at which the first task is at its largest speed."""
         rising = self.rate > 0.0
         return max(0.0, float(((1.0 - self.level)[rising] / self.rate[rising]).min()))
 
     def solved(self, prices: Floats | None) -> RaisedLevels:
-        """Give how far all can rise, beginning at ``prices`` if there are some."""
-        if (at_top := self.if_all_find_room(self.top, prices)) is not None:
+        """Return how far all can rise, starting from ``prices`` if given."""
+        if (at_top := self.try_height(self.top, prices)) is not None:
             return at_top
         found = self._searched(prices) if len(self.level) > _SMALL else None
         if found is None:
@@ -234,7 +237,7 @@ class Rise:
         return found._replace(hint=found.prices if found.prices.any() else None)
 
     def _searched(self, prices: Floats | None) -> RaisedLevels | None:
-        """Solve it for the tasks most in doubt, at prices that are narrowed down until these are few."""
+        """Solve for the tasks most in doubt, at prices that are narrowed down until these are few."""
         many, counts, search = _FEWEST, self.market.counts, PriceSearch(len(self.market.counts))
         bound, full = self.top, 1.0 - _TIED
         # Those that stay at all the speed there is, on the one kind that gives it
@@ -256,12 +259,12 @@ class Rise:
         return None
 
     def _reached(self, solved: RaisedLevels) -> bool:
-        """Say whether the shares give all tasks their speeds: a library computes to absolute tolerances."""
+        """Return whether the shares reach the speeds, as a library computes to absolute tolerances."""
         speeds = (self.market.speeds * solved.shares).sum(axis=1)
         return bool((speeds >= (self.level + self.rate * solved.height) * (1.0 - _MISSING)).all())
 
     def _narrowed(self, search: PriceSearch, bound: float) -> float:
-        """Cut off prices at which the others prove less; gives the lowest bound of them all."""
+        """Cut off prices with worse bounds; return the lowest bound."""
         for _ in range(_CUTS):
             prices = search.centre / self.market.counts
             bound, costs = self._bound(prices, bound)
@@ -270,12 +273,12 @@ class Rise:
         return bound
 
     def _costs(self, height: float, prices: Floats) -> tuple[Floats, Floats]:
-        """Give what every pair of kinds costs each task at a height, and what more speed costs there."""
+        """Return the cost of every pair of kinds for each task at a height, and the marginal cost of speed there."""
         demand = np.minimum(self.level + self.rate * height, 1.0)
         return self.market.pairs.costs(self.market.nodes, demand, prices)
 
     def _load(self, height: float, costs: Floats) -> Floats:
-        """Give what part of each kind is used at a height if every task is on its cheapest pair by these ``costs``."""
+        """Return the used part of each kind at a height if every task is on its cheapest pair by ``costs``."""
         market, pairs, kinds = self.market, self.market.pairs, len(self.market.counts)
         chosen = (costs.argmin(axis=0), np.arange(len(self.level)))
         demand = np.minimum(self.level + self.rate * height, 1.0)
@@ -284,8 +287,8 @@ class Rise:
         load: Floats = (np.bincount(pairs.fast[chosen], on_fast, kinds) + on_slow) / market.counts
         return load
 
-    def if_all_find_room(self, height: float, prices: Floats | None) -> RaisedLevels | None:
-        """Give shares if all can rise so far; whether they can is tried, not proven."""
+    def try_height(self, height: float, prices: Floats | None) -> RaisedLevels | None:
+        """Return shares if all can rise to ``height``; this is tried, not proven."""
         counts = self.market.counts
         prices = np.ones(len(counts)) if prices is None else np.maximum(prices, _CHEAP)
         for _ in range(_TRIES):
@@ -301,7 +304,7 @@ class Rise:
         return None
 
     def _bound(self, prices: Floats, height: float) -> tuple[float, Floats]:
-        """Give how far all could rise, up to ``height``, if only what they pay in all were limited, and costs there."""
+        """Return how far all could rise, up to ``height``, if only total payments were limited, and the costs there."""
         budget = float(prices @ self.market.counts)
         costs, slopes = self._costs(height, prices)
         for _ in range(_MOST_ROUNDS):
@@ -315,7 +318,7 @@ class Rise:
         return height, costs
 
     def _programme(self, chosen: CheapestKinds | None, doubtful: Mask) -> RaisedLevels | None:
-        """Solve it for those in doubt, with the others on their ways; gives nothing if that cannot be."""
+        """Solve for the doubtful tasks, with the others on their ways; ``None`` if that is infeasible."""
         market, kinds, top = self.market, len(self.market.counts), self.top
         fixed = _Fixed.of(self, chosen, ~doubtful)
         used, grows = fixed.usage(market)
@@ -345,7 +348,7 @@ class Rise:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Tasks that are on their ways: their shares are straight lines over the height, from ``lowest`` to ``highest``."""
+    """Tasks on fixed ways: their shares are linear in the height, from ``lowest`` to ``highest``."""
 
     task: Places
     slow: Places
@@ -375,7 +378,7 @@ class _Fixed:
         return cls(task, slow, fast, at_zero, grows, max(0.0, float(begins)), float(ends))
 
     def usage(self, market: ShareDemands) -> tuple[Floats, Floats]:
-        """Give how many nodes of each kind they use at height 0, and how that grows."""
+        """Return how many nodes of each kind they use at height 0, and the slope."""
         kinds, nodes = len(market.counts), market.nodes[self.task]
         used, grows = (
             np.bincount(self.slow, nodes * slow, kinds) + np.bincount(self.fast, nodes * fast, kinds) + np.zeros(kinds)
@@ -384,7 +387,7 @@ class _Fixed:
         return used, grows
 
     def shares(self, height: float, shape: tuple[int, ...]) -> Floats:
-        """Give their shares at a height, and nothing for the others."""
+        """Return their shares at a height, and 0 for the others."""
         shares = np.zeros(shape)
         for kind, at_zero, grows in zip((self.slow, self.fast), self.at_zero, self.grows, strict=True):
             shares[self.task, kind] += at_zero + grows * height

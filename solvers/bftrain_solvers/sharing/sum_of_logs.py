@@ -18,11 +18,11 @@ _NEVER: Final = -1e300  # worth of what a task cannot do
 
 
 def largest_sum_of_logs(market: ShareDemands, weights: Floats) -> Floats:
-    """Make the sum of ``weights`` times the logarithms of speeds largest.
+    """Maximise the sum of ``weights`` times the logarithms of speeds.
 
-    At the right prices of the kinds, each task by itself wants just the speed that it gets: a logarithm leaves it
-    no choice of speed, only of ways to it. So the prices are looked for, and then shares that give all these speeds.
-    What the tasks want at any prices is a bound too, which is how it is known that both were found.
+    At the right prices of the kinds, each task by itself wants exactly the speed that it gets: a logarithm leaves no
+    choice of speed, only of ways to it. So the prices are searched first, and then shares that give all these speeds.
+    The tasks' demand at any prices is a bound too, which proves that both were found.
     """
     counted = np.flatnonzero(weights > 0.0)
     budgets = weights[counted] / weights[counted].sum()
@@ -38,9 +38,9 @@ def largest_sum_of_logs(market: ShareDemands, weights: Floats) -> Floats:
 
 
 def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floats, float]:
-    """Give the speeds wanted at the prices that lower the bound as far as it goes, and the bound.
+    """Return the demanded speeds at the prices that minimise the bound, and the bound.
 
-    The ellipsoid method: the bound is convex in the few prices, but has edges where tasks change their minds. Prices
+    The ellipsoid method: the bound is convex in the few prices, but has kinks where tasks change their choice. Prices
     are those of all nodes of a kind together; no task spends more than its budget, so they are between 0 and 1.
     """
     kinds = market.counts.size
@@ -71,7 +71,7 @@ def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floa
 
 
 def _best_ways(market: ShareDemands, budgets: Floats, prices: Floats) -> Floats:
-    """Give each task the shares of time that it likes best: budget times the logarithm of its speed, less the cost.
+    """Return each task's best shares of time: budget times the logarithm of its speed, less the cost.
 
     It runs on one kind for some of its time, or on two in turn for all of it.
     """

@@ -85,7 +85,7 @@ def lives_in(world: World, home: Path) -> Any:  # noqa: ANN401 - a context
     """Let the demo meet this world instead of real trainings."""
     meet(world)
     site = site_of(home, world, api=Api(tcp="127.0.0.1:0"))
-    return mock.patch.multiple(demo_site, demo_site=lambda _: site, insist_on_torch=lambda: None)
+    return mock.patch.multiple(demo_site, demo_site=lambda _: site, require_torch=lambda: None)
 
 
 def test_the_demo_tells_what_happens_and_what_was_harvested(bftrain: CommandLine, home: Path) -> None:
@@ -229,10 +229,10 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
 def test_the_demo_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_site, "find_spec", lambda _: None)
     with pytest.raises(NotAvailable, match="which is not installed") as error:
-        demo_site.insist_on_torch()
+        demo_site.require_torch()
     assert "pip install 'bftrain[torch]'" in str(error.value.fix)
     monkeypatch.setattr(demo_site, "find_spec", lambda _: object())
-    demo_site.insist_on_torch()
+    demo_site.require_torch()
 
 
 def test_the_demo_has_a_site_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

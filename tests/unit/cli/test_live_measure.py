@@ -158,7 +158,7 @@ def test_who_is_no_operator_is_refused_before_anything_else(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stranger = msgspec.structs.replace(ourselves(), operator=False)
-    monkeypatch.setattr("bftrain.live.model.callers.at_socket", lambda *_: stranger)
+    monkeypatch.setattr("bftrain.live.model.callers.caller_at_socket", lambda *_: stranger)
     ended = bftrain(*WORDS, "--yes")
     assert (ended.code, "is no operator" in ended.err) == (3, True)
     assert not (tmp_path / "calls").exists()

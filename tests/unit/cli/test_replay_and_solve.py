@@ -171,7 +171,7 @@ def test_solvers_print_nothing_themselves(bftrain: CommandLine, words: tuple[str
 
 
 def test_what_others_print_while_highs_solves_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
-    with highs.without_stray_lines():
+    with highs.suppress_stdout():
         os.write(1, b"a line\nHighsMipSolverData::repair run();\nanother\n")
     assert capfd.readouterr().out.splitlines() == ["a line", "another"]
 

@@ -14,7 +14,7 @@ from bftrain_replay.commands import sweep as sweep_command
 from bftrain_replay.commands.sweep import progress
 from bftrain_replay.drawing import vega
 from bftrain_replay.sweeping.executors.slurm_jobs import option
-from bftrain_replay.sweeping.run_point import AtWork
+from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep import SweepStatus
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ JOB = SimpleNamespace(words="seed = 1", kind="replay")
 
 
 def standing(passes_over: int, share: float = 0.0) -> SweepStatus:
-    at_work = {"worker 1": AtWork("worker 1", None), "worker 2": AtWork("worker 2", JOB, share)}  # type: ignore[arg-type]  # it is not worked on
+    at_work = {"worker 1": WorkerActivity("worker 1", None), "worker 2": WorkerActivity("worker 2", JOB, share)}  # type: ignore[arg-type]  # it is not worked on
     return SweepStatus(4, passes_over // 2, 1, 8, passes_over, at_work)
 
 

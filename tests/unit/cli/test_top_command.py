@@ -401,14 +401,14 @@ def test_a_keyboard_that_is_gone_is_no_end(terminal: Terminal) -> None:
 
 def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert top.keyboard_of_ours() is None
+    assert top.own_keyboard() is None
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdin", closed)
-    assert top.keyboard_of_ours() is None
+    assert top.own_keyboard() is None
     with os.fdopen(os.dup(terminal.theirs)) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert top.keyboard_of_ours() == stdin.fileno()
+        assert top.own_keyboard() == stdin.fileno()
     with Keyboard(None) as keyboard:
         assert keyboard.wait(0.0) == ""
     keyboard.wake()  # a late call wakes no reader, and writes into no file that came after

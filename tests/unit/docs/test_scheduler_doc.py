@@ -101,17 +101,17 @@ def test_the_example_keeps_pilots(lsf: Any, tmp_path: Path, monkeypatch: pytest.
     ours: set[str] = set()
 
     async def play() -> None:
-        all_came = asyncio.Event()
+        wait_for_members = asyncio.Event()
 
         def post(one: News) -> None:
             assert isinstance(one, Allowed)
             ours.update(one.nodes)
             if ours == {"n1", "n2", "n3"}:
-                all_came.set()
+                wait_for_members.set()
 
         running = asyncio.create_task(scheduler.run(post, AgentOrder(argv=("agent", "{node}"))))
         async with asyncio.timeout(20):
-            await all_came.wait()
+            await wait_for_members.wait()
             assert await scheduler.look() == ours
             await scheduler.leave()
         running.cancel()

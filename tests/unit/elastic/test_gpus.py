@@ -91,13 +91,13 @@ def test_a_worker_uses_the_gpu_it_sees_or_under_torchrun_the_one_of_its_local_ra
     if local_rank is not None:
         monkeypatch.setenv("LOCAL_RANK", local_rank)
     assert State().device == torch.device("cuda", own)
-    process_groups.claim_device()
+    process_groups.use_own_device()
     assert cuda.device == own
 
 
 def test_without_a_gpu_it_is_the_cpu() -> None:
     assert State().device == torch.device("cpu")
-    process_groups.claim_device()
+    process_groups.use_own_device()
 
 
 class Distributed:
@@ -149,7 +149,7 @@ def test_a_group_that_cannot_be_closed_is_forgotten_so_that_another_can_be_forme
 
 def test_nccl_does_not_end_a_process_whose_neighbour_died_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
-    process_groups.outlive_others()
+    process_groups.survive_peers()
     process_groups.listen_on("127.0.0.1")
     assert os.environ == {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
@@ -157,7 +157,7 @@ def test_nccl_does_not_end_a_process_whose_neighbour_died_unless_asked_to(monkey
         "NCCL_SOCKET_IFNAME": "=lo",
     }
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
-    process_groups.outlive_others()
+    process_groups.survive_peers()
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bftrain_elastic.worker import horovod_group
-from bftrain_elastic.worker.horovod_group import HorovodRendezvous, NotAllCame, all_came, host_name
+from bftrain_elastic.worker.horovod_group import HorovodRendezvous, NotAllCame, host_name, wait_for_members
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def test_a_silent_connection_blocks_no_member(meeting: HorovodRendezvous) -> Non
 def test_members_wait_until_all_are_there(meeting: HorovodRendezvous) -> None:
     place = (meeting.host, meeting.port)
     with ThreadPoolExecutor(3) as pool:
-        first = [pool.submit(all_came, place, rank, 3, 30.0, lambda: False) for rank in (0, 2)]
+        first = [pool.submit(wait_for_members, place, rank, 3, 30.0, lambda: False) for rank in (0, 2)]
         time.sleep(0.1)
         assert not any(one.done() for one in first)
-        last = pool.submit(all_came, place, 1, 3, 30.0, lambda: False)
+        last = pool.submit(wait_for_members, place, 1, 3, 30.0, lambda: False)
         for one in (*first, last):
             one.result(30)
 
@@ -87,15 +87,15 @@ def test_members_wait_until_all_are_there(meeting: HorovodRendezvous) -> None:
 def test_members_do_not_wait_for_one_that_does_not_come(meeting: HorovodRendezvous) -> None:
     place = (meeting.host, meeting.port)
     with pytest.raises(NotAllCame, match="not all 2 came"):
-        all_came(place, 0, 2, 0.2, lambda: False)
+        wait_for_members(place, 0, 2, 0.2, lambda: False)
     with pytest.raises(NotAllCame):
-        all_came(place, 0, 2, 60.0, lambda: True)
+        wait_for_members(place, 0, 2, 60.0, lambda: True)
     meeting.refusing = True
     with pytest.raises(NotAllCame, match="a member is dead"):
-        all_came(place, 0, 2, 60.0, lambda: False)
+        wait_for_members(place, 0, 2, 60.0, lambda: False)
     meeting.close()
     with pytest.raises(NotAllCame):
-        all_came(place, 0, 2, 0.2, lambda: False)
+        wait_for_members(place, 0, 2, 0.2, lambda: False)
 
 
 def test_members_of_large_groups_ask_less_often(meeting: HorovodRendezvous, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_members_of_large_groups_ask_less_often(meeting: HorovodRendezvous, monk
     for workers in (2, 40, 1000):
         gave_up = iter([False, True])
         with pytest.raises(NotAllCame):
-            all_came((meeting.host, meeting.port), 0, workers, 30.0, lambda answers=gave_up: next(answers))
+            wait_for_members((meeting.host, meeting.port), 0, workers, 30.0, lambda answers=gave_up: next(answers))
     assert pauses == [0.005, 0.1, 0.25]
 
 
@@ -112,5 +112,5 @@ def test_an_abort_that_comes_after_a_group_was_left_does_not_end_the_next_one() 
     group = horovod_group.HorovodGroup("127.0.0.1")
     group.abort()
     host, port = group.meeting.host, group.meeting.port
-    all_came((host, port), 0, 1, 5.0, lambda: False)
+    wait_for_members((host, port), 0, 1, 5.0, lambda: False)
     group.close()

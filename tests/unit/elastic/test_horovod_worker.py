@@ -43,7 +43,7 @@ def horovod(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     hvd.init, hvd.shutdown = stand_in.init, lambda: None
     hvd.Max, hvd.allreduce = "max", stand_in.allreduce
     hvd.broadcast_object = stand_in.broadcast
-    monkeypatch.setattr(horovod_group, "all_came", stand_in.come)
+    monkeypatch.setattr(horovod_group, "wait_for_members", stand_in.come)
     modules["horovod.torch.elastic"].run_fn = lambda *_: pytest.fail("Horovod's own loop")
     modules["horovod.torch.elastic"].run = lambda train: modules["horovod.torch.elastic"].run_fn(train, None)
     return stand_in
@@ -351,7 +351,7 @@ def test_horovod_is_not_asked_before_all_members_are_there(
     def in_vain(*_: object) -> None:
         raise NotAllCame("not all 3 came")
 
-    monkeypatch.setattr(horovod_group, "all_came", in_vain)
+    monkeypatch.setattr(horovod_group, "wait_for_members", in_vain)
     thread, ended = begin(steps(1), Kept())
     agent.hear("ready")
     agent.go(1, workers=3)

@@ -120,7 +120,7 @@ async def test_a_body_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> Non
 @in_a_loop
 async def test_the_socket_knows_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = [ANN]
-    monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
+    monkeypatch.setattr(callers, "caller_at_socket", lambda *_: who[0])
     async with live_inside(tmp_path) as inside:
         address = inside.api.addresses[0]
         assert (await ask(address, "POST /v1/tasks", SUBMISSION)).json["user"] == "ann"
@@ -151,7 +151,7 @@ async def test_a_caller_that_leaves_before_it_is_identified_does_no_harm(
 
     async with live_inside(tmp_path) as inside:
         with monkeypatch.context() as patched:
-            patched.setattr(callers, "at_socket", gone)
+            patched.setattr(callers, "caller_at_socket", gone)
             reader, writer = await connect(inside.api.addresses[0])
             assert await reader.read() == b""
             writer.close()
@@ -283,7 +283,7 @@ async def test_a_stream_that_breaks_ends_one_talk_and_no_other(tmp_path: Path) -
 @in_a_loop
 async def test_no_user_keeps_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = [ANN]
-    monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
+    monkeypatch.setattr(callers, "caller_at_socket", lambda *_: who[0])
     monkeypatch.setattr(api_module, "_OF_ONE", 3)
     monkeypatch.setattr(api_module, "_CONNECTIONS", 5)
     async with live_inside(tmp_path) as inside:
@@ -337,7 +337,7 @@ async def test_silent_connections_over_tcp_keep_out_neither_the_socket_nor_the_t
 @in_a_loop
 async def test_operators_have_places_when_all_others_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = [ANN]
-    monkeypatch.setattr(callers, "at_socket", lambda *_: who[0])
+    monkeypatch.setattr(callers, "caller_at_socket", lambda *_: who[0])
     monkeypatch.setattr(api_module, "_CONNECTIONS", 4)
     monkeypatch.setattr(api_module, "_REFUSED", 3)
     async with live_inside(tmp_path) as inside:

@@ -19,7 +19,7 @@ from bftrain.live.model.schemas import NotAllowed
 def test_the_kernel_says_who_is_at_the_other_end() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        caller = callers.at_socket(ours, ())
+        caller = callers.caller_at_socket(ours, ())
     assert caller == callers.ourselves()
     assert (caller.uid, caller.operator) == (os.getuid(), True)
 
@@ -34,7 +34,7 @@ def test_operators_are_we_root_and_users_that_the_site_names(
     monkeypatch.setattr(socket.socket, "getsockopt", lambda *_: struct.pack("3i", 1, uid, 1))
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert callers.at_socket(ours, operators).operator is operator
+        assert callers.caller_at_socket(ours, operators).operator is operator
 
 
 def test_a_user_without_a_name_is_called_by_number() -> None:
@@ -43,9 +43,9 @@ def test_a_user_without_a_name_is_called_by_number() -> None:
 
 
 def test_only_operators_get_through() -> None:
-    callers.insist_on_operator(callers.ourselves())
+    callers.require_operator(callers.ourselves())
     with pytest.raises(NotAllowed, match="'ann' is no operator"):
-        callers.insist_on_operator(Caller(uid=1, user="ann", operator=False))
+        callers.require_operator(Caller(uid=1, user="ann", operator=False))
 
 
 def test_a_token_is_made_private_and_is_the_same_again(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def go_through(path: Path, storm: int) -> tuple[Watched, Plan, int]:
+def process_steps(path: Path, storm: int) -> tuple[Watched, Plan, int]:
     """Let a node leave and another join each time the solver thinks, so often; gives also how often it was asked."""
 
     async def run() -> tuple[Watched, Plan, int]:
@@ -117,7 +117,7 @@ def go_through(path: Path, storm: int) -> tuple[Watched, Plan, int]:
 
 
 def test_departures_are_handed_back_while_a_solver_thinks_and_its_answer_is_thrown_away(tmp_path: Path) -> None:
-    watched, plan, asked = go_through(tmp_path / "j", 1)
+    watched, plan, asked = process_steps(tmp_path / "j", 1)
     assert asked == 2
     assert [decision.pool for decision in watched.decisions] == [8]
     assert plan.sizes == {"a": 8}
@@ -127,7 +127,7 @@ def test_departures_are_handed_back_while_a_solver_thinks_and_its_answer_is_thro
 
 
 def test_after_three_outdated_answers_the_fallback_decides(tmp_path: Path) -> None:
-    watched, plan, asked = go_through(tmp_path / "j", 3)
+    watched, plan, asked = process_steps(tmp_path / "j", 3)
     assert asked == 3
     assert [decision.fallback for decision in watched.decisions] == [f"exact: {HURRY}; sizes of greedy taken"]
     assert plan.sizes == {"a": 8}

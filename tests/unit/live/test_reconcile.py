@@ -57,7 +57,7 @@ def test_what_was_taken_is_ours_again_with_a_new_agent_or_word() -> None:
     hooks.came("a")
     hooks.allow(["a", "b"], until_s=9.0)
     assert (hooks.ours, hooks.until_s) == (some("a"), {"a": 9.0, "b": 9.0})
-    hooks.allow_only(["b"])
+    hooks.set_allowed(["b"])
     assert (hooks.ours, hooks.until_s) == (frozenset(), {"b": 9.0})
     hooks.closed = True
     hooks.came("b")

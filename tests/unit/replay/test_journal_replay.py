@@ -31,7 +31,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.accounting.node_time_ledger import PLAIN, UnusedReason
-from bftrain_replay.journal_replay import go_through, rerun
+from bftrain_replay.journal_replay import process_steps, rerun
 from bftrain_replay.results.result import result_of
 from bftrain_replay.resume.journal_events import recorded
 from bftrain_replay.simulation.engine import EngineRun, run
@@ -103,8 +103,8 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(seed: int, tmp_path: Pa
         rules = ReplayRules(ReplaySettings.of(settings).progress_kept)
         run(log, tasks, Writing(build_harvester(settings), journal), semantics=rules)
         recording = recorded(journal)
-        gone = go_through(journal, recording)
-        followed = go_through(journal, recording, decide_again=False)
+        gone = process_steps(journal, recording)
+        followed = process_steps(journal, recording, decide_again=False)
         *_, end = journal.steps()
     assert not gone.differences
     assert end.decision is not None
@@ -175,7 +175,7 @@ def test_tasks_that_fail_pause_and_are_measured(tmp_path: Path) -> None:
     ]
     with written(tmp_path / "journal", steps) as journal:
         recording = recorded(journal)
-        result = result_of(go_through(journal, recording).run, ReplaySettings())
+        result = result_of(process_steps(journal, recording).run, ReplaySettings())
     assert (recording.tasks[0].curve, recording.tasks[0].start_cost_s) == (better, 1.0)
     first, second = result.tasks
     assert (first.state, first.starts, first.waited_s, first.node_s) == (TaskState.DROPPED, 4, 20.0, 84.0)
@@ -192,7 +192,7 @@ def test_nodes_are_undecided_while_it_thinks(tmp_path: Path) -> None:
         [TaskFinished(time_s=BEGAN_S + 30, task="a")],
     ]
     with written(tmp_path / "journal", steps, thinks_s=1.0) as journal:
-        result = result_of(go_through(journal, recorded(journal)).run, ReplaySettings())
+        result = result_of(process_steps(journal, recorded(journal)).run, ReplaySettings())
     assert result.tasks[0].node_s == 18.0 + 10.0 + 1.0 + 18.0
     assert result.unused_node_s[UnusedReason.UNDECIDED] == 2.0 + 1.0
     assert result.unused_node_s[UnusedReason.NO_TASK] == 2.0
@@ -221,7 +221,7 @@ def test_how_often_a_task_may_fail_can_change(tmp_path: Path) -> None:
             again.absorb(*events)
             journal.append_decision(again.decide(events[-1].time_s))
         recording = recorded(journal)
-        gone = go_through(journal, recording)
+        gone = process_steps(journal, recording)
     assert recording.names == ("a", "a")
     assert not gone.differences
     assert [task.dropped for task in gone.run.tasks if isinstance(task, TaskProgress)] == [True, False]
@@ -236,8 +236,8 @@ def test_what_was_decided_otherwise_is_found(tmp_path: Path) -> None:
         connection.commit()
     with Journal.open(path) as journal:
         recording = recorded(journal)
-        assert [difference.step for difference in go_through(journal, recording).differences] == [1]
-        assert not go_through(journal, recording, decide_again=False).differences
+        assert [difference.step for difference in process_steps(journal, recording).differences] == [1]
+        assert not process_steps(journal, recording, decide_again=False).differences
 
 
 def test_a_journal_without_a_decision_at_its_end_and_one_without_anything(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_journal_of_nodes_of_several_kinds_comes_to_the_same_books(tmp_path: P
     with closing(Journal.create(tmp_path / "live.db", settings)) as journal:
         run(log, tasks, Writing(build_harvester(settings), journal))
         recording = recorded(journal)
-        again = go_through(journal, recording).run
+        again = process_steps(journal, recording).run
     assert recording.log.kind_of == log.kind_of
     # A journal ends with its last step, and so is held against a log that ends there
     part = run(log.select(window=(0.0, recording.log.end_s)), tasks, build_harvester(settings))

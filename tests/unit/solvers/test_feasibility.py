@@ -15,10 +15,10 @@ from bftrain_solvers.max_min.feasibility import (
     FeasibilityUnknown,
     FeasibleOptions,
     ResourceDemands,
-    counted_out,
+    enumerated_options,
     relaxed,
-    that_matter,
-    tightest,
+    tightest_prices,
+    useful_options,
     whole,
 )
 
@@ -75,18 +75,18 @@ def test_what_prices_exclude_does_not_fit() -> None:
         if asked.dear([prices]):
             excluded += 1
             assert not fits(asked)
-        assert tightest(asked, [prices, np.ones(9)]) is prices
-        found = counted_out(asked, that_matter(asked, prices), MANY)
+        assert tightest_prices(asked, [prices, np.ones(9)]) is prices
+        found = enumerated_options(asked, useful_options(asked, prices), MANY)
         assert (found is not None) == fits(asked)
     assert excluded > 10
-    assert tightest(asked, []) is None
+    assert tightest_prices(asked, []) is None
 
 
 def test_too_much_to_count_and_no_time_are_said() -> None:
     asked = ResourceDemands(np.full((2, 2, 2), 1, dtype=np.int64), np.array([2, 2]))
     everything = np.ones((2, 2), dtype=np.bool_)
     with pytest.raises(CountTooLarge):
-        counted_out(asked, everything, 0)
+        enumerated_options(asked, everything, 0)
     with pytest.raises(FeasibilityUnknown):
         whole(asked, everything, perf_counter() - 1.0)
     late = begun(asked)

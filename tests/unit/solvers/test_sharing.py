@@ -228,7 +228,7 @@ def test_many_tasks_come_to_what_one_large_programme_does(
     level, rate = np.zeros(700), speeds.mean(axis=1) * rng.choice([1.0, 3.0], 700)
     found = rise(market, level, rate)
     again = rise(market, level, rate, found.hint)
-    monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.if_all_find_room", lambda *_: None)
+    monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.try_height", lambda *_: None)
     monkeypatch.setattr(rising, "_SMALL", 10_000)  # so that none is taken to have chosen
     plain = rise(market, level, rate)
     assert found.height == pytest.approx(plain.height, rel=1e-7)

@@ -1,4 +1,4 @@
-"""Page: the status page of a live run. Its files hold nothing of the run; what it shows it asks for with the token."""
+"""The status page of a live run: static files that fetch all data from the API, with the token."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ _HEADERS: Final[Mapping[str, str]] = {
 
 @cache
 def file(name: str) -> Response:
-    """Give one file of the page."""
+    """Return one file of the page."""
     return Response(body=(_FOLDER / name).read_bytes(), kind=FILES[name], headers=_HEADERS)

@@ -1,1 +1,1 @@
-"""What a scheduler runs when jobs start and end. These files are copied to where it finds them, not imported."""
+"""Hooks that a scheduler runs when jobs start and end. These files are copied to its folders, not imported."""

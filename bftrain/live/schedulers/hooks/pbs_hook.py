@@ -18,7 +18,7 @@ WHAT = {"EXECJOB_BEGIN": "start", "EXECJOB_EPILOGUE": "ending", "EXECJOB_END": "
 
 
 def line_of(event: Any) -> str:  # noqa: ANN401 - a module without types
-    """Give the line for an event; nothing if it is none of ours. Names end with '+', because they may hold brackets."""
+    """Return the line for an event; empty for other events. Names end with '+', because they may hold brackets."""
     kinds = {getattr(pbs, name, None): what for name, what in WHAT.items()}
     what = kinds.get(event.type)
     if what is None:

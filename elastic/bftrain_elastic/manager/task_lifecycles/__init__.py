@@ -1,4 +1,4 @@
-"""Task lifecycles: one task under one launcher, without I/O. A lifecycle receives events and gives orders.
+"""Task lifecycles: the logic of one task under one launcher, without I/O: events in, orders out.
 
 All calls happen in the hub's thread, and none may block.
 """
@@ -16,9 +16,9 @@ from bftrain_elastic.wire.messages import Message, TypedMessage, checked, inner_
 class WorkerExit(TypedMessage, name="exit"):
     """How a worker ended: its exit code (negative: the signal that killed it) and its last output.
 
-    ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file.
-    ``stopped``: the program said that it ended on request; an exit code of 0 then means nothing more.
-    ``ago_s``: how long ago it ended, if it ended while no manager listened.
+    ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file. ``stopped``:
+    the program said that it ended on request; an exit code of 0 then means nothing more. ``ago_s``: how long ago it
+    ended, if it ended while there was no manager.
     """
 
     code: int
@@ -30,9 +30,9 @@ class WorkerExit(TypedMessage, name="exit"):
 
 @dataclass(frozen=True, slots=True)
 class LeftWorker:
-    """A worker that went on without its manager, as the agent on its node knows it.
+    """A worker that outlived its manager, as the agent on its node describes it.
 
-    ``report`` is the last step that it reported, as a worker's message. ``exit`` is there if the worker has ended.
+    ``report`` is the last step that it reported, as a worker's message. ``exit`` is set if the worker has ended.
     """
 
     worker: str
@@ -48,7 +48,7 @@ class LeftWorker:
 
     @classmethod
     def read(cls, plain: Message) -> LeftWorker:
-        """Read what an agent says of a worker."""
+        """Parse an agent's description of a worker."""
         go = inner_of(plain, "go") if plain.get("go") else {"generation": 0, "rank": 0, "workers": 0}
         return cls(
             worker=text_of(plain, "worker"),
@@ -66,7 +66,7 @@ class LeftWorker:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """The place of a worker in the group that it is started for; the agent gives it back to a later manager."""
+    """The place of a worker in its group; the agent reports it to a later manager."""
 
     generation: int
     rank: int
@@ -74,26 +74,26 @@ class GroupPlace:
 
 
 class TaskContext(Protocol):
-    """What a lifecycle may use: nodes, workers, messages to workers, and events for the manager."""
+    """The services for a lifecycle: nodes, workers, messages to workers, and events for the manager."""
 
     @property
     def settle_s(self) -> float:
-        """Return how many seconds a preemption may take to reach all processes of a node and its agent.
+        """The seconds that a preemption may take to reach all processes of a node and its agent.
 
-        Whether a worker ended by itself or because its node was taken is not known before that.
+        Before that it is unknown whether a worker ended by itself or because its node was taken.
         """
 
     def now(self) -> float:
-        """Seconds on a clock that does not run backwards."""
+        """Return seconds on a monotonic clock."""
 
     def slots(self, node: str) -> int:
-        """How many workers a node takes; 0 where no agent is registered."""
+        """Return how many workers a node takes; 0 if no agent is registered there."""
 
     def address(self, node: str) -> str:
-        """Where other nodes reach this one."""
+        """Return the address at which other nodes reach this one."""
 
     def name(self, node: str, slot: int) -> str:
-        """Give a name for a new worker, which no other has or had."""
+        """Return a name for a new worker that was never used before."""
 
     def spawn(  # noqa: PLR0913 - a process has so many properties
         self,
@@ -119,7 +119,7 @@ class TaskContext(Protocol):
         """
 
     def inspect(self, worker: str) -> None:
-        """Have the stacks of a worker written into its log; ``inspected`` receives the state of its process."""
+        """Request a dump of a worker's stacks into its log; ``inspected`` receives the state of its process."""
 
     def send(self, worker: str, message: Message) -> None:
         """Send a worker a message."""
@@ -132,41 +132,41 @@ class TaskContext(Protocol):
 
 
 class TaskLifecycle(Protocol):
-    """What a launcher does with one task."""
+    """The part of a launcher that handles one task."""
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Hold these nodes, oldest first; leave those ``at_once`` now, and others when it costs nothing."""
+        """Hold these nodes, oldest first; leave those in ``at_once`` now, and others when it costs nothing."""
 
     def node_up(self, node: str) -> None:
-        """Know that an agent registered."""
+        """Handle that an agent registered."""
 
     def node_gone(self, node: str) -> None:
-        """Handle that an agent left; the ends of its workers came before."""
+        """Handle that an agent left; the ends of its workers were reported before."""
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
-        """Take over a worker that was started for a manager that is no more; if not, it is killed.
+        """Take over a worker of an earlier manager; return whether to keep it, otherwise it is killed.
 
-        It is asked before ``node_up``. With ``left.exit`` the worker has ended already;
-        its agent forgets it if the answer is false, or when the task is dropped or a worker is started on its slot.
+        It is asked before ``node_up``. With ``left.exit`` the worker has ended already; its agent forgets it if the
+        answer is false, or when the task is dropped or a worker is started on its slot.
         """
 
     def notice(self, node: str, grace_s: float) -> None:
         """Leave a node that the scheduler takes in ``grace_s`` seconds: hand the state over, or save it."""
 
     def inspected(self, worker: str, process_state: str) -> None:
-        """Know the state of a worker's process as Linux names it: ``T`` is stopped; "" if it is gone."""
+        """Receive the state of a worker's process as Linux names it: ``T`` is stopped; "" if it is gone."""
 
     def spawned(self, worker: str, port: int) -> None:
-        """Know that a worker was started, and which port was found if one was wanted."""
+        """Handle that a worker was started, and on which port if one was requested."""
 
     def on_worker_message(self, worker: str, message: Message) -> None:
-        """Hear what a worker says."""
+        """Handle a worker's message."""
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - the field's word
-        """Know that a worker ended, and how."""
+        """Handle the end of a worker."""
 
     def tick(self, now: float) -> None:
-        """Look at the clock, ten times a second."""
+        """Do periodic work, ten times a second."""
 
 
 MakeLifecycle = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]

@@ -1,8 +1,8 @@
-"""Failures: decide which ends of workers count against their program.
+"""Failures: decides which ends of workers count against their program.
 
-Whether a worker died by itself or because its node was taken shows only a moment later: a scheduler signals every
-process of a node at once, and workers end before their agent has said a word. So each death waits for ``settle_s``
-seconds. If a node of its group leaves meanwhile it was a preemption and is forgotten.
+Whether a worker died by itself or because its node was taken is known only a moment later: a scheduler signals every
+process of a node at once, and workers may end before their agent reports anything. So each death is judged after
+``settle_s`` seconds. If a node of its group leaves meanwhile it was a preemption and is ignored.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WorkerDeath:
 
 @dataclass(frozen=True, slots=True)
 class FailureVerdict:
-    """What follows from deaths: notes to tell, and why the task has failed if it has."""
+    """The consequence of deaths: notes to report, and why the task has failed if it has."""
 
     notes: tuple[str, ...] = ()
     failure: str = ""
@@ -76,7 +76,7 @@ class _Pending:
 
 @dataclass(eq=False)
 class FailurePolicy:
-    """Counts the deaths of one task; a step further sets the count back to 0."""
+    """Counts the deaths of one task; progress by a step resets the count."""
 
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
@@ -88,11 +88,11 @@ class FailurePolicy:
     start_up_s: float = 0.0  # how long the program took to start, as learned
 
     def started(self, took_s: float) -> None:
-        """Learn how long the program takes to start."""
+        """Record how long the program takes to start."""
         self.start_up_s = max(took_s, self.start_up_s / 2)
 
     def died(self, death: WorkerDeath, now: float, step: int) -> None:
-        """Take in a death; it is judged later."""
+        """Record a death, to be judged later."""
         if self.left_lately(death.nodes, now):
             return
         follows = death.began_s < self._last_s
@@ -108,19 +108,19 @@ class FailurePolicy:
         return any(self._left.get(node, -math.inf) >= at_s for node in nodes)
 
     def node_leaves(self, node: str, now: float) -> None:
-        """Know that a node leaves: what died on it, or with it, was preempted."""
+        """Record that a node leaves: workers that died on it, or with it, were preempted."""
         self._left[node] = now
         self._left = {name: at_s for name, at_s in self._left.items() if now - at_s <= self._settle_s}
         self._pending = [one for one in self._pending if node not in one.death.nodes]
 
     def reset(self) -> None:
-        """Forget all deaths: the task was given another try."""
+        """Forget all deaths, because the task gets another try."""
         self._pending = []
         self._step, self._own, self._outside = -1, 0, 0
 
     @property
     def undecided(self) -> bool:
-        """Whether the deaths that are not judged yet could fail the task, so that another try should wait."""
+        """Whether unjudged deaths could fail the task, so that another try should wait."""
         waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
         return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
 
@@ -130,7 +130,7 @@ class FailurePolicy:
         return now - recent <= max(self._settle_s, 1.0)
 
     def judge(self, now: float) -> FailureVerdict:
-        """Decide on the deaths that a preemption would have explained by now."""
+        """Judge the deaths that a preemption would have explained by now."""
         due = [one for one in self._pending if now - one.at_s > self._settle_s]
         if not due:
             return FailureVerdict()
@@ -145,7 +145,7 @@ class FailurePolicy:
         return FailureVerdict(tuple(notes))
 
     def _count(self, death: WorkerDeath, step: int) -> str:
-        """Count a death; return how it ended if it was one too many."""
+        """Count a death; return how it ended if the limit is exceeded."""
         if death.fatal:
             return death.text
         if step > self._step:
@@ -160,7 +160,7 @@ class FailurePolicy:
 
 
 def exit_text(worker: str, code: int) -> str:
-    """Say how a worker ended."""
+    """Return how a worker ended, as text."""
     signals = {int(one): one.name for one in signal.Signals}
     return (
         f"{worker} ended with {code}"
@@ -170,19 +170,19 @@ def exit_text(worker: str, code: int) -> str:
 
 
 def last_word(tail: str) -> str:
-    """Give the last line of what a worker wrote, to be put behind how it ended."""
+    """Return the last line of a worker's output, to be appended to how it ended."""
     last = tail.strip().rpartition("\n")[2].strip()
     return f" ({last[:_LETTERS]})" if last else ""
 
 
 def is_connection_trouble(reason: str) -> bool:
-    """Return whether an error means that a connection or another member was lost, and not that the program is wrong."""
+    """Return whether an error means a lost connection or member, rather than a mistake of the program."""
     text = reason.lower()
     return any(word in text for word in _CONNECTION) and "preamble" not in text
 
 
 def _with_last_words(reason: str, death: WorkerDeath, wave: list[WorkerDeath]) -> str:
-    """Add the output of the death that explains the others: one that does not speak of lost connections."""
+    """Append the output of the death that caused the others: one that reports no lost connection."""
     found = [death, *(other for other in wave if other is not death)]
     words = [one.exit.tail.strip() for one in found if one.exit.tail.strip()]
     own = [text for text in words if not is_connection_trouble(text.rpartition("\n")[2])]

@@ -1,4 +1,4 @@
-"""Growth that failed: its new workers are set aside for a while, so that the training goes on instead of waiting."""
+"""Growth that failed: its new workers are set aside for a while, so that training goes on without them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REMARKED: Final = 2  # failures in a row before they are reported
 
 
 class GrowthRetry:
-    """Knows which workers could not be taken into a group, and until when it trains without them."""
+    """Which workers failed to join a group, and until when it trains without them."""
 
     def __init__(self) -> None:
         self._delay = RetryDelay(FIRST_S, LONGEST_S)
@@ -21,7 +21,7 @@ class GrowthRetry:
         self._failed = 0  # in a row
 
     def failed(self, workers: Iterable[str], nodes: Iterable[str], now: float, why: str) -> str:
-        """Set new workers aside; return a note if that is not the first time."""
+        """Set new workers aside; return a note from the second failure on."""
         self._delay.failed(now)
         self._aside.update(workers)
         self._failed += 1
@@ -32,7 +32,7 @@ class GrowthRetry:
         return f"{which}: {why}; the training goes on without, and it is tried again in {again_s:.0f} s"
 
     def confirmed(self, workers: Iterable[str]) -> None:
-        """Know that a group of these trains: if one of them had been set aside, growth works again."""
+        """Record that a group of these trains: if one of them had been set aside, growth works again."""
         if not self._aside.isdisjoint(workers):
             self._delay.succeeded()
             self._aside, self._failed = set(), 0

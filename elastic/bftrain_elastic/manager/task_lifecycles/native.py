@@ -1,8 +1,8 @@
 """The native lifecycle: workers stay, and form a new torch.distributed group for each generation.
 
-A worker is *coming* until it says ready, *ready* while it is in no group, *in* a group, or *going*. A group is formed
-when no worker is in one any more: of the ready workers on wanted nodes the furthest first. It is dissolved by
-asking its members to gather at their next commit, or by the death of one of them.
+A worker is *coming* until it reports ready, *ready* while it is in no group, *in* a group, or *going*. A group is
+formed when no worker is in one any more, of the ready workers on wanted nodes, the most advanced first. It is dissolved
+by asking its members to gather at their next commit, or by the death of one of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class NativeLifecycle(SupervisedLifecycle):
     # -- what happened
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Hold these nodes; clear those ``at_once``."""
+        """Hold these nodes; clear those in ``at_once``."""
         self._nodes.assign(nodes)
         for node in sorted(at_once):
             self._supervision.node_leaves(node)
@@ -75,16 +75,16 @@ class NativeLifecycle(SupervisedLifecycle):
         self._advance()
 
     def spawned(self, worker: str, port: int) -> None:
-        """Nothing to do: a worker says itself when it is ready."""
+        """Do nothing: a worker reports itself when it is ready."""
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
-        """Forget a worker; unless that was ordered, others have lost it and another takes its place."""
+        """Remove a worker; after an unexpected end the group breaks, and another worker is started."""
         member = self._members.by_name.pop(worker, None)
         if member is None:
             return
         if exit.finished and member.stays and not member.ended and not self._end.over:
             member.finished = True
-            self._end.take_finished()
+            self._end.record_finished()
         self._end.exited(member, exit, leads=member.name == self._group.leader)
         saved = self._supervision.saved_step
         if member.saves and exit.code and member.step > saved:
@@ -96,19 +96,19 @@ class NativeLifecycle(SupervisedLifecycle):
         stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost the others, and ended itself
         ordered = member.ended or member.phase is MemberPhase.GOING or self._end.over
         if not (ordered or stuck) and member.node in self._nodes.all and self._context.slots(member.node):
-            self._take_in_death(member, exit)
+            self._record_death(member, exit)
         if not any(other.node == member.node for other in self._members):
             self._context.emit({"type": "vacated", "nodes": [member.node]})
         self._advance()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
-        """Take over a worker that went on without a manager, unless there are others that have the state.
+        """Take over a worker that outlived its manager, unless others hold the state.
 
-        A group that is found whole goes on as it is. If some of its members do not turn up, or have left it, the
-        others are asked to gather; so nothing that was done is done again.
+        A complete group runs on as it is. If some members do not turn up, or have left it, the others are asked to
+        gather; so no completed step is repeated.
         """
         if left.exit is not None:
-            return self._take_over_ended(node, left, left.exit)
+            return self._adopt_ended(node, left, left.exit)
         others = any(member.step != NOTHING for member in self._members)
         if node not in self._nodes.wanted or self._end.over or (others and not self._members.adopted_at):
             return False
@@ -122,11 +122,11 @@ class NativeLifecycle(SupervisedLifecycle):
             self._group.generation = max(self._group.generation, left.generation)
             self._ready(member, left.ready)
         elif left.generation:
-            self._find_in_group(member, left)
+            self._record_group_member(member, left)
         return True
 
     def on_worker_message(self, worker: str, message: Message) -> None:
-        """Hear what a worker says."""
+        """Handle a worker's message."""
         member = self._members.by_name.get(worker)
         if member is None:
             return
@@ -135,7 +135,7 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._ready(member, message)
             case "joined" | "moving" | "confirmed":
                 if message["generation"] == self._group.generation:
-                    self._form_further(message, leads=worker == self._group.leader)
+                    self._on_formation_progress(message, leads=worker == self._group.leader)
             case "report" if member.phase is MemberPhase.COMING:
                 member.astray += 1
                 if member.astray == ASTRAY and not self._end.over:
@@ -149,13 +149,13 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._end.finish(int(message["step"]))
             case "finished":
                 member.finished = True
-                self._end.take_finished()
+                self._end.record_finished()
             case _:
                 self._supervision.on_worker_message(worker, message)
         self._advance()
 
     def tick(self, now: float) -> None:
-        """Repeat what was not followed, and end what takes too long."""
+        """Repeat orders that were not followed, and end what takes too long."""
         self._supervise(now)
         members = self._members.group
         for member in self._members.of(MemberPhase.GOING):
@@ -176,7 +176,7 @@ class NativeLifecycle(SupervisedLifecycle):
     # -- what follows
 
     def _supervise(self, now: float) -> None:
-        """Judge deaths, and notice that nothing gets any further."""
+        """Judge deaths, and detect stalls."""
         members = self._members.group
         trains = bool(members) and self._group.confirmed and not self._group.broken_at and not self._end.over
         (self._supervision.stalls.trains if trains else self._supervision.stalls.rests)(now)
@@ -210,8 +210,8 @@ class NativeLifecycle(SupervisedLifecycle):
         if self._end.finished and member.phase is MemberPhase.READY:
             self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 
-    def _form_further(self, message: Message, *, leads: bool) -> None:
-        """Take in how far the group is that forms."""
+    def _on_formation_progress(self, message: Message, *, leads: bool) -> None:
+        """Record the progress of the group that forms."""
         if message["type"] == "moving":
             self._forming.moved(self._context.now())
         elif leads and message["type"] == "joined":
@@ -228,7 +228,7 @@ class NativeLifecycle(SupervisedLifecycle):
             member.step = step
         self._supervision.confirmed(self._group.generation, self._members.nodes_of(self._members.group), step)
 
-    def _take_in_death(self, member: GroupMember, end: WorkerExit) -> None:
+    def _record_death(self, member: GroupMember, end: WorkerExit) -> None:
         text, fatal = exit_text(member.name, end.code), False
         if end.code == 0 and member.phase is MemberPhase.COMING:  # it will do no better the next time
             text, fatal = f"{member.name} ended, and its script never called {self.entrance}", True
@@ -238,8 +238,8 @@ class NativeLifecycle(SupervisedLifecycle):
         started = member.phase is not MemberPhase.COMING
         self._supervision.died(WorkerDeath(text, member.node, nodes, end, began_s, started, fatal))
 
-    def _take_over_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
-        """Take in a worker that ended while no manager listened; return whether the task ended with it."""
+    def _adopt_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
+        """Handle a worker that ended while there was no manager; return whether the task ended with it."""
         if left.report is not None:
             self._supervision.reported(left.report)
         if end.code > 0:
@@ -247,16 +247,16 @@ class NativeLifecycle(SupervisedLifecycle):
             self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._context.now() - end.ago_s))
         if left.done and left.rank == 0 and end.code == 0 and not self._end.done:
             self._end.finish(left.step)
-            self._end.first_left(again=True)
+            self._end.first_worker_left(again=True)
             self._advance()
         if end.finished and not left.done:
-            self._end.take_finished()
-            self._end.first_left(again=True)
+            self._end.record_finished()
+            self._end.first_worker_left(again=True)
             self._advance()
         return (left.done or self._end.finished) and self._end.done
 
-    def _find_in_group(self, member: GroupMember, left: LeftWorker) -> None:
-        """Know that a worker is in a group; once all are there it is as good as confirmed."""
+    def _record_group_member(self, member: GroupMember, left: LeftWorker) -> None:
+        """Record that a worker is in a group; once all are found it counts as confirmed."""
         member.phase, member.step, member.rank = MemberPhase.IN, left.step, left.rank
         self._group.find(left.generation, self._context.now())
         self._forming.began(self._group.formed_at)
@@ -272,7 +272,7 @@ class NativeLifecycle(SupervisedLifecycle):
     def _advance(self) -> None:
         wanted = self._nodes.wanted
         if self._end.done:
-            self._end.leave_unwanted(wanted)
+            self._end.stop_unwanted(wanted)
         if self._end.over or not wanted:
             if self._end.report_end():
                 self._group.end()
@@ -300,7 +300,7 @@ class NativeLifecycle(SupervisedLifecycle):
         stay, now = self._members.next_members(), self._context.now()
         if not stay or self._retry.waits(now) or any(member.saves for member in self._members):
             return
-        if self._members.wait_for_others(stay) or self._try_later(self._group.left(), stay):
+        if self._members.wait_for_others(stay) or self._delay_next_group(self._group.left(), stay):
             return
         for member in ready:
             if member not in stay and member.node not in self._nodes.wanted:
@@ -308,10 +308,10 @@ class NativeLifecycle(SupervisedLifecycle):
         self._supervision.note(self._forming.began(now))
         self._members.form(stay)
 
-    def _try_later(self, lost: str, stay: list[GroupMember]) -> bool:
-        """Know why members lost each other, if no death explains it; return whether to wait before the next group.
+    def _delay_next_group(self, lost: str, stay: list[GroupMember]) -> bool:
+        """Record why members lost each other, if no death explains it; return whether to delay the next group.
 
-        Lost connections and time-outs are never the program's fault. Anything else is a mistake that will come again.
+        Lost connections and time-outs are never the program's fault. Any other error would come again.
         """
         if not lost:
             return False
@@ -332,7 +332,7 @@ class NativeLifecycle(SupervisedLifecycle):
         return True
 
     def _growth_failed(self, tried: list[GroupMember], why: str) -> None:
-        """Set the new ones of a group aside that did not form, if others can train without."""
+        """Set the new members of a group that did not form aside, if others can train without them."""
         furthest = max(one.step for one in tried)
         new = [one for one in tried if one.step < furthest]
         if new and self._members.on_wanted(one for one in tried if one.step == furthest):
@@ -341,7 +341,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
 
 class HorovodLifecycle(NativeLifecycle):
-    """One task under the horovod launcher: what moves its workers from group to group is in their own process."""
+    """One task under the horovod launcher; the regrouping itself happens in the workers' process."""
 
     launcher: ClassVar = "horovod"
     entrance: ClassVar = "a function under hvd.elastic.run"

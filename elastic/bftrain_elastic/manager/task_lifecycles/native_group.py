@@ -1,4 +1,4 @@
-"""The workers of a task under the native launcher: where each is, what it was ordered, and who trains together next."""
+"""The workers of a task under the native launcher: their phases, their orders, and the members of the next group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are 
 
 
 class MemberPhase(StrEnum):
-    """Where a worker is."""
+    """The phase of a worker."""
 
     COMING = "coming"
     READY = "ready"
@@ -79,32 +79,32 @@ class PresentGroup:
     _unheeded: int = 0  # steps that were reported since a change was asked for
 
     def form(self, leader: str, nodes: Iterable[str], now: float, batch: int) -> None:
-        """Begin the next group."""
+        """Start the next group."""
         self.find(self.generation + 1, now)
         self.leader, self.nodes, self.batch = leader, frozenset(nodes), batch
         self.gather_at = self.broken_at = 0.0
         self.stalled = False
 
     def find(self, generation: int, now: float) -> None:
-        """Know of a group that a former manager formed."""
+        """Record a group that an earlier manager formed."""
         self.generation = max(self.generation, generation)
         self.confirmed, self.formed_at, self.batch = False, now, None
 
     def lost_member(self, now: float, reason: str = "") -> None:
-        """Know that a member has died or left, or for which ``reason`` one lost the others; the first one counts."""
+        """Record a dead or leaving member, or the ``reason`` why one lost the others; the first one counts."""
         self.broken_at = self.broken_at or now
         self._lost, self.explained = self._lost or reason, self.explained or not reason
 
     def break_up(self, now: float) -> None:
-        """Have all members leave at once, as when one of them has died a while ago."""
+        """Make all members leave at once, some time after one of them has died."""
         self.broken_at = now - ABORT_S
 
     def end(self) -> None:
-        """Know that no member is left."""
+        """Record that no member is left."""
         self.gather_at = self.broken_at = 0.0
 
     def reported(self, t: float) -> str:
-        """Know of a step; return a note if members do not gather as asked. What took long once is soon forgotten."""
+        """Record a step; return a note if members do not gather as asked. A single long step is soon forgotten."""
         if self._reported_at:
             self._pace_s = max(t - self._reported_at, self._pace_s / 2)
         self._reported_at = t
@@ -115,18 +115,18 @@ class PresentGroup:
 
     @property
     def hang_s(self) -> float:
-        """For how long a member may not be heard of after its group broke."""
+        """How long a member may be silent after its group broke."""
         return STALLED_S if self.stalled else max(HANG_S, HANG_STEPS * self._pace_s)
 
     def left(self) -> str:
-        """Forget what broke the group, which all have left; return why one lost it if no death explains that."""
+        """Clear why the group broke, as all have left; return why one lost it if no death explains that."""
         unexplained = "" if self.explained else self._lost
         self._lost, self.explained, self._unheeded = "", False, 0
         return unexplained
 
 
 class GroupMembers:
-    """All workers of one task: gives them orders, and chooses who is to train together."""
+    """All workers of one task: sends their orders, and chooses the members of groups."""
 
     def __init__(
         self, job: LauncherJob, context: TaskContext, nodes: AssignedNodes, supervision: TaskSupervision, launcher: str
@@ -155,12 +155,12 @@ class GroupMembers:
         self.by_name[member.name] = member
 
     def of(self, phase: MemberPhase) -> list[GroupMember]:
-        """Return the workers that are in one phase."""
+        """Return the workers in one phase."""
         return [member for member in self if member.phase is phase]
 
     @property
     def group(self) -> list[GroupMember]:
-        """The workers that are in the present group."""
+        """The workers in the present group."""
         return self.of(MemberPhase.IN)
 
     # -- orders
@@ -182,7 +182,7 @@ class GroupMembers:
         self._context.spawn(node, name, argv=job.argv, env=env, slot=slot, finish_code=ends, finish_file=file)
 
     def _peer(self) -> dict[str, str]:
-        """Return where a new worker finds one that has the state, if any has it."""
+        """Return the address of a worker with the state, from which a new worker reads its shape, if there is one."""
         found = [one.store for one in self.group if one.name == self.present.leader and one.store[1]]
         return {"BFTRAIN_PEER": "{}:{}".format(*found[0])} if found else {}
 
@@ -193,7 +193,7 @@ class GroupMembers:
             self._context.send(member.name, {"type": "gather", "generation": self.present.generation + 1})
 
     def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
-        """Let a worker go: at its own pace if it is ready and there is time, or at once."""
+        """Stop a worker: gracefully if it is ready and there is time, or at once."""
         if member.phase is MemberPhase.READY and grace_s > 0:
             self._context.send(member.name, {"type": "leave", "save": save, **({"grace_s": grace_s} if save else {})})
             member.saves = save
@@ -205,12 +205,12 @@ class GroupMembers:
         member.phase = MemberPhase.GOING
 
     def disband(self, ready: list[GroupMember]) -> None:
-        """Let all these go; the one that is furthest writes the state down first."""
+        """Stop all these workers; the most advanced one saves the state first."""
         for place, member in enumerate(sorted(ready, key=lambda member: (-member.step, member.number))):
             self.dismiss(member, grace_s=self._job.stop_grace_s, save=place == 0 and member.step > 0)
 
     def kill(self, member: GroupMember) -> None:
-        """End a worker at once; its end is not one that has to be explained."""
+        """Kill a worker; its end is expected."""
         member.ended = True
         self._context.stop(member.name, grace_s=0.0)
 
@@ -229,7 +229,7 @@ class GroupMembers:
                 self._context.send(member.name, {"type": "abort"})
 
     def form(self, members: list[GroupMember]) -> None:
-        """Form a group of ready workers, the furthest first: rank 0 has the state, and its store is where they meet."""
+        """Form a group of ready workers, the most advanced first: rank 0 has the state and hosts the store."""
         nodes = self.nodes_of(members)
         self.present.form(members[0].name, nodes, self._context.now(), self._nodes.batch)
         self.adopted_at = 0.0
@@ -249,13 +249,13 @@ class GroupMembers:
     # -- choices
 
     def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
-        """Return the nodes of these workers, in the order in which the task was given them."""
+        """Return the nodes of these workers, in the order in which the task received them."""
         there = {member.node for member in members}
         first = [node for node in self._nodes.wanted if node in there]
         return [*first, *sorted(there.difference(first))]
 
     def gathering_is_due(self) -> bool:
-        """Return whether the present group is not what it should be, and can become so."""
+        """Return whether the present group should change, and can."""
         group, wanted = self.group, self._nodes.wanted
         if not self.present.confirmed:
             # Waiting for the rest of a former manager's group is over: it dissolved, or it is time
@@ -270,7 +270,7 @@ class GroupMembers:
         return bool(ready) and self._is_complete(ready)
 
     def next_members(self) -> list[GroupMember]:
-        """Return the ready workers that are to form the next group: one of them has the state, if any worker has."""
+        """Return the ready workers for the next group: one of them has the state, if any worker has."""
         ready = self.of(MemberPhase.READY)
         furthest = max((member.step for member in ready), default=NOTHING)
         stay = self._usable(self.on_wanted(ready))
@@ -280,35 +280,35 @@ class GroupMembers:
         return sorted(stay, key=lambda member: (-member.step, member.number))
 
     def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
-        """Return those of ready workers that are not set aside; all if the training could not go on without them."""
+        """Return the ready workers that are not set aside; all if training needs them."""
         now = self._context.now()
         found = [one for one in ready if not self.growth.waits(one.name, now)]
         return found if found or self.on_wanted(group) else ready
 
     def on_wanted(self, members: Iterable[GroupMember]) -> list[GroupMember]:
-        """Return those on wanted nodes."""
+        """Return the workers on wanted nodes."""
         return [one for one in members if one.node in self._nodes.wanted]
 
     def wait_for_others(self, stay: list[GroupMember]) -> bool:
-        """Return whether workers that are to form a group wait: others are coming, or agents that may have some."""
+        """Return whether forming a group waits for others: workers that start, or agents that may bring some."""
         if stay[0].step == NOTHING:  # workers on nodes whose agents have not come yet may have the state
             return not self._is_complete(stay) or self._nodes.waiting
         taking_over = self.adopted_at > 0 and self._context.now() - self.adopted_at < COMPANY_S
         return taking_over and not all(map(self._context.slots, self._nodes.wanted))
 
     def are_noticed(self, members: list[GroupMember]) -> bool:
-        """Return whether all of these workers are on nodes that will be taken in a moment."""
+        """Return whether all of these workers are on nodes that are about to be taken."""
         return all(member.node in self._nodes.noticed for member in members)
 
     def _is_complete(self, ready: list[GroupMember]) -> bool:
-        """Return whether ready workers need not wait for others: none is coming, or it takes too long."""
+        """Return whether ready workers need not wait for others: none is starting, or it takes too long."""
         coming = self.on_wanted(self.of(MemberPhase.COMING))
         return not coming or self._context.now() - max(one.since for one in ready) > COMPANY_S
 
 
 @dataclass(eq=False)
 class TrainingEnd:
-    """Knows whether the training of one task is over, lets its workers go, and tells the manager when all have left."""
+    """Tracks the end of a task's training, stops its workers, and reports when all have left."""
 
     _job: LauncherJob
     _context: TaskContext
@@ -326,11 +326,11 @@ class TrainingEnd:
         return self.done or bool(self.failure)
 
     def begin_again(self) -> None:
-        """Go on: the task has nodes again, or its first worker did not get through the end."""
+        """Continue: the task has nodes again, or its first worker did not get through the end."""
         self.done, self.failure, self._reported = False, "", False
 
     def finish(self, step: int) -> None:
-        """Know that the training is done; the script may go on for as long as it likes, to evaluate what it has."""
+        """Record that the training is done; the script may run on, such as to evaluate the result."""
         if not self.done:
             self.done, self.failure, self._left_at = True, "", 0.0
             self._supervision.further(step)
@@ -338,28 +338,28 @@ class TrainingEnd:
                 if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
                     self._members.dismiss(member, grace_s=0.0)
 
-    def take_finished(self) -> None:
-        """Know that the program said that its work is done: so it is, even if its processes fail after that."""
+    def record_finished(self) -> None:
+        """Record that the program reported its work as done, which holds even if its processes fail later."""
         if not self.over:
             self.finished = True
             self.finish(self._supervision.step)
 
     def fail(self, reason: str) -> None:
-        """Give the task up, and end its workers."""
+        """Fail the task, and end its workers."""
         self.failure, self._left_at = reason.strip(), self._context.now()
         for member in self._members:
             self._members.dismiss(member, grace_s=0.0)
 
-    def first_left(self, *, again: bool = False) -> None:
-        """Know that the first worker has ended, and that the others are to follow; ``again`` counts from now."""
+    def first_worker_left(self, *, again: bool = False) -> None:
+        """Record that the first worker has ended, and that the others must follow; ``again`` restarts the time."""
         if again or not self._left_at:
             self._left_at = self._context.now()
 
     def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
-        """Know how a worker ended: after the first one the others follow, or the end is tried again."""
+        """Handle the end of a worker: after the first one the others follow, or the end is tried again."""
         if self.done and (leads or member.finished):
             if end.code == 0 or self.finished:
-                self.first_left()
+                self.first_worker_left()
             else:
                 self.begin_again()
 
@@ -380,15 +380,15 @@ class TrainingEnd:
                 self._supervision.note(f"{text}; it is stopped")
                 self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 
-    def leave_unwanted(self, wanted: tuple[str, ...]) -> None:
-        """Stop workers that evaluate on nodes which the task is to leave."""
+    def stop_unwanted(self, wanted: tuple[str, ...]) -> None:
+        """Stop workers that evaluate on nodes which the task has to leave."""
         for member in self._members:
             if member.node not in wanted and member.stays:
                 self._context.stop(member.name, grace_s=self._job.stop_grace_s)
                 member.phase = MemberPhase.GOING
 
     def report_end(self) -> bool:
-        """Tell how it ended once no worker is left; return whether that was just now."""
+        """Report the end once no worker is left; return whether that was just now."""
         if not self.over:
             for member in self._members.of(MemberPhase.COMING):
                 self._members.dismiss(member, grace_s=0.0)

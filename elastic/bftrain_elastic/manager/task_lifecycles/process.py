@@ -1,12 +1,12 @@
-"""The process lifecycle: any command, stopped and started again from its own checkpoint at each change.
+"""The process lifecycle: any command, restarted from its own checkpoint at each change of size.
 
-For programs that cannot change their group. A command runs on every node (and every slot), with torchrun's names in
-the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and as under torchrun it
-sees all GPUs of the node, of which the one numbered LOCAL_RANK is its own. It gets SIGTERM and ``stop_grace_s`` seconds
-to write its checkpoint, into the folder BFTRAIN_FOLDER or wherever it likes.
+For programs that cannot change their group. A command runs on every node (and every slot), with torchrun's names in the
+environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and as under torchrun it sees all
+GPUs of the node, of which the one numbered LOCAL_RANK is its own. It gets SIGTERM and ``stop_grace_s`` seconds to write
+its checkpoint, into the folder BFTRAIN_FOLDER or elsewhere.
 
-An exit code of 0 alone says little: a program that was preempted ends so too. It is believed once the nodes have
-stayed for ``settle_s`` seconds after it, or at once if the program says that it is finished.
+An exit code of 0 alone is ambiguous: a preempted program ends so too. It counts as done once the nodes have stayed for
+``settle_s`` seconds after it, or at once if the program reports that it is finished.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ProcessLifecycle(SupervisedLifecycle):
     # -- what happened
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Hold these nodes; clear those ``at_once``."""
+        """Hold these nodes; clear those in ``at_once``."""
         self._nodes.assign(nodes)
         if nodes and self._over != "done":
             if self._over:
@@ -89,7 +89,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._advance()
 
     def notice(self, node: str, grace_s: float) -> None:
-        """Leave a node that will be taken: all processes write their checkpoints, and start again elsewhere."""
+        """Leave a node that will be taken: all processes write their checkpoints, and restart elsewhere."""
         self._nodes.noticed.add(node)
         self._node_leaves(node)
         if node in self._used:
@@ -97,10 +97,10 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._advance()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
-        """Take over a process that was started for another manager, or the end of one.
+        """Take over a process of another manager, or the end of one.
 
-        Once all ranks of its group are known they go on untouched. Those of a group that is not whole are stopped,
-        and started again from their checkpoint.
+        Once all ranks of its group are known they run on untouched. Those of an incomplete group are stopped, and
+        restarted from their checkpoint.
         """
         age = (epoch_of(left.worker), left.generation)
         if self._over or not left.workers or age < self._age:
@@ -147,7 +147,7 @@ class ProcessLifecycle(SupervisedLifecycle):
                 self._launch(process, self._context.address(first.node), port)
 
     def on_worker_message(self, worker: str, message: Message) -> None:
-        """Hear what a process says."""
+        """Handle a message of a process."""
         if worker not in self._running:
             return
         match message.get("type"):
@@ -170,7 +170,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._advance()
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
-        """Know how a process ended."""
+        """Handle the end of a process."""
         process = self._running.pop(worker, None)
         if process is None:
             return
@@ -179,24 +179,24 @@ class ProcessLifecycle(SupervisedLifecycle):
         if by_itself or exit.finished or self._finished_at is not None:
             self._ended_by_itself(process, exit)
         elif self._broken and exit.code > 0:  # it may be the one whose death the others only noticed first
-            self._take_in_death(process, exit)
+            self._record_death(process, exit)
         if not any(one.node == process.node for one in self._running.values()):
             self._context.emit({"type": "vacated", "nodes": [process.node]})
         self._advance()
 
     def tick(self, now: float) -> None:
-        """Believe that a silent command runs, and look at what should have happened by now."""
+        """Assume that a silent command runs, and check time limits."""
         if self._running and not self._confirmed and now - self._since > SILENT_S and self._whole():
             self._confirm()
         if self._finished_at is not None:
             self._end_rest(now, self._finished_at)
-        elif self._taking_over and not self._may_come(now):
+        elif self._taking_over and not self._may_reconnect(now):
             self._stop_all(self._job.stop_grace_s)  # the rest of their group does not come
         self._supervise(now)
         self._advance()
 
     def _end_rest(self, now: float, finished_at: float) -> None:
-        """End the processes that had their time after the program said that its work is done."""
+        """End the processes whose time is over after the program reported that its work is done."""
         for process in self._running.values():
             done_at = self._done_at.get(process.name)
             if done_at is None and self._ended and now - finished_at > FAREWELL_S:
@@ -263,16 +263,16 @@ class ProcessLifecycle(SupervisedLifecycle):
         if self._finished_at is not None:
             return  # it had its time, and the work is done
         if end.code and self._context.slots(process.node):
-            self._take_in_death(process, end)
+            self._record_death(process, end)
             if not taken or not self._supervision.failures.left_since(nodes, self._began_at):
                 self._retry.failed(now)
         self._broken = bool(end.code)
         self._stop_all(min(BROKEN_GRACE_S, self._job.stop_grace_s))
 
     def _decide_end(self) -> bool:
-        """Decide what it means that no process is left and some ended well; return whether that is decided."""
+        """Decide what it means that no process is left and some ended with 0; return whether that is decided."""
         now, ended = self._context.now(), self._ended
-        if not self._whole() and self._may_come(now):
+        if not self._whole() and self._may_reconnect(now):
             return False  # others of its group may still turn up, with what they reported last
         if self._finished_at is None:
             if self._nodes.waiting:
@@ -288,8 +288,8 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._over = "done"
         return True
 
-    def _take_in_death(self, process: GroupProcess, end: WorkerExit) -> None:
-        """Take in an end that was no good one. Who says that the others are lost only noticed another death."""
+    def _record_death(self, process: GroupProcess, end: WorkerExit) -> None:
+        """Record a failed end. A process that reports lost members only noticed another death."""
         if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is no member to lose
             self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")
         else:
@@ -300,8 +300,8 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _whole(self) -> bool:
         return len({process.rank for process in self._running.values()} | set(self._ended)) == self._size_of_group
 
-    def _may_come(self, now: float) -> bool:
-        """Return whether other processes may still turn up that were started for another manager."""
+    def _may_reconnect(self, now: float) -> bool:
+        """Return whether more processes of another manager may still turn up."""
         return self._nodes.waiting or (self._taking_over and now - self._since <= COMPANY_S)
 
     def _start(self, nodes: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Stalls: notice that a task makes no steps or its groups never form, find out where its ranks are, and say that."""
+"""Stalls: detects that a task makes no steps or its groups never form, and reports where its ranks are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAITS_FOR_DISK: Final = "D"
 
 
 class StallAction(StrEnum):
-    """What is due of a task that makes no step."""
+    """The action that is due for a task without steps."""
 
     LOOK = "look"  # find out where its ranks are, and tell
     RESTART = "restart"  # end its workers and start them again
@@ -35,7 +35,7 @@ class StallAction(StrEnum):
 
 @dataclass(eq=False)
 class StallWatch:
-    """Measures the time without a step. It counts while the task trains, not while it starts or has no nodes."""
+    """Measures the time without a step while the task trains, not while it starts or has no nodes."""
 
     _limit_s: float
     _trains_since: float | None = None
@@ -49,19 +49,19 @@ class StallWatch:
     pace_s: float = 0.0
 
     def trains(self, now: float) -> None:
-        """Know that the task trains from now on."""
+        """Record that the task trains from now on."""
         if self._trains_since is None:
             self._trains_since, self._stepped_at = now, None
 
     def rests(self, now: float) -> None:
-        """Know that it does not train any more: its group is changed, or it has no nodes."""
+        """Record that it does not train: its group changes, or it has no nodes."""
         if self._trains_since is not None:
             self._without_s += now - self._trains_since
             self._trains_since = None
         self._stepped_at = None  # what a change takes is no step
 
     def step(self, now: float, number: int) -> None:
-        """Know of a step. Those that are done again after a stall do not end it, but are no standstill either."""
+        """Record a step. Repeated steps after a stall do not end it, but are no standstill either."""
         if self._stepped_at is not None:
             took_s = now - self._stepped_at
             self.pace_s = max(took_s, self.pace_s / 2)
@@ -77,11 +77,11 @@ class StallWatch:
         self._due = list(StallAction)
 
     def without_s(self, now: float) -> float:
-        """Return for how long it has trained without a step."""
+        """Return how long it has trained without a step."""
         return self._without_s + (0.0 if self._trains_since is None else now - self._trains_since)
 
     def check(self, now: float) -> StallAction | None:
-        """Return what is due now; each once for every stall."""
+        """Return the action that is due, each once for every stall."""
         if self._trains_since is None or not self._due:
             return None
         if self.without_s(now) <= self._after_s(self._due[0]):
@@ -90,7 +90,7 @@ class StallWatch:
         return self._restart(now) if action is StallAction.RESTART else action
 
     def _restart(self, now: float) -> StallAction:
-        """Note that workers are to be started again; another try is of no use if that was so often lately."""
+        """Record a restart of workers; after several in a short time another try is useless."""
         self._restarts = [at for at in self._restarts if now - at <= WITHIN_LIMITS * self._limit_s]
         if len(self._restarts) >= RESTARTS:
             return StallAction.GIVE_UP
@@ -125,25 +125,25 @@ class StallInspection:
         self._ends_at = now + ANSWER_S
 
     def position(self, worker: str, message: Mapping[str, Any]) -> None:
-        """Take in where a worker says that it is."""
+        """Record the position that a worker reports."""
         rank = self._ranks.get(worker)
         if rank is not None:
             rank.place, rank.line = str(message["place"]), str(message["line"])
             rank.commits = int(message["commits"])
 
     def process_state(self, worker: str, state: str) -> None:
-        """Take in the state of a worker's process."""
+        """Record the state of a worker's process."""
         rank = self._ranks.get(worker)
         if rank is not None:
             rank.state = state
 
     def complete(self, now: float) -> bool:
-        """Return whether all have answered, or have had the time to."""
+        """Return whether all have answered, or their time is over."""
         answered = all(rank.commits >= 0 or rank.state in _STOPPED for rank in self._ranks.values())
         return answered or now > self._ends_at
 
     def words(self) -> str:
-        """Say where the ranks are, the likely culprit first."""
+        """Return where the ranks are as text, the likely culprit first."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.rank)
         parts = [
             f"rank {rank.rank} on {rank.node} is stopped (SIGSTOP), its process does not run"
@@ -172,10 +172,10 @@ def _where(rank: _Rank) -> str:
 
 @dataclass(eq=False)
 class FormationWatch:
-    """Follows the groups of one task from their start until they train. ``limit_s`` is for all that fail in a row.
+    """Follows the groups of one task from their start until they train. ``limit_s`` is for consecutive failures.
 
-    The members of a group first meet, which takes moments. Then the state is loaded and spread, which takes as long as
-    it is large: what counts is the time in which none of it arrives.
+    The members of a group first meet, which takes moments. Then the state is loaded and sent, which takes time in
+    proportion to its size: only time in which nothing arrives counts.
     """
 
     _limit_s: float
@@ -189,7 +189,7 @@ class FormationWatch:
     _spent_s: float = 0.0  # with them
 
     def began(self, now: float) -> str:
-        """Know that a group starts to form; return what to tell of those before it, if anything."""
+        """Record that a group starts to form; return a note on earlier failures, if due."""
         note = ""
         if self._began_at is not None and self._why:
             self._failed, self._last_why = self._failed + 1, self._why
@@ -200,17 +200,17 @@ class FormationWatch:
         return note
 
     def met(self, now: float) -> None:
-        """Know that all members of the group have met."""
+        """Record that all members of the group have met."""
         if self._began_at is not None and self._met_at is None:
             self._met_at = now
 
     def moved(self, now: float) -> None:
-        """Know that a part of the state has arrived: this is no time in which nothing moves."""
+        """Record that a part of the state has arrived."""
         if self._began_at is not None:
             self._began_at = self._moved_at = now
 
     def confirmed(self, now: float, *, learn: bool) -> None:
-        """Know that the group trains; ``learn`` how long its state took."""
+        """Record that the group trains; with ``learn`` also how long its state took."""
         if learn and self._met_at is not None:
             self._loading_s = max(now - self._met_at, self._loading_s / 2)
         self.reset()
@@ -220,7 +220,7 @@ class FormationWatch:
         self._began_at, self._met_at, self._why, self._failed, self._spent_s = None, None, "", 0, 0.0
 
     def lost(self, why: str) -> None:
-        """Know that the group did not form, and that no death explains it."""
+        """Record that the group did not form, and that no death explains it."""
         self._why = self._why or why
 
     def overdue(self, now: float) -> bool:
@@ -237,7 +237,7 @@ class FormationWatch:
         return True
 
     def given_up(self, now: float) -> str:
-        """Return why the task has failed if groups have not formed for too long, otherwise nothing."""
+        """Return why the task has failed if groups have not formed for too long, otherwise ""."""
         if self._began_at is None or not (self._failed or self._why):
             return ""
         spent_s = self._spent_s + now - self._began_at

@@ -1,4 +1,4 @@
-"""TaskSupervision: what both kinds of lifecycle watch of a task. Its steps, losses, deaths and stalls become notes."""
+"""TaskSupervision: what all lifecycles watch of a task: its steps, losses, deaths and stalls, reported as notes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _DONE_SHARE: Final = 0.9  # of its work that a task must have done to be believe
 
 @dataclass(eq=False)
 class AssignedNodes:
-    """The nodes that a task was given: which of them to run on, and whose agents have not come yet.
+    """The nodes that a task holds: those to run on, and those whose agents have not connected yet.
 
     An agent that lost its manager keeps its workers for a while. After a restart of the manager nothing is started for
-    a task before it is certain what still runs of it, or two processes would have the same rank.
+    a task before all its remaining processes are known, or two processes would have the same rank.
     """
 
     _context: TaskContext
@@ -49,7 +49,7 @@ class AssignedNodes:
         return tuple(node for node in self.wanted if self._context.slots(node))
 
     def assign(self, nodes: tuple[str, ...]) -> None:
-        """Know all nodes that the task is to hold from now on."""
+        """Set all nodes that the task is to hold."""
         self.noticed -= set(nodes) - set(self.all)  # one that is given again has another agent by now
         self.all = nodes
         here = {node for node in nodes if self._context.slots(node)}
@@ -58,28 +58,28 @@ class AssignedNodes:
         self._absent = {node: self._absent.get(node, now) for node in sorted(waited_for)}
 
     def agent_changed(self, node: str, *, there: bool) -> None:
-        """Know that the agent of a node came, or is gone."""
+        """Record that the agent of a node connected or is gone."""
         self.noticed.discard(node)
         self._absent.pop(node, None)
         (self._gone.discard if there else self._gone.add)(node)
 
     @property
     def waiting(self) -> bool:
-        """Whether an agent may still come that has workers of another manager."""
+        """Whether an agent with workers of another manager may still connect."""
         now = self._context.now()
         return any(now - since <= ABSENCE_S for since in self._absent.values())
 
 
 @dataclass(frozen=True, slots=True)
 class StallVerdict:
-    """What a lifecycle has to do: end its workers and start them again, or fail with a reason."""
+    """The consequence for a lifecycle: restart its workers, or fail with a reason."""
 
     restart: bool = False
     failure: str = ""
 
 
 class TaskSupervision:
-    """Watches one task, and tells what people should know of it."""
+    """Watches one task, and reports notes to its owner."""
 
     def __init__(self, job: LauncherJob, context: TaskContext) -> None:
         self._job = job
@@ -106,7 +106,7 @@ class TaskSupervision:
     # -- what happened
 
     def reported(self, message: Message) -> None:
-        """Take in a step, and tell it."""
+        """Record and report a step."""
         now = self._context.now()
         self.stalls.step(now, int(message["step"]))
         self._inspection, self._where = None, ""
@@ -121,23 +121,23 @@ class TaskSupervision:
         self._context.emit({"type": "report", **{name: message[name] for name in _REPORT if name in message}})
 
     def further(self, step: int) -> None:
-        """Know that the task is at least so far."""
+        """Record that the task has reached at least this step."""
         self.step = max(self.step, step)
 
     def died(self, death: WorkerDeath) -> None:
-        """Take in the end of a worker that was not ordered."""
+        """Record the unexpected end of a worker."""
         self.failures.died(death, self._context.now(), self.step)
 
     def node_leaves(self, node: str) -> None:
-        """Know that a node leaves, or will leave in a moment."""
+        """Record that a node leaves, or will in a moment."""
         self.failures.node_leaves(node, self._context.now())
 
     def lost(self, text: str) -> None:
-        """Take in that a member lost the others; it is reported if no death explains it."""
+        """Record that a member lost the others; it is reported if no death explains it."""
         self._lost.append((self._context.now(), text))
 
     def on_worker_message(self, worker: str, message: Message) -> None:
-        """Take in what any worker may say."""
+        """Handle the messages that workers of all launchers send."""
         match message.get("type"):
             case "not_on_disk":
                 if not self._writes_fail:
@@ -160,7 +160,7 @@ class TaskSupervision:
                 self._misused(kind, message)
 
     def _misused(self, kind: str, message: Message) -> None:
-        """Report what the script does wrong, again only when the task is twice as far."""
+        """Report a mistake of the script, and again only when the task has doubled its steps."""
         causes, step = tuple(message["causes"]), int(message["step"])
         if not 0 < step < 2 * self._misuses.get((kind, *causes), 0):
             differ = f"{DRIFT} at step {step} by {message.get('relative', 0):.1g} of their size"
@@ -169,7 +169,7 @@ class TaskSupervision:
             self._misuses[(kind, *causes)] = step
 
     def inspected(self, worker: str, process_state: str) -> None:
-        """Take in the state of a worker's process."""
+        """Record the state of a worker's process."""
         if self._inspection is not None:
             self._inspection.process_state(worker, process_state)
 
@@ -186,13 +186,13 @@ class TaskSupervision:
 
     @property
     def is_early(self) -> bool:
-        """Whether an exit code of 0 by itself does not mean now that the work is done: some is known to be left."""
+        """Whether an exit code of 0 alone does not mean that the work is done, as some is known to be left."""
         work = None if self._counts_from_zero else self._job.work_samples
         far = work is not None and self._samples is not None and self._samples < _DONE_SHARE * work
         return self._says_when_finished or far
 
     def ended_early(self) -> str:
-        """Count an end with 0 before the work was done; return why the task has failed if it was one too many."""
+        """Count an exit with 0 before the work was done; return why the task has failed if the limit is exceeded."""
         self._early_ends = self._early_ends + 1 if self.step == self._early_step else 1
         self._early_step = self.step
         progress = f"after step {self.step}"
@@ -208,7 +208,7 @@ class TaskSupervision:
     # -- what follows
 
     def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> StallVerdict:
-        """Look at the clock. ``ranks`` are the workers that train, ``starting_since`` when others were started."""
+        """Do periodic work. ``ranks`` are the workers that train, ``starting_since`` when others were started."""
         now = self._context.now()
         judgement = self.failures.judge(now)
         for text in judgement.notes:
@@ -235,7 +235,7 @@ class TaskSupervision:
         return StallVerdict()
 
     def note(self, text: str) -> None:
-        """Report something that people should know, if it is not empty."""
+        """Report a note for the task's owner, unless it is empty."""
         if text:
             self._context.emit({"type": "note", "text": text})
 
@@ -291,7 +291,7 @@ class TaskSupervision:
 
 
 class SupervisedLifecycle:
-    """What the lifecycles of all launchers do alike."""
+    """The common part of the lifecycles of all launchers."""
 
     def __init__(self, _task: str, job: LauncherJob, context: TaskContext) -> None:
         self._job = job
@@ -300,13 +300,13 @@ class SupervisedLifecycle:
         self._supervision = TaskSupervision(job, context)
 
     def set_batch(self, batch: int) -> None:
-        """Have the workers train with so many samples a step, together: at once where they may form a new group."""
+        """Set the samples of a step of all workers together: at once where they may form a new group."""
         if batch != self._nodes.batch:
             self._nodes.batch = batch
             self._advance()
 
     def node_up(self, node: str) -> None:
-        """Start there what is wanted."""
+        """Start the wanted workers there."""
         self._nodes.agent_changed(node, there=True)
         self._advance()
 
@@ -317,7 +317,7 @@ class SupervisedLifecycle:
         self._advance()
 
     def inspected(self, worker: str, process_state: str) -> None:
-        """Know the state of a worker's process."""
+        """Record the state of a worker's process."""
         self._supervision.inspected(worker, process_state)
 
     def _node_leaves(self, node: str) -> None:

@@ -1,1 +1,1 @@
-"""Static pictures: a figure as SVG inside a page, for paper and for browsers without JavaScript."""
+"""Static drawing: a chart as SVG inside a page, for paper and for browsers without JavaScript."""

@@ -1,6 +1,6 @@
-"""Axes: which scale a channel has, and its ticks, words and lines as SVG.
+"""Axes: the scale of a channel, and its ticks, labels and lines as SVG.
 
-Lengths along x are percentages of the plot's width, so that one picture fits every width and its letters keep their
+Lengths along x are percentages of the plot's width, so that one drawing fits every width and its letters keep their
 size. Labels that would touch each other in a narrow plot have the class ``wide``, which page.css hides there.
 """
 
@@ -41,7 +41,7 @@ _TITLE: Final = 22.0  # pixels of a line of words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotAxis:
-    """One side of a plot: its scale, its ticks if they are shown, and how they look, in Vega-Lite's words."""
+    """One side of a plot: its scale, its ticks if they are shown, and their style, in Vega-Lite's words."""
 
     scale: AxisScale
     ticks: Sequence[AxisTick]
@@ -50,12 +50,12 @@ class PlotAxis:
 
     @property
     def labels(self) -> list[str]:
-        """The labels, none longer than the figure allows."""
+        """The labels, cut to the length that the chart allows."""
         return [shortened(tick.label, float(self.look.get("labelLimit", 180))) for tick in self.ticks]
 
     @property
     def inside(self) -> bool:
-        """Whether labels stand inside the plot."""
+        """Whether labels are inside the plot."""
         return self.look.get("labelAlign") == "left"
 
     @property
@@ -66,7 +66,7 @@ class PlotAxis:
 
 
 def axis_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, float]) -> PlotAxis:
-    """Return the axis of ``x`` or ``y`` that all layers share; ``params`` are numbers that a figure names."""
+    """Return the axis of ``x`` or ``y`` that all layers share; ``params`` are named numbers of a chart."""
     using = [layer for layer in layers if {"field", "datum"} & layer.channels.get(channel, {}).keys()]
     if not using:
         return PlotAxis(scale=LinearScale(0.0, 1.0), ticks=(), look={}, title="")
@@ -89,7 +89,7 @@ def axis_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, floa
 
 
 def scale_of(layers: Sequence[MarkLayer], channel: str, params: Mapping[str, float]) -> AxisScale:
-    """Return the scale on which all values of a channel stand."""
+    """Return the common scale of all values of a channel."""
     described = [layer.channels[channel] for layer in layers]
     kind = next((each["type"] for each in described if "type" in each), "quantitative")
     asked: Mapping[str, Any] = next((each["scale"] for each in described if each.get("scale")), {})
@@ -140,7 +140,7 @@ def across(axis: PlotAxis, height: float) -> str:
 
 
 def _title_below(title: str, y: float) -> str:
-    """Return the title in the middle; one that is wider than a narrow plot ends there with it."""
+    """Return the title in the middle; one that is wider than a narrow plot is right-aligned there."""
     middle = f'<text x="50%" y="{y:g}" text-anchor="middle"'
     if text_width(title) <= _NARROW:
         return f"{middle}>{escape(title)}</text>"
@@ -195,7 +195,7 @@ def _values(layers: Sequence[MarkLayer], channel: str) -> list[float]:
 
 
 def stacked(layer: MarkLayer, channel: str) -> bool:
-    """Return whether a layer puts its values upon each other: areas, and bars with names, of several colours do."""
+    """Return whether a layer stacks its values: areas, and bars with names, of several colours do."""
     described, other = layer.channels.get(channel, {}), layer.channels.get(_other(channel), {})
     upon = (layer.kind == "area" and channel == "y") or (layer.kind == "bar" and other.get("type") == "nominal")
     numbers = "field" in described and described.get("type") == "quantitative"
@@ -236,7 +236,7 @@ def _shown(places: Sequence[float], axis: PlotAxis, width: float) -> set[int]:
 
 
 def _fitting(numbers: Sequence[int], ends: Sequence[tuple[float, float]]) -> set[int]:
-    """Return those labels that do not touch the one before them."""
+    """Return the labels that do not touch the one before them."""
     found, last = set[int](), -math.inf
     for number in numbers:
         if ends[number][0] >= last + _GAP:
@@ -246,5 +246,5 @@ def _fitting(numbers: Sequence[int], ends: Sequence[tuple[float, float]]) -> set
 
 
 def _anchor(place: float, scale: AxisScale) -> str:
-    """Keep a label at the end of an axis of numbers inside the page; before its begin there is room."""
+    """Return the text anchor that keeps a label at the end of an axis inside the page."""
     return "end" if place > 1.0 - _EDGE and not isinstance(scale, BandScale) else "middle"

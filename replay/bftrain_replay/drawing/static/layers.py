@@ -1,4 +1,4 @@
-"""Layers: the parts of a figure's description, each with its rows, mark, channels and colours, and the key to these."""
+"""Layers: the parts of a chart's description, each with its rows, mark, channels and colours, and the legend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain_replay.drawing.theme import HUES
 
 
 class UnsupportedFigureError(Exception):
-    """A figure uses a part of Vega-Lite that static drawing lacks; Vega has to draw it."""
+    """A chart uses a part of Vega-Lite that static drawing lacks; Vega has to draw it."""
 
 
 Row = Mapping[str, Any]
@@ -41,14 +41,14 @@ class MarkLayer:
         return str(self.mark["type"])
 
     def value(self, row: Row, channel: str) -> Any:  # noqa: ANN401 - a row holds what it likes
-        """Return what a row has for a channel; nothing if the layer lacks the channel."""
+        """Return the value of a row for a channel; ``None`` if the layer lacks the channel."""
         found = self.channels.get(channel, {})
         if "field" in found:
             return row.get(found["field"])
         return found.get("datum", found.get("value"))
 
     def groups(self, *channels: str) -> Iterator[list[Row]]:
-        """Give the rows that agree in all of these channels, in the order in which they come first."""
+        """Yield the rows that agree in all of these channels, in order of first appearance."""
         found: dict[tuple[Any, ...], list[Row]] = {}
         for row in self.rows:
             found.setdefault(tuple(self.value(row, channel) for channel in channels), []).append(row)
@@ -61,7 +61,7 @@ def layers_of(spec: Mapping[str, Any], rows: Sequence[Row]) -> list[MarkLayer]:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``below`` with the entries of ``above``, mappings within them merged in the same way."""
+    """Return ``below`` with the entries of ``above``, merged recursively."""
     merged = dict(below)
     for name, value in above.items():
         both = isinstance(value, Mapping) and isinstance(below.get(name), Mapping)
@@ -101,7 +101,7 @@ def _transformed(step: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
 
 
 def _aggregated(layer: MarkLayer) -> MarkLayer:
-    """Take the mean of ``y`` over all rows of one ``x`` and colour, where a layer asks for it."""
+    """Return the layer with means of ``y`` over all rows of one ``x`` and colour, if it asks for them."""
     y = layer.channels.get("y", {})
     if "aggregate" not in y:
         return layer
@@ -123,7 +123,7 @@ _DOT: Final = 2  # pixels of a dash that looks like a dot
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """One name in the key to a picture: a square or a line, in its colour."""
+    """One entry of a legend: a square or a line, in its colour."""
 
     name: str
     colour: str
@@ -139,7 +139,7 @@ class KeyEntry:
 
 
 def css_colour(colour: str) -> str:
-    """Return a colour as the page knows it: roles are its variables, so that they follow from light to dark."""
+    """Return a colour for CSS: roles are variables of the page, so that they follow its theme."""
     return f"var(--{colour[1:]})" if colour.startswith("@") else colour
 
 
@@ -158,7 +158,7 @@ def colour_of(layer: MarkLayer, row: Row, channel: str = "color") -> str:
 
 
 def dashes_of(layer: MarkLayer, row: Row) -> Sequence[float]:
-    """Return the dashes of a row's line; nothing if it is drawn through."""
+    """Return the dashes of a row's line; empty for a solid line."""
     described = layer.channels.get("strokeDash")
     if described is None:
         return tuple(layer.mark.get("strokeDash", ()))
@@ -167,7 +167,7 @@ def dashes_of(layer: MarkLayer, row: Row) -> Sequence[float]:
 
 
 def key_html(layers: Sequence[MarkLayer], extra: str = "") -> str:
-    """Return the key to the colours and dashes of a picture as HTML, which breaks into lines; nothing to say: ''."""
+    """Return the legend of colours and dashes as HTML, which wraps; '' if it is empty."""
     titles, entries = list[str](), dict[str, KeyEntry]()
     for layer in layers:
         title, found = _entries(layer)

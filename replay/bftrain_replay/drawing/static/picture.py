@@ -1,8 +1,8 @@
-"""Static pictures of figures: what stands in a page on paper, without JavaScript, and until its script has drawn.
+"""Static SVG of charts: shown on paper, without JavaScript, and until the page's script has drawn.
 
-A picture is as wide as the page leaves it, with letters of one size: curves stand in an inner picture that is stretched
-to the plot's width; all else has its places along x as percentages of it, and its sizes in pixels. It is a few
-kilobytes, takes milliseconds, and has the colours of the page. What this drawing does not know, Vega draws.
+A drawing is as wide as the page leaves it, with letters of one size: curves are in an inner SVG that is stretched to
+the plot's width; all else has its places along x as percentages of it, and its sizes in pixels. It is a few kilobytes,
+takes milliseconds, and has the colours of the page. Charts that it cannot draw are drawn by Vega.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotArea:
-    """Where values stand in a plot of ``height`` pixels."""
+    """Converts values to places in a plot of ``height`` pixels."""
 
     x: AxisScale
     y: AxisScale
     height: float
 
     def across(self, value: object) -> float:
-        """Return where a value of x stands, from 0 to 1."""
+        """Return the place of a value of x, from 0 to 1."""
         return self.x.place(value)
 
     def down(self, value: object) -> float:
-        """Return where a value of y stands, in pixels from the top."""
+        """Return the place of a value of y, in pixels from the top."""
         return (1.0 - self.y.place(value)) * self.height
 
 
@@ -67,7 +67,7 @@ def marks(layer: MarkLayer, plot: PlotArea) -> str:
 
 
 def band(rows: Sequence[Row], low: str, high: str, colour: str, plot: PlotArea) -> str:
-    """Return the steps between two columns of rows over time, pale: from the least to the most."""
+    """Return a pale band between two columns of rows over time: from minimum to maximum."""
     places = [plot.across(row["t"]) for row in rows]
     tops, bottoms = ([plot.down(row[name]) for row in rows] for name in (high, low))
     shape = [_path(list(zip(places, tops, strict=True)), stepped=True)]
@@ -87,7 +87,7 @@ def _areas(layer: MarkLayer, plot: PlotArea) -> Iterator[str]:
 
 
 def _stacked_areas(layer: MarkLayer, plot: PlotArea) -> list[str]:
-    """Draw the highest first: each covers what it does not rise above."""
+    """Return areas with the highest first: each covers the part below it."""
     upon: dict[Any, float] = {}
     areas = []
     order = (lambda same: float(layer.value(same[0], "order"))) if "order" in layer.channels else (lambda _: 0.0)
@@ -246,7 +246,7 @@ def _stepped(layer: MarkLayer) -> bool:
 
 
 def _path(points: Sequence[Point], *, stepped: bool) -> str:
-    """Return the line through points; one that is stepped keeps its height until the next point."""
+    """Return the line through points; a stepped one keeps its height until the next point."""
     (x, y), *others = points
     parts = [f"M{_x(x)},{_y(y)}"]
     last = _y(y)
@@ -292,7 +292,7 @@ _LEAST, _MOST = "least", "most"
 
 
 def static_picture(figure: ChartFigure) -> str:
-    """Return the static picture of a figure as HTML, without the element around it."""
+    """Return the static drawing of a chart as HTML, without the element around it."""
     try:
         # Return the picture; with a second one for narrow pages where the figure has a form of its own for these
         spec = figure.described()
@@ -343,7 +343,7 @@ def _one(figure: ChartFigure, spec: Mapping[str, Any], form: str) -> str:
 
 
 def _extremes(figure: ChartFigure) -> list[Row]:
-    """Return the least and the most of each step that is drawn; nothing where each value is drawn by itself."""
+    """Return the minimum and maximum of each drawn step; empty where each value is drawn by itself."""
     if figure.moments is None or not figure.stepped:
         return []
     coarse = [part for part in figure.series if part.times_s.size > STEPS]
@@ -351,7 +351,7 @@ def _extremes(figure: ChartFigure) -> list[Row]:
 
 
 def _band_layer(layer: MarkLayer, extremes: Sequence[Row]) -> MarkLayer | None:
-    """Return what a layer of areas hides by averaging, as a layer: it counts for the length of the axis."""
+    """Return the range that averaging hides in a layer of areas, as a layer; the axis must include it."""
     if layer.kind != "area" or stacked(layer, "y") or "y2" in layer.channels:
         return None
     y = layer.channels["y"]

@@ -1,4 +1,4 @@
-"""Scales: where a value stands along an axis, from 0 to 1, and where the axis has ticks, with their labels."""
+"""Scales: the place of a value along an axis, from 0 to 1, and the axis' ticks with their labels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def number_format(name: str, step: float) -> Callable[[float], str]:
 
 
 def moment_on_calendar(place: float) -> str:
-    """Return a moment, milliseconds since 1970, by the largest unit that begins there: year, month, day or time."""
+    """Return a time in milliseconds since 1970, by the largest unit that begins there: year, month, day or time."""
     if place % _DAY_MS:
         return _clock(place)
     when = np.datetime64(round(place), "ms")  # which has later years than datetime
@@ -58,12 +58,12 @@ def moment_on_calendar(place: float) -> str:
 
 
 def moment_since_start(place: float) -> str:
-    """Return a moment, milliseconds since the log's start: a full day by its number, others by the clock."""
+    """Return a time in milliseconds since the log's start: a full day by its number, others by the clock."""
     return _clock(place) if place % _DAY_MS else f"day {place / _DAY_MS:,.0f}"
 
 
 def text_width(text: str, size: float = FONT_SIZE) -> float:
-    """Return how many pixels a text takes, roughly: the page chooses its font."""
+    """Return roughly how many pixels a text takes: the page chooses its font."""
     return len(text) * size * _CHARACTER
 
 
@@ -112,17 +112,17 @@ _LEAST_LOG_TICKS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class AxisTick:
-    """One tick: where it stands along its axis, from 0 to 1, and its label."""
+    """One tick: its place along the axis, from 0 to 1, and its label."""
 
     place: float
     label: str
 
 
 class AxisScale(Protocol):
-    """How values stand along an axis."""
+    """Maps values to places along an axis."""
 
     def place(self, value: object) -> float:
-        """Return where a value stands: 0 is left or bottom, 1 right or top."""
+        """Return the place of a value: 0 is left or bottom, 1 right or top."""
 
     def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
         """Return about ``count`` ticks."""
@@ -130,7 +130,7 @@ class AxisScale(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickLook:
-    """What a figure says about the ticks of one axis."""
+    """A chart's settings for the ticks of one axis."""
 
     number: str = ""  # the format of numbers
     least_step: float = 0.0
@@ -139,14 +139,14 @@ class TickLook:
 
 @dataclass(frozen=True, slots=True)
 class LinearScale:
-    """Numbers in proportion."""
+    """Linear scale of numbers."""
 
     low: float
     high: float
     reverse: bool = False
 
     def place(self, value: object) -> float:
-        """Return where a number stands."""
+        """Return the place of a number."""
         share = (_number(value) - self.low) / ((self.high - self.low) or 1.0)
         return 1.0 - share if self.reverse else share
 
@@ -158,7 +158,7 @@ class LinearScale:
         return [AxisTick(self.place(value), words(value)) for value in values]
 
     def nice(self, count: int) -> LinearScale:
-        """Return the scale from round number to round number."""
+        """Return the scale extended to round numbers."""
         step = round_step(self.high - self.low, count)
         low, high = math.floor(self.low / step + 1e-9) * step, math.ceil(self.high / step - 1e-9) * step
         return LinearScale(low, high, self.reverse)
@@ -166,18 +166,18 @@ class LinearScale:
 
 @dataclass(frozen=True, slots=True)
 class LogScale:
-    """Positive numbers by their logarithm."""
+    """Logarithmic scale of positive numbers."""
 
     low: float
     high: float
 
     def place(self, value: object) -> float:
-        """Return where a number stands; what is not positive stands at the begin."""
+        """Return the place of a number; one that is not positive is at the beginning."""
         number = max(_number(value), self.low)
         return math.log(number / self.low) / (math.log(self.high / self.low) or 1.0)
 
     def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
-        """Return ticks at powers of ten, with as many of their multiples as there is room for."""
+        """Return ticks at powers of ten, with as many of their multiples as fit."""
         words = number_format(look.number or "~g", 0.0)
         if look.values:
             return [AxisTick(self.place(value), words(value)) for value in look.values]
@@ -207,7 +207,7 @@ class TimeScale:
     on_calendar: bool
 
     def place(self, value: object) -> float:
-        """Return where a moment stands."""
+        """Return the place of a time."""
         return (_number(value) - self.low) / ((self.high - self.low) or 1.0)
 
     def ticks(self, count: int, look: TickLook) -> list[AxisTick]:
@@ -233,7 +233,7 @@ class TimeScale:
 
 
 def band_name(value: object) -> str:
-    """Return a value as the name of its band: whole numbers without a decimal point, as the interactive picture has."""
+    """Return a value as the name of its band: integers without a decimal point, as in the interactive chart."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -261,7 +261,7 @@ class BandScale:
 
 
 def round_step(span: float, count: int) -> float:
-    """Return the round number that parts a span into about so many steps."""
+    """Return the round number that divides a span into about that many steps."""
     if span <= 0.0 or not math.isfinite(span):
         return 1.0
     rough = span / max(count, 1)
@@ -279,7 +279,7 @@ def multiples(low: float, high: float, step: float) -> list[float]:
 
 
 def padded(scale: LinearScale | LogScale, share: float) -> LinearScale | LogScale:
-    """Return the scale with so much room, a share of the axis, at each end."""
+    """Return the scale with padding, a share of the axis, at each end."""
     if isinstance(scale, LogScale):
         factor = (scale.high / scale.low) ** share
         return LogScale(scale.low / factor, scale.high * factor)

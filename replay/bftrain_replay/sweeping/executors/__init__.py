@@ -1,1 +1,1 @@
-"""Executors: where the passes of a sweep are done. Each does them all, in any order, and loses none."""
+"""Executors: run the passes of a sweep. Each runs all, in any order, and loses none."""

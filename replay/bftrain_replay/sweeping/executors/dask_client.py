@@ -1,4 +1,4 @@
-"""Passes done by the workers of a Dask cluster, ours or another."""
+"""Runs passes on the workers of a Dask cluster, our own or another."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import npz_log
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.sweeping.run_point import AtWork, PassStopped, Stopping, Tell, failed, work
-from bftrain_replay.sweeping.sweep_inputs import InputCache, InputShelf, SweepLog, TaskFile, Tasks
+from bftrain_replay.sweeping.run_point import PassStopped, Stopping, Tell, WorkerActivity, failed, work
+from bftrain_replay.sweeping.sweep_inputs import InputCache, InputSlot, SweepLog, TaskFile, Tasks
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _TELL_EVERY_S: Final = 0.5
@@ -33,15 +33,15 @@ _TELL_EVERY_S: Final = 0.5
 # A worker with several threads would divide one core among several passes, and measure nonsense
 _one_at_a_time = threading.Lock()
 _inputs = InputCache()
-_logs: InputShelf[EventLog] = InputShelf()
-_tasks: InputShelf[Tasks] = InputShelf()
+_logs: InputSlot[EventLog] = InputSlot()
+_tasks: InputSlot[Tasks] = InputSlot()
 
 
 def do(message: bytes, log: bytes | None, tasks: bytes | None, topic: str, address: str) -> bytes:
-    """Do a pass on a worker, one at a time; gives its outcome, or nothing if it was stopped.
+    """Run a pass on a worker, one at a time; return its outcome, or nothing if it was stopped.
 
-    An input that does not come along is generated here. ``topic`` is where progress is sent, with our ``address``, and
-    the name of the event that says to stop.
+    An input that is not sent is generated here. ``topic`` is where progress is sent, with our ``address``, and the name
+    of the event that stops it.
     """
     from distributed import Event, get_worker  # noqa: PLC0415 - only a worker of Dask has it for sure
 
@@ -101,13 +101,13 @@ _GRACE_S: Final = 1.5  # for passes in hand to notice that they are to stop
 
 
 class ClusterSource(Protocol):
-    """Where a client comes from."""
+    """Provides a client."""
 
     def client(self) -> AbstractContextManager[Client]:
         """Connect."""
 
     def tend(self, jobs: int) -> None:
-        """Look after the workers while ``jobs`` passes are still to be done; called several times a second."""
+        """Maintain the workers while ``jobs`` passes remain; called several times a second."""
 
 
 @dataclass(slots=True)
@@ -121,8 +121,8 @@ class _InHand:
 class DaskExecutor:
     """An executor for any cluster.
 
-    Each worker is handed one pass at a time, by name. Left to choose, the scheduler would queue several at a worker,
-    and when that dies blame all of them.
+    Each worker is sent one pass at a time, by name. By default the scheduler would queue several at a worker, and blame
+    all of them when it dies.
     """
 
     def __init__(self, cluster: ClusterSource) -> None:
@@ -137,7 +137,7 @@ class DaskExecutor:
         self._news: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Do all passes."""
+        """Run all passes."""
         required("distributed")  # it sets the levels of its loggers when it is imported
         self._waiting, self._tell = deque(jobs), tell
         with _quiet(), self._cluster.client() as client:
@@ -154,7 +154,7 @@ class DaskExecutor:
                 self._close()
 
     def _hand_out(self) -> Iterator[PassOutcome]:
-        """See which workers there are; give those that are free something to do."""
+        """Look up the workers; send a pass to each free one."""
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_AT_WORKERS_EVERY_S:
             self._looked_s = now_s
@@ -202,13 +202,13 @@ class DaskExecutor:
         self._hands.clear()
 
     def _hear(self, address: str, key: str, name: str | None, share: float) -> Iterator[PassOutcome]:
-        """Take in what a worker called ``name`` tells, or without a name that a pass is over."""
+        """Handle a progress message of the worker called ``name``, or without a name the end of a pass."""
         hand = self._hands.get(address)
         if hand is None or key not in {hand.job.id, hand.future.key}:
             return
         if name is not None:
             hand.worker = name
-            self._tell(AtWork(name, hand.job, share))
+            self._tell(WorkerActivity(name, hand.job, share))
             return
         try:
             message = hand.future.result(timeout=_PATIENCE_S)
@@ -232,7 +232,7 @@ class DaskExecutor:
             yield failed(hand.job, f"{type(error).__name__}: {error}")
 
     def _lose(self, hand: _InHand) -> Iterator[PassOutcome]:
-        """A worker is gone: another one gets its pass, but not for ever."""
+        """Handle a lost worker: another one gets its pass, a limited number of times."""
         self._client.cancel([hand.future])
         self._put_down(hand)
         self._workers.discard(hand.address)
@@ -244,10 +244,10 @@ class DaskExecutor:
     def _put_down(self, hand: _InHand) -> None:
         del self._hands[hand.address]
         if hand.worker is not None:
-            self._tell(AtWork(hand.worker, None))
+            self._tell(WorkerActivity(hand.worker, None))
 
     def _sent(self, sha256: str, pack: Callable[[], bytes]) -> Future:
-        """Give an input on the cluster, where it comes but once.
+        """Return an input on the cluster, sent only once.
 
         It is the result of a task and not scattered data, so it is made again when the worker that holds it is lost.
         """
@@ -261,7 +261,7 @@ class DaskExecutor:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """A cluster that runs already: the address of its scheduler, or the file in which that is written."""
+    """A running cluster: the address of its scheduler, or the file that holds it."""
 
     address: str
 
@@ -281,12 +281,12 @@ class ClusterAddress:
             yield client
 
     def tend(self, jobs: int) -> None:
-        """Leave the workers as they are."""
+        """Do nothing: the workers are not ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWorkers:
-    """So many processes of this machine; they speak TLS, since whose client reaches them can run code as their user."""
+    """Worker processes on this machine; connections use TLS, because a client can run code as their user."""
 
     workers: int
 
@@ -308,7 +308,7 @@ class OwnWorkers:
 
 
 def required(module: str) -> Any:  # noqa: ANN401 - a module without types
-    """Import a module of the extra, or say what brings it."""
+    """Import a module of an extra, or raise an error that says how to install it."""
     try:
         return import_module(module)
     except ImportError as error:

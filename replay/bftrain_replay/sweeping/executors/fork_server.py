@@ -1,10 +1,10 @@
-"""Fork server: a process that has imported and loaded what all workers need, and forks them.
+"""Fork server: a process that imports and loads what all workers need, and forks them.
 
-So a worker starts in milliseconds, and a log is in memory once however many workers read it. The server has one
-thread and forks nothing but itself, which makes forking safe in any program. It is run as
-``python -m bftrain_replay.sweeping.executors.fork_server SOCKET``, reads from its standard input what to load, and from
-the socket, with each message, the end of a connection that the next worker is to serve. It ends with its master, and
-all workers with it.
+So a worker starts in milliseconds, and a log is in memory once for any number of workers. The server has one thread and
+forks nothing but itself, which makes forking safe in any program. It is run as ``python -m
+bftrain_replay.sweeping.executors.fork_server SOCKET``, reads from its standard input what to load, and from the socket,
+with each message, one end of a connection for the next worker. It ends with its parent program, and all workers with
+it.
 
 ``multiprocessing`` has such a server too, but it loads modules only, is one for the whole program, and imports the
 caller's main module again.
@@ -37,14 +37,14 @@ _MESSAGE: Final = 1024
 
 
 class PreloadInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """To the fork server: inputs that all workers are to share."""
+    """Message to the fork server: inputs that all workers share."""
 
     logs: tuple[LogSource, ...]
     tasks: tuple[TaskSource, ...]
 
 
 class WorkerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """From the fork server: a worker is there, or gone with this exit code, or minus the signal that killed it."""
+    """Message from the fork server: a worker has started, or ended with this exit code or (negative) signal."""
 
     pid: int
     code: int | None = None
@@ -54,7 +54,7 @@ FromWorker = PassOutcome | float  # of its pass, or which share of it is done
 
 
 class ForkServer:
-    """The loop around the master's socket and the workers' ends."""
+    """The event loop around the parent program's socket and the workers' exits."""
 
     def __init__(self, master: socket.socket, inputs: InputCache) -> None:
         self._master = master
@@ -63,7 +63,7 @@ class ForkServer:
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
-        """Serve the master until it is gone."""
+        """Serve the parent program until it is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         with selectors.DefaultSelector() as selector:
@@ -82,7 +82,7 @@ class ForkServer:
                         self._reap()
 
     def end_all(self) -> None:
-        """Kill all workers, and see them gone."""
+        """Kill all workers, and reap them."""
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)  # its number is still its own: only we reap it
         for pid in self._workers:
@@ -123,7 +123,7 @@ class ForkServer:
 
 
 def serve(connection: Connection, inputs: InputCache) -> None:
-    """Do the passes that come over a connection, one after the other, until it is closed."""
+    """Run the passes that come over a connection, one after the other, until it is closed."""
     reported_s = 0.0
 
     def watch(share: float) -> bool:
@@ -143,7 +143,7 @@ def serve(connection: Connection, inputs: InputCache) -> None:
 
 
 def main() -> None:
-    """Load what is asked for, then fork workers until the master is gone."""
+    """Load the inputs, then fork workers until the parent program is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     master = socket.socket(fileno=int(sys.argv[1]))
     inputs = InputCache()

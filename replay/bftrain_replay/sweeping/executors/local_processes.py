@@ -1,4 +1,4 @@
-"""Local: passes done by processes of this machine, which a fork server starts."""
+"""Runs passes in processes of this machine, which a fork server starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import bftrain
 from bftrain.errors import NotAvailable
 from bftrain.values import wire
 from bftrain_replay.sweeping.executors.fork_server import FromWorker, PreloadInputs, WorkerChange
-from bftrain_replay.sweeping.run_point import AtWork, Stopping, Tell, failed
+from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
@@ -38,7 +38,7 @@ _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREAD
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """One process, by the connection to it."""
+    """One worker, with the connection to it."""
 
     name: str
     connection: Connection
@@ -47,7 +47,7 @@ class WorkerProcess:
     begun_s: float = 0.0
 
     def hand(self, job: SweepPass) -> bool:
-        """Give it a pass; whether it is there to take it."""
+        """Send it a pass; return whether it still runs."""
         try:
             self.connection.send_bytes(wire.encode(job))
         except (BrokenPipeError, ConnectionResetError):
@@ -65,7 +65,7 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """A fork server with its workers; a killed server is replaced. What workers print goes to ``prints``."""
+    """A fork server with its workers; a killed server is replaced. Workers' output goes to ``prints``."""
 
     def __init__(self, prints: Path) -> None:
         self._prints = prints
@@ -75,8 +75,8 @@ class WorkerPool:
         self._codes: dict[int, int] = {}
         self._failed_servers = 0  # in a row, that died before they forked a worker
 
-    def hire(self, name: str, jobs: Sequence[SweepPass]) -> WorkerProcess:
-        """Have a worker forked, by a server that has loaded what ``jobs`` need."""
+    def fork_worker(self, name: str, jobs: Sequence[SweepPass]) -> WorkerProcess:
+        """Start a worker by a server that has loaded what ``jobs`` need."""
         while True:
             control = self._control or self._start(jobs)
             ours, theirs = socket.socketpair()
@@ -97,7 +97,7 @@ class WorkerPool:
         return bool(self._unborn)
 
     def listen(self, wait_s: float = 0.0) -> None:
-        """Take in what the server has to say, if anything within so many seconds."""
+        """Read the server's messages, waiting at most this long."""
         while self._control is not None and select.select([self._control], [], [], wait_s)[0]:
             try:
                 data = self._control.recv(_MESSAGE)
@@ -115,7 +115,7 @@ class WorkerPool:
             wait_s = 0.0
 
     def exit_reason(self, worker: WorkerProcess) -> str:
-        """Say in words how a worker ended."""
+        """Return in words how a worker ended."""
         until = time.monotonic() + _PATIENCE_S
         while self._control is not None and worker.pid not in self._codes and time.monotonic() < until:
             self.listen(0.1)
@@ -166,7 +166,7 @@ class WorkerPool:
         return self._control
 
     def _lose_server(self) -> None:
-        """Forget a fork server that is gone; its workers go on."""
+        """Forget a fork server that is gone; its workers run on."""
         assert self._process is not None  # noqa: S101 - for the type checker: there was one
         assert self._control is not None  # noqa: S101 - as above
         self._control.close()
@@ -181,7 +181,7 @@ class WorkerPool:
 
 
 class LocalExecutor:
-    """So many processes at a time; what their code prints goes to a file."""
+    """Runs this many processes at a time; the output of their code goes to a file."""
 
     def __init__(self, workers: int, prints: Path) -> None:
         self._count = workers
@@ -190,41 +190,41 @@ class LocalExecutor:
         self._failed_workers = 0
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Do all passes."""
+        """Run all passes."""
         waiting = deque(jobs)
         try:
             for number in range(min(self._count, len(jobs))):
-                self._workers.append(self._pool.hire(f"worker {number + 1}", jobs))
+                self._workers.append(self._pool.fork_worker(f"worker {number + 1}", jobs))
             while (waiting or any(worker.job for worker in self._workers)) and not stopping():
                 self._pool.listen(_LOOK_EVERY_S if self._pool.expecting else 0.0)
                 for worker in self._workers:
                     if waiting and worker.pid and worker.job is None and worker.hand(waiting[0]):
-                        tell(AtWork(worker.name, waiting.popleft()))
+                        tell(WorkerActivity(worker.name, waiting.popleft()))
                 ready = wait([worker.connection for worker in self._workers], _LOOK_EVERY_S)
                 for worker in [each for each in self._workers if each.connection in ready]:
                     message = worker.receive()
                     if isinstance(message, float):
-                        tell(AtWork(worker.name, worker.job, message))
+                        tell(WorkerActivity(worker.name, worker.job, message))
                     elif message is not None:
                         worker.job = None
                         self._failed_workers = 0
-                        tell(AtWork(worker.name, None))
+                        tell(WorkerActivity(worker.name, None))
                         yield message
                     else:
-                        yield from self._bury(worker, tell)
+                        yield from self._fail_pass(worker, tell)
                         if waiting:
-                            self._workers.append(self._pool.hire(worker.name, jobs))
+                            self._workers.append(self._pool.fork_worker(worker.name, jobs))
         finally:
             self._pool.close()
             for worker in self._workers:
                 worker.connection.close()
 
-    def _bury(self, worker: WorkerProcess, tell: Tell) -> Iterator[PassOutcome]:
-        """A worker is gone: its pass has failed."""
+    def _fail_pass(self, worker: WorkerProcess, tell: Tell) -> Iterator[PassOutcome]:
+        """Handle a dead worker: its pass has failed."""
         worker.connection.close()
         self._workers.remove(worker)
         reason = self._pool.exit_reason(worker)
-        tell(AtWork(worker.name, None))
+        tell(WorkerActivity(worker.name, None))
         if worker.job is not None:
             yield failed(worker.job, reason, time.monotonic() - worker.begun_s)
             return

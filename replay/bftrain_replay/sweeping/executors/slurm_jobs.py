@@ -1,8 +1,8 @@
-"""Slurm: a Dask cluster of its own, whose workers are jobs of a batch queue.
+"""Slurm: a Dask cluster for one sweep, whose workers are jobs of a batch queue.
 
-A client of a Dask scheduler can run code as the user who started it. So scheduler and workers speak TLS with
-certificates made for this sweep, which lie in a folder that only their owner can read; the scheduler listens on one
-interface; and its web pages are to be had on this machine alone.
+A client of a Dask scheduler can run code as the user who started it. So scheduler and workers use TLS with certificates
+made for this sweep, in a folder that only their owner can read; the scheduler listens on one interface; and its web
+pages are served on this machine only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEFAULTS: Final[Mapping[str, object]] = {"cores": 1, "processes": 1, "memory": 
 
 
 def option(text: str) -> tuple[str, object]:
-    """Read ``NAME=VALUE``: an option of dask_jobqueue.SLURMCluster; what is no number or list is text."""
+    """Parse ``NAME=VALUE``: an option of dask_jobqueue.SLURMCluster; other values than numbers and lists are text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example queue=main")
@@ -44,7 +44,7 @@ def option(text: str) -> tuple[str, object]:
 
 
 class SlurmJobs:
-    """As many workers as are wanted and allowed; lost ones are replaced."""
+    """Up to the requested number of workers; lost ones are replaced."""
 
     def __init__(self, workers: int, options: Iterable[tuple[str, object]], folder: Path) -> None:
         self._workers = workers
@@ -53,7 +53,7 @@ class SlurmJobs:
         self._cluster: Any = None
         self._wanted = 0
         self._tended_s = 0.0
-        self._complaints = _Complaints()
+        self._complaints = _SubmissionErrors()
 
     @contextmanager
     def client(self) -> Iterator[Any]:
@@ -80,7 +80,7 @@ class SlurmJobs:
                     (self._folder / LOGS).rmdir()
 
     def tend(self, jobs: int) -> None:
-        """Ask for workers, and for new ones in the place of those whose time was up."""
+        """Request workers, and replace those whose time limit was reached."""
         if self._complaints.last and not self._cluster.scheduler_info["workers"]:
             raise NotAvailable(f"Slurm takes no job: {self._complaints.last}", where="--dask slurm")
         now_s = time.monotonic()
@@ -92,7 +92,7 @@ class SlurmJobs:
         self._cluster.scale(jobs=self._wanted)
 
     def _how(self) -> dict[str, object]:
-        """Give the arguments of the cluster: ours, the user's configuration of Dask, and options."""
+        """Return the arguments of the cluster: ours, the user's configuration of Dask, and options."""
         config, utils = required("dask.config"), required("distributed.utils")
         site = config.get("jobqueue.slurm")
         how: dict[str, object] = {name: value for name, value in _DEFAULTS.items() if site.get(name) is None}
@@ -106,7 +106,7 @@ class SlurmJobs:
 
 
 def _check_names(options: Mapping[str, object], cluster: Any) -> None:  # noqa: ANN401 - a class without types
-    """Refuse options that the cluster does not know: its own message shows all settings, paths of keys among them."""
+    """Raise for options that the cluster does not know: its own message shows all settings, including paths of keys."""
     makers = (cluster.__init__, *(one.__init__ for one in cluster.job_cls.__mro__ if "__init__" in vars(one)))
     parameters = [one for maker in makers for one in inspect.signature(maker).parameters.values()]
     known = {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD} - {"self"}
@@ -115,7 +115,7 @@ def _check_names(options: Mapping[str, object], cluster: Any) -> None:  # noqa: 
         raise UsageError(what, where="--dask-option", fix=f"known are {', '.join(sorted(known))}")
 
 
-class _Complaints(logging.Handler):
+class _SubmissionErrors(logging.Handler):
     """Records failed submissions of jobs, which are reported nowhere else."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class _Complaints(logging.Handler):
         self._logger = logging.getLogger("tornado.application")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what a command of Slurm said."""
+        """Record the message of a Slurm command."""
         error = record.exc_info[1] if record.exc_info else None
         words = str(error or record.getMessage()).rpartition("stderr:")[2]
         self.last = "; ".join(line for line in words.splitlines() if line.strip())
@@ -140,7 +140,7 @@ class _Complaints(logging.Handler):
 
 @contextmanager
 def _our_signals() -> Iterator[None]:
-    """Keep our ways with Ctrl-C and SIGTERM: dask-jobqueue, merely imported, puts its own in their place."""
+    """Keep our handlers of Ctrl-C and SIGTERM: importing dask-jobqueue replaces them."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -150,7 +150,7 @@ def _our_signals() -> Iterator[None]:
 
 
 def _security(folder: Path) -> Any:  # noqa: ANN401 - a class of a module without types
-    """Make certificates for this sweep, in files that only we can read."""
+    """Make certificates for this sweep, in files that only this user can read."""
     required("cryptography")
     made_of = required("distributed.security").Security
     files = {}

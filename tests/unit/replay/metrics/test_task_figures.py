@@ -97,15 +97,15 @@ def test_every_user_has_figures_of_their_own() -> None:
 
 def test_rows_of_the_table_are_as_good_as_records() -> None:
     result = queue(deadline_s=40.0, user="ann")
-    records = TaskColumns.of_records(result.tasks)
-    rows = TaskColumns.of_rows([{name: getattr(each, name) for name in dir(each)} for each in result.tasks])
+    records = TaskColumns.from_records(result.tasks)
+    rows = TaskColumns.from_rows([{name: getattr(each, name) for name in dir(each)} for each in result.tasks])
     assert task_figures(rows, 100.0) == task_figures(records, 100.0)
     assert len(rows) == 4
     assert rows.chosen(rows.finished).name == ("first", "second")
 
 
 def test_no_tasks_at_all() -> None:
-    figures = task_figures(TaskColumns.of_records([]), 10.0)
+    figures = task_figures(TaskColumns.from_records([]), 10.0)
     assert figures.completion_s is None
     assert figures.users == {}
     assert TaskPercentiles.of(np.array([np.nan])) is None
@@ -118,13 +118,13 @@ POOLS = IdlePools(
 
 def test_a_task_knows_how_long_it_held_nodes_of_which_kind() -> None:
     moving = progress(task(rate=(1.0, 2.0)))
-    moving.go_by([0.0, 1.0, 2.0], "fast")
+    moving.set_speeds([0.0, 1.0, 2.0], "fast")
     moving.start(10.0, 2)
     moving.stop(30.0, preempted=False)
-    moving.go_by([0.0, 1.0], "slow")
+    moving.set_speeds([0.0, 1.0], "slow")
     moving.start(40.0, 1)
     moving.stop(45.0, preempted=True)
-    moving.go_by([0.0, 1.0, 2.0], "fast")
+    moving.set_speeds([0.0, 1.0, 2.0], "fast")
     moving.start(50.0, 1)
     moving.advance_to(51.0)
     assert moving.node_s_by_kind == {"fast": 41.0, "slow": 5.0}

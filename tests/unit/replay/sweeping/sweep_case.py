@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.sweeping.run_point import AtWork, work
+from bftrain_replay.sweeping.run_point import WorkerActivity, work
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
@@ -51,10 +51,10 @@ class Here:
         for job in jobs:
             if stopping() or len(self.done) == self._stop_after:
                 return
-            tell(AtWork("here", job))
+            tell(WorkerActivity("here", job))
             self.done.append(job)
             yield done(job, inputs)
-            tell(AtWork("here", None))
+            tell(WorkerActivity("here", None))
 
 
 def done(job: SweepPass, inputs: InputCache | None = None) -> PassOutcome:

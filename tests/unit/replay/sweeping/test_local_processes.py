@@ -22,7 +22,7 @@ from tests.unit.replay.sweeping.sweep_case import done, small
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bftrain_replay.sweeping.run_point import AtWork
+    from bftrain_replay.sweeping.run_point import WorkerActivity
     from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 OBJECTIVES = """\
@@ -61,7 +61,7 @@ def outcomes(
     jobs: list[SweepPass],
     workers: int = 2,
     *,
-    tell: Callable[[AtWork], None] = lambda _: None,
+    tell: Callable[[WorkerActivity], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, PassOutcome]:
     found = LocalExecutor(workers, folder / "workers.log").outcomes(jobs, tell, stopping)
@@ -108,7 +108,7 @@ def test_files_are_read_once_and_not_by_each_worker(folder: Path) -> None:
     save_tasks(first.spec.tasks("mix").load(0), folder / "tasks.toml")
     jobs = jobs_of(folder, log="log.npz", tasks="tasks.toml", grid={"max_tasks": [1, 2, 3]})
 
-    def remove(_: AtWork) -> None:
+    def remove(_: WorkerActivity) -> None:
         for name in ("log.npz", "tasks.toml"):
             (folder / name).unlink(missing_ok=True)
 
@@ -140,7 +140,7 @@ def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
 
     killed: list[str] = []
 
-    def kill_once(_: AtWork) -> None:
+    def kill_once(_: WorkerActivity) -> None:
         if not killed:
             killed.extend(filter(is_foreman, processes_at_work()))
             for pid in killed:
@@ -189,14 +189,14 @@ def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hired(_crew: object, name: str, _jobs: object) -> local_processes.WorkerProcess:
-        worker = hire(_crew, name, _jobs)
+        worker = fork_worker(_crew, name, _jobs)
         worker.hand = lambda _: False
         local_processes.WorkerPool.listen(_crew, 60)
         os.kill(worker.pid, signal.SIGKILL)
         return worker
 
-    hire = local_processes.WorkerPool.hire
-    monkeypatch.setattr(local_processes.WorkerPool, "hire", hired)
+    fork_worker = local_processes.WorkerPool.fork_worker
+    monkeypatch.setattr(local_processes.WorkerPool, "fork_worker", hired)
     with pytest.raises(NotAvailable, match="no worker lives here: its worker was killed by SIGKILL"):
         outcomes(folder, jobs_of(folder))
 
