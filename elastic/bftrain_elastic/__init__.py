@@ -1,4 +1,4 @@
-"""What runs on the training nodes. It needs the standard library and nothing else.
+"""The training side, on the compute nodes. It needs only the standard library.
 
 A training script keeps what has to survive in a state, says where it is safe to stop, and how far it is::
 

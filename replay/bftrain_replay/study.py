@@ -57,7 +57,7 @@ class ReplayStudy(ShortRepr):
 
     @property
     def doubts(self) -> IdleDoubts:
-        """How much of the replayed idle node-time is doubtful."""
+        """The doubtful part of the replayed idle node-time."""
         end_s = self.part.start_s + self.result.simulated_s
         whole = self.complete or end_s >= self.part.end_s
         return doubts_of(self.part if whole else self.part.select(window=(None, end_s)))

@@ -99,7 +99,7 @@ class StudyPasses:
 
     @property
     def ceiling_words(self) -> str:
-        """Who decides in the ceiling, as text."""
+        """The decider in the ceiling, as text."""
         return f"{self._ideal.solver} {CEILING}"
 
     def main(self) -> ReplayResult:

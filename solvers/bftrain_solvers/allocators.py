@@ -134,11 +134,11 @@ def _in_order(key: Callable[[CompetingTask, Floats], float]) -> Callable[[ValueT
     """Return a rule by which tasks in order of ``key`` take all nodes that make them faster."""
 
     def rule(table: ValueTable, stop_at: float) -> list[int]:
-        yard = FreeNodes(table, stop_at)
-        keys = [key(task, yard.speeds(place)) for place, task in enumerate(yard.tasks)]
+        free_nodes = FreeNodes(table, stop_at)
+        keys = [key(task, free_nodes.speeds(place)) for place, task in enumerate(free_nodes.tasks)]
         for place in sorted(range(len(keys)), key=keys.__getitem__):
-            yard.give(place, yard.fastest(place, yard.fits()))
-        return yard.chosen
+            free_nodes.give(place, free_nodes.fastest(place, free_nodes.fits()))
+        return free_nodes.chosen
 
     return rule
 
@@ -150,27 +150,29 @@ def _remaining_s(task: CompetingTask, speeds: Floats) -> float:
 
 
 def equal_part(table: ValueTable, stop_at: float) -> list[int]:
-    """Give every task an n-th part of the nodes, and no more. Tasks that cannot run on that share the rest in turn."""
-    yard = FreeNodes(table, stop_at)
-    part = table.problem.pool // max(len(yard.tasks), 1)
-    for place in range(len(yard.tasks)):
-        yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= part)))
+    """Assign every task an n-th part of the nodes. Tasks that cannot run on that share the rest in turn."""
+    free_nodes = FreeNodes(table, stop_at)
+    part = table.problem.pool // max(len(free_nodes.tasks), 1)
+    for place in range(len(free_nodes.tasks)):
+        free_nodes.give(place, free_nodes.fastest(place, free_nodes.fits() & (table.nodes <= part)))
     # Those who had least so far run on their smallest size, as far as nodes reach
-    waiting = [place for place, column in enumerate(yard.chosen) if not column]
-    for place in sorted(waiting, key=lambda place: _by_weight(yard.tasks[place].held_node_s, yard.tasks[place])):
-        yard.give(place, yard.smallest(place))
-    return yard.chosen
+    waiting = [place for place, column in enumerate(free_nodes.chosen) if not column]
+    for place in sorted(
+        waiting, key=lambda place: _by_weight(free_nodes.tasks[place].held_node_s, free_nodes.tasks[place])
+    ):
+        free_nodes.give(place, free_nodes.smallest(place))
+    return free_nodes.chosen
 
 
 def by_weight(table: ValueTable, stop_at: float) -> list[int]:
-    """Give nodes by weight: the task with least for its weight gets its next size, until no step fits."""
+    """Assign nodes by weight: the task with least for its weight gets its next size, until no step fits."""
     tasks = table.problem.tasks
     if not table.columns.several:
         return _targets(table, [1] * len(tasks), stop_at)
-    yard = FreeNodes(table, stop_at)
+    free_nodes = FreeNodes(table, stop_at)
     runs = []  # on which kinds each task runs at all: a number that has a bit for each of them
     for place in range(len(tasks)):
-        kinds = np.unique(table.kind_of[(table.nodes > 0) & (yard.speeds(place) > 0.0)])
+        kinds = np.unique(table.kind_of[(table.nodes > 0) & (free_nodes.speeds(place) > 0.0)])
         runs.append(sum(1 << int(kind) for kind in kinds))
     targets = _targets(table, runs, stop_at)
 
@@ -179,21 +181,21 @@ def by_weight(table: ValueTable, stop_at: float) -> list[int]:
         return tasks[place].weight <= 0.0, runs[place].bit_count(), -targets[place]
 
     for place in sorted(range(len(tasks)), key=turn):
-        yard.give(place, yard.fastest(place, yard.fits() & (table.nodes <= targets[place])))
+        free_nodes.give(place, free_nodes.fastest(place, free_nodes.fits() & (table.nodes <= targets[place])))
     # Of the rest the task with least for its weight goes on to the next size that makes it faster
-    queue = [(_by_weight(table.nodes[yard.chosen[place]], task), place) for place, task in enumerate(tasks)]
+    queue = [(_by_weight(table.nodes[free_nodes.chosen[place]], task), place) for place, task in enumerate(tasks)]
     heapify(queue)
     while queue:
         _, place = heappop(queue)
-        if now := yard.chosen[place]:
-            speeds, columns = yard.speeds(place), yard.further(place)[0]
+        if now := free_nodes.chosen[place]:
+            speeds, columns = free_nodes.speeds(place), free_nodes.further(place)[0]
             column = int(next(iter(columns[speeds[columns] > speeds[now]]), 0))
         else:
-            column = yard.smallest(place)
+            column = free_nodes.smallest(place)
         if column:
-            yard.give(place, column)
+            free_nodes.give(place, column)
             heappush(queue, (_by_weight(table.nodes[column], tasks[place]), place))
-    return yard.chosen
+    return free_nodes.chosen
 
 
 def _by_weight(nodes: float, task: CompetingTask) -> float:
@@ -241,31 +243,31 @@ def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int
 
 def most_time_saved(table: ValueTable, stop_at: float) -> list[int]:
     """Let all tasks run, those with least work left first; then give nodes where they save most time."""
-    yard = FreeNodes(table, stop_at)
-    speeds = [yard.speeds(place) for place in range(len(yard.tasks))]
-    left_s = [_remaining_s(task, speeds[place]) for place, task in enumerate(yard.tasks)]
+    free_nodes = FreeNodes(table, stop_at)
+    speeds = [free_nodes.speeds(place) for place in range(len(free_nodes.tasks))]
+    left_s = [_remaining_s(task, speeds[place]) for place, task in enumerate(free_nodes.tasks)]
     for place in sorted(range(len(speeds)), key=left_s.__getitem__):
-        yard.give(place, yard.smallest(place))
-    times = [_times(task, speeds[place], table.problem.horizon_s) for place, task in enumerate(yard.tasks)]
+        free_nodes.give(place, free_nodes.smallest(place))
+    times = [_times(task, speeds[place], table.problem.horizon_s) for place, task in enumerate(free_nodes.tasks)]
     queue: list[tuple[float, int, int, int]] = []  # less the time saved per node, task, column, nodes of the step
 
     def add(place: int) -> None:
         """Queue the step up on the same kind that saves most time per node."""
-        columns, more = yard.further(place)
-        saved = (times[place][yard.chosen[place]] - times[place][columns]) / more
+        columns, more = free_nodes.further(place)
+        saved = (times[place][free_nodes.chosen[place]] - times[place][columns]) / more
         if saved.size and saved.max() > 0.0:
             best = int(saved.argmax())
             heappush(queue, (-float(saved[best]), place, int(columns[best]), int(more[best])))
 
-    for place, column in enumerate(yard.chosen):
+    for place, column in enumerate(free_nodes.chosen):
         if column:
             add(place)
     while queue:
         _, place, column, nodes = heappop(queue)
-        if nodes <= yard.room(place):  # others may have taken what this step was to use
-            yard.give(place, column)
+        if nodes <= free_nodes.room(place):  # others may have taken what this step was to use
+            free_nodes.give(place, column)
         add(place)
-    return yard.chosen
+    return free_nodes.chosen
 
 
 def _times(task: CompetingTask, speeds: Floats, horizon_s: float) -> Floats:

@@ -78,7 +78,7 @@ def quick_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, li
 
 
 def _most_first(stages: Sequence[Stage], sums: Sequence[Mapping[int, int]], nodes: int) -> list[int]:
-    """Give every stage in order the most that still leads to the smallest loss for ``nodes`` in total."""
+    """Assign every stage in order the most that still leads to the smallest loss for ``nodes`` in total."""
     chosen = []
     goal = sums[-1][nodes]
     for (sizes, losses), later in zip(stages, reversed(sums[:-1]), strict=True):
@@ -204,7 +204,7 @@ def _by_sheet(stage: Stage, later: Integers, offset: int, width: int) -> Integer
 
 
 def _retraced(stages: Sequence[Stage], tables: LossTables, nodes: int) -> list[int]:
-    """Give every stage in order the most that still leads to the smallest loss."""
+    """Assign every stage in order the most that still leads to the smallest loss."""
     chosen = []
     for stage, (sizes, losses) in enumerate(stages):
         table, first = tables[stage]

@@ -1,4 +1,4 @@
-"""The search that raises the worst-off first, on ladders full of ties, against every division there is."""
+"""The search that raises the worst-off first, on step_lists full of ties, against every division there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.deciding.levels import UserGroup
-from bftrain_solvers.max_min.one_kind import GroupBudget, LevelsReached, divided, ladder
+from bftrain_solvers.max_min.one_kind import GroupBudget, LevelsReached, divided, level_steps
 
 # Few different numbers, so that many are equally badly off
 _ROW = st.lists(st.sampled_from([-inf, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0]), max_size=4).map(lambda rest: [0.0, *rest])
@@ -27,7 +27,7 @@ def best(rows: list[list[float]], pool: int) -> list[float]:
 
 
 def climbed(rows: list[list[float]], pool: int, first: int | None = None) -> LevelsReached:
-    return LevelsReached.begin([ladder(np.array(row), pool) for row in rows], pool).run(first)
+    return LevelsReached.begin([level_steps(np.array(row), pool) for row in rows], pool).run(first)
 
 
 @settings(max_examples=400)
@@ -56,11 +56,11 @@ def test_the_way_up_is_the_same_for_any_number_of_nodes(rows: list[list[float]],
     group = UserGroup(name="", places=tuple(range(len(rows))), weights=(1.0,) * len(rows))
     width = max(map(len, rows))
     entries = np.array([row + [-inf] * (width - len(row)) for row in rows])
-    purse = GroupBudget(group, entries, pool)
+    budget = GroupBudget(group, entries, pool)
     for nodes in range(pool + 1):
-        sizes = purse.sizes(nodes).values()
+        sizes = budget.sizes(nodes).values()
         assert sorted(row[size] for row, size in zip(rows, sizes, strict=True)) == best(rows, nodes)
-    alone, sure = divided([purse], pool)
+    alone, sure = divided([budget], pool)
     assert sure
     assert sum(alone.values()) <= pool
-    assert purse.worth.max() == sum(row[size] for row, size in zip(rows, alone.values(), strict=True))
+    assert budget.worth.max() == sum(row[size] for row, size in zip(rows, alone.values(), strict=True))

@@ -138,7 +138,7 @@ def queue(client: Client, out: Output, *, over: bool) -> None:
 @click.argument("task", metavar="[TASK]", required=False)
 @talks
 def status(task: str | None, client: Client, out: Output) -> None:
-    """Say how a live run stands, or all about TASK (a name, or #number)."""
+    """Show the status of a live run, or all about TASK (a name, or #number)."""
     if task is not None:
         found = client.task(task)
         out.result(found, lambda: described(found))

@@ -41,7 +41,7 @@ _DIGITS: Final = (2, 2, 0, 2)
 )
 @talks
 def command(by: str, since: str, journal: Path | None, client: Client, out: Output, *, as_csv: bool) -> None:
-    """Say who used how many node-hours and GPU-hours, for how many samples: of your tasks; operators see all.
+    """List used node-hours, GPU-hours and samples of your tasks; operators see those of all users.
 
     Days are those of the live run's time zone. GPU-hours and energy follow from [usage] in the site's settings.
     """

@@ -307,7 +307,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def reunion_s(self) -> float:
-        """How long agents have to reconnect after a restart of the daemon.
+        """The time that agents have to reconnect after a restart of the daemon.
 
         Agents and their workers run on without the daemon for this long, so until then nothing else may be started on
         their nodes.

@@ -114,7 +114,7 @@ class NodeManager:
             self._soon = self._loop.call_soon(self.synchronise_pool)
 
     def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
-        """Tell the scheduler how many nodes could be used, in total and of each kind."""
+        """Report to the scheduler how many nodes could be used, in total and of each kind."""
         if not self._closed and (nodes, drained, by_kind) != self._wanted:
             self._wanted = (nodes, drained, by_kind)
             if (want_kinds := getattr(self._scheduler, "want_kinds", None)) is not None:
@@ -129,7 +129,7 @@ class NodeManager:
             self.leave(off)
 
     def rest(self, pool: frozenset[str]) -> None:
-        """Give all nodes back when there has been no work for a while; called periodically."""
+        """Release all nodes when there has been no work for a while; called periodically."""
         if self._wanted is None or self._wanted[0] or not pool or not self._scheduler.agents_suffice:
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since > self._times.idle_s:
@@ -222,7 +222,7 @@ class NodeManager:
         self._moved.set()
 
     def give_back(self, nodes: Collection[str]) -> None:
-        """Give nodes back to the scheduler."""
+        """Release nodes to the scheduler."""
         if nodes and not self._closed:
             self._start(self._give_back(tuple(nodes)))
 

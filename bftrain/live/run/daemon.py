@@ -382,7 +382,7 @@ class LiveDaemon:
             observer(what, value)
 
     def want(self) -> None:
-        """Tell the scheduler how many nodes could be used, and which must not be."""
+        """Report to the scheduler how many nodes could be used, and which must not be."""
         kinds = {pool.kind for pool in self.site.pools if pool.kind}
         by_kind = {kind: self._usable(kind) for kind in kinds}
         self.node_manager.want(self._usable(), self.task_store.drained, by_kind)

@@ -37,7 +37,7 @@ Send = Callable[[], None]
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuse redirects: notifications go only to the address in the site's settings."""
+    """A handler that refuses redirects: notifications go only to the address in the site's settings."""
 
     def redirect_request(self, *_: object) -> None:
         """Follow none."""

@@ -30,7 +30,7 @@ _TIDYING_S: Final = 60.0  # for which a scheduler may tidy up a node whose job h
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a scheduler is polled, and where its hooks write."""
+    """The interval at which a scheduler is polled, and the spool of its hooks."""
 
     poll_s: float = 2.0
     command_timeout_s: float = 20.0

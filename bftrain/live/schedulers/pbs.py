@@ -329,7 +329,7 @@ def limit(text: object, user: str) -> float:
 
 
 class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How PBS is queried for its nodes; ``json`` is for versions that support it."""
+    """Settings for queries of nodes to PBS; ``json`` is for versions that support it."""
 
     json: bool = True
 

@@ -117,7 +117,7 @@ class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotBackend(Protocol):
-    """How one batch scheduler submits, lists and cancels pilots."""
+    """The way in which one batch scheduler submits, lists and cancels pilots."""
 
     name: str
     avoids: bool

@@ -101,7 +101,7 @@ class PilotJobs:
     # -- the port
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Hold at most ``nodes`` pilots, and none on the nodes ``without``."""
+        """Keep at most ``nodes`` pilots, and none on the nodes ``without``."""
         self._stock.want(nodes)
         self._without = frozenset(without)
         self.hint()

@@ -141,7 +141,7 @@ class SchedulerPools:
             pool.scheduler.noticed(node)
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Give nodes back to their pools."""
+        """Release nodes to their pools."""
         await _all_of(pool.scheduler.give_back(nodes) for pool in self._of(nodes))
 
     async def leave(self) -> None:

@@ -90,7 +90,7 @@ class LauncherPool:
                 launcher.apply(mine)
 
     def establish(self, plan: Plan) -> None:
-        """Tell launchers after a restart which nodes each task holds: there it goes on, elsewhere it ends."""
+        """Inform launchers after a restart which nodes each task holds: there it goes on, elsewhere it ends."""
         tasks = [task for task in self._of if task not in plan.holdings]
         tasks += [task for task in plan.holdings if task in self._of]
         held = {task: list(plan.holdings.get(task, ())) for task in tasks}

@@ -18,7 +18,7 @@ AUTO: Final = "auto"  # instead of an address
 
 
 class AgentSettings(argparse.Namespace):
-    """What an agent is started with.
+    """Settings of an agent.
 
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
     workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves. A worker's log is kept

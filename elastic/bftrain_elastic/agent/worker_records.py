@@ -1,4 +1,4 @@
-"""What an agent records of its workers, running and ended, until a manager has acknowledged it."""
+"""An agent's records of its workers, running and ended, until a manager has acknowledged it."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class ThreadCalls:
                 traceback.print_exc()
 
     def close_calls(self) -> None:
-        """Refuse further calls; the thread has ended."""
+        """Reject further calls; the thread has ended."""
         if self._woken >= 0:
             os.close(self.descriptor)
             os.close(self._woken)

@@ -15,7 +15,7 @@ _LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherJob:
-    """What to run, and where its commits and logs are kept.
+    """The program of a task, and where its commits and logs are kept.
 
     ``argv`` is a script that ends in ``.py`` and its arguments, or any command for launchers that take one.
     ``folder`` is on storage that all nodes share. ``stop_grace_s`` is how many seconds a planned stop may take;

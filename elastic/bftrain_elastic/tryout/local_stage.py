@@ -179,7 +179,7 @@ class LocalStage:
             self.agents.terminate(node)
 
     def find(self, node: str) -> None:
-        """Give a node back."""
+        """Return a node, as a scheduler does."""
         if not hasattr(self.launcher, "lose"):
             self.agents.start(node)
             self.messages.until(lambda: node in self.hub_nodes(), f"{node} is registered again")

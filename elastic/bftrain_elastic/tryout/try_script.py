@@ -100,11 +100,11 @@ class ScriptTrial:
         return len(self._all("warm")) >= len(self._names)
 
     def resize(self, size: int) -> None:
-        """Give the task ``size`` nodes."""
+        """Assign ``size`` nodes to the task."""
         self.hold(*range(1, size + 1))
 
     def hold(self, *numbers: int) -> None:
-        """Give the task these nodes, counted from 1."""
+        """Assign these nodes, counted from 1, to the task."""
         wanted, held = tuple(self._names[number - 1] for number in numbers), self.held
         new, gone = ([node for node in one if node not in other] for one, other in ((wanted, held), (held, wanted)))
         self.held = wanted

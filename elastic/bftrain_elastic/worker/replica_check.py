@@ -64,7 +64,7 @@ def note_step(optimizer: Any, *_: object) -> None:  # noqa: ANN401 - torch.optim
 
 
 class TrainedParts(NamedTuple):
-    """What a script trains: models of its state, optimizers that stepped, and everything held by its state."""
+    """The trained parts of a script: models of its state, optimizers that stepped, and everything in its state."""
 
     models: Sequence[Any]
     optimizers: Sequence[Any]

@@ -27,7 +27,7 @@ class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistogramBin(msgspec.Struct, frozen=True, kw_only=True):
-    """How many measured times were from ``from_ms`` on and below ``to_ms``."""
+    """The number of measured times from ``from_ms`` on and below ``to_ms``."""
 
     from_ms: float
     to_ms: float

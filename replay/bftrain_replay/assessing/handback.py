@@ -37,7 +37,7 @@ class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaterJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs start more than ``over_s`` seconds later, and their share of all."""
+    """The number of jobs that start more than ``over_s`` seconds later, and their share of all."""
 
     over_s: float
     jobs: int

@@ -1,4 +1,4 @@
-"""What if: other numbers of tasks, rescaling costs, checkpoints, notice of departures, or models, on the same log."""
+"""Alternatives: other numbers of tasks, costs, checkpoints, notice of departures, or models, on the same log."""
 
 from __future__ import annotations
 

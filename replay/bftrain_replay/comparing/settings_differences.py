@@ -1,4 +1,4 @@
-"""What differs in how replays were made, what is the same, and whether they can be compared."""
+"""Differences in the settings and inputs of replays, and whether they can be compared."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class StateRaster:
 
     @property
     def size(self) -> int:
-        """How many characters the changes take in a page."""
+        """The number of characters that the changes take in a page."""
         return sum(map(len, self.steps.values()))
 
     def packed(self, moments: TimeAxis) -> dict[str, Any]:

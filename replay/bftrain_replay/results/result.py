@@ -161,7 +161,7 @@ class ReplayResult(TaskCourse, ShortRepr):
 
     @property
     def tasks_finished(self) -> int:
-        """How many tasks finished their work."""
+        """The number of finished tasks."""
         return sum(task.state is TaskState.FINISHED for task in self.tasks)
 
     def lost_share(self, *losses: SampleLoss) -> float | None:

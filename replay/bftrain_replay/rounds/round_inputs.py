@@ -150,7 +150,7 @@ def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
 
 
 class TaskProgressColumns:
-    """How far all tasks are, in columns; of those that have not come yet, nothing. ``service_s`` is by task and kind.
+    """Progress of all tasks, in columns; 0 for those that have not come yet. ``service_s`` is by task and kind.
 
     ``kind`` is the number of the kind on which it ran in the round before, -1 if it did not run, and ``nodes`` how many
     it ran on last. ``overhead_s`` is what is left of its start, ``node_s`` what it has received. ``partner`` shared its
@@ -207,7 +207,7 @@ class CompetingTasks:
 
     @property
     def nodes(self) -> Places:
-        """How many nodes each needs."""
+        """The number of nodes that each needs."""
         return self.gangs.nodes[self.place]
 
     @property
@@ -227,13 +227,13 @@ class CompetingTasks:
 
     @property
     def left_s(self) -> Floats:
-        """How long the work left takes on the fastest kind."""
+        """Seconds that the work left takes on the fastest kind."""
         left_s: Floats = self.left_samples / self.speeds.max(axis=1)
         return left_s
 
     @property
     def service_s(self) -> Floats:
-        """How long each has run, by task and kind."""
+        """Seconds that each has run, by task and kind."""
         return self.progress.service_s[self.place]
 
     @property

@@ -309,7 +309,7 @@ class RoundResult(ShortRepr):
 
     @property
     def pools(self) -> IdlePools:
-        """How many nodes of each kind there were over time."""
+        """The number of nodes of each kind over time."""
         engine = self.engine
         times_s = np.array([time_s for time_s, _ in engine.pools])
         counts = np.array([count for _, count in engine.pools]).reshape(times_s.size, len(engine.gangs.kinds))

@@ -39,7 +39,7 @@ LONGEST_S: Final = 1e12  # that a round, or a start, may take
 
 
 class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How time is shared in rounds. Each field is an option of ``bftrain replay --round``.
+    """Settings of rounds. Each field is an option of ``bftrain replay --round``.
 
     ``entities`` are the users who share by weight, those not named have weight 1; ``prices`` is what a node of a kind
     costs an hour, 1 if not named. A shares file holds both.
@@ -97,7 +97,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def order_of_kinds(self) -> str:
-        """How wishes are ordered: Gavel shuffles the kinds for policies that ignore speeds."""
+        """The order of wishes: Gavel shuffles the kinds for policies that ignore speeds."""
         if self.like != GAVEL or self.kind_order != BY_PRIORITY:
             return self.kind_order
         return DRAWN if self.policy in _BLIND else LISTED

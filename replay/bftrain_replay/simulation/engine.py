@@ -38,7 +38,7 @@ KeepGoing = Callable[[float, int], bool]
 
 
 class DecisionMaker(Protocol):
-    """What the engine asks of the decision core; a Harvester is one.
+    """The decision core as the engine uses it; a Harvester is one.
 
     If its attribute ``uses_work_left`` is true, it receives the work left of each task before every decision. If
     ``chooses_batches`` is, tasks that say their batches train with the best one of their size; else with that of their

@@ -1,4 +1,4 @@
-"""How a task's progress is kept: by the task's own settings, in memory, or in checkpoints on disk.
+"""The ways to keep a task's progress: by the task's own settings, in memory, or in checkpoints on disk.
 
 docs/semantics.md has the rules with their formulas ("How progress is kept").
 """
@@ -25,7 +25,7 @@ SAVE_PERIOD_S: Final = 60.0  # between saves on disk, of elastic training; docs/
 
 @dataclass(frozen=True, slots=True)
 class ProgressKept:
-    """How tasks keep their progress: ``kept`` in memory, on disk or as each task says; ``disk_s`` between saves."""
+    """The way to keep progress: ``kept`` in memory, on disk or by the task's own setting; ``disk_s`` between saves."""
 
     kept: str
     disk_s: float | None = None

@@ -29,7 +29,7 @@ _REFUSED_BY_PUBLISHED: Final = ("decision_latency_s", "min_interval_s", "start_c
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a log is replayed. With these and the same log and tasks, every figure repeats (docs/semantics.md).
+    """Settings of a replay. With these and the same log and tasks, every figure repeats (docs/semantics.md).
 
     ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
     machine to machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override those of every task, and
@@ -85,7 +85,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def progress_kept(self) -> ProgressKept | None:
-        """How tasks keep their progress; ``None`` by the published rules."""
+        """The way in which tasks keep their progress; ``None`` by the published rules."""
         return None if self.progress is None else ProgressKept.parse(self.progress)
 
     @classmethod

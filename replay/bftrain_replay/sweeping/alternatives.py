@@ -59,7 +59,7 @@ class AlternativePlan:
 
     @property
     def workers(self) -> int:
-        """How many replays run at once."""
+        """The number of replays that run at once."""
         return min(usable_cpus(), len(self.passes))
 
     @property

@@ -70,7 +70,7 @@ class LevelSteps:
         return tuple(size - self.sizes[rung] for size in self.sizes[rung:]), self.levels[rung:]
 
 
-def ladder(levels: Floats, pool: int, spare: Floats | None = None) -> LevelSteps:
+def level_steps(levels: Floats, pool: int, spare: Floats | None = None) -> LevelSteps:
     """Return the steps of one task from its levels by size, ``-inf`` where a size is not allowed."""
     reached = levels[: pool + 1]
     before = np.maximum.accumulate(reached)[:-1]
@@ -79,13 +79,13 @@ def ladder(levels: Floats, pool: int, spare: Floats | None = None) -> LevelSteps
     return LevelSteps(tuple(rungs.tolist()), tuple(reached[rungs].tolist()), done)
 
 
-def ladders_of(levels: Floats, pool: int, stop_at: float, spare: Floats | None = None) -> list[LevelSteps]:
+def level_steps_of(levels: Floats, pool: int, stop_at: float, spare: Floats | None = None) -> list[LevelSteps]:
     """Return the steps of each row; raise :class:`DeadlinePassed` after ``stop_at``."""
     found = []
     for place, row in enumerate(levels):
         if perf_counter() > stop_at:
             raise DeadlinePassed
-        found.append(ladder(row, pool, None if spare is None else spare[place]))
+        found.append(level_steps(row, pool, None if spare is None else spare[place]))
     return found
 
 
@@ -97,7 +97,7 @@ class LevelsReached:
     stuck tasks before the first tie that was broken by choice; tasks with equal ``same`` are no choice.
     """
 
-    ladders: Sequence[LevelSteps]
+    step_lists: Sequence[LevelSteps]
     rungs: list[int]
     free: int
     stuck: list[int] = field(default_factory=list)
@@ -108,26 +108,26 @@ class LevelsReached:
 
     @classmethod
     def begin(
-        cls, ladders: Sequence[LevelSteps], pool: int, same: Sequence[bytes] = (), stop_at: float = inf
+        cls, step_lists: Sequence[LevelSteps], pool: int, same: Sequence[bytes] = (), stop_at: float = inf
     ) -> LevelsReached:
         """Return the state in which every task is at its lowest rung."""
-        return cls(ladders, [0] * len(ladders), pool, same=same, stop_at=stop_at)
+        return cls(step_lists, [0] * len(step_lists), pool, same=same, stop_at=stop_at)
 
     def level(self, place: int) -> float:
         """Return how well off a task is now."""
-        return self.ladders[place].levels[self.rungs[place]]
+        return self.step_lists[place].levels[self.rungs[place]]
 
     def size(self, place: int) -> int:
         """Return how many nodes a task holds now."""
-        return self.ladders[place].sizes[self.rungs[place]]
+        return self.step_lists[place].sizes[self.rungs[place]]
 
     def sizes(self) -> list[int]:
         """Return how many nodes every task holds now."""
-        return [self.size(place) for place in range(len(self.ladders))]
+        return [self.size(place) for place in range(len(self.step_lists))]
 
     def run(self, first: int | None = None) -> LevelsReached:
         """Raise the worst-off task until no task can be raised, or until the ``first`` tasks are stuck."""
-        wanted = len(self.ladders) if first is None else min(first, len(self.ladders))
+        wanted = len(self.step_lists) if first is None else min(first, len(self.step_lists))
         queue = self._queue()
         while queue and len(self.stuck) < wanted:
             if perf_counter() > self.stop_at:
@@ -170,11 +170,11 @@ class LevelsReached:
             yield used, list(self.rungs)
 
     def _queue(self) -> list[tuple[float, int]]:
-        return sorted((self.level(place), place) for place in range(len(self.ladders)))  # a heap too
+        return sorted((self.level(place), place) for place in range(len(self.step_lists)))  # a heap too
 
     def _step(self, place: int) -> int:
         """Return the nodes that a task needs for its next rung; 0 on the last one."""
-        sizes, rung = self.ladders[place].sizes, self.rungs[place]
+        sizes, rung = self.step_lists[place].sizes, self.rungs[place]
         return sizes[rung + 1] - sizes[rung] if rung + 1 < len(sizes) else 0
 
     def _raised(self, tied: list[int], queue: Sequence[tuple[float, int]], wanted: int) -> Sequence[int] | None:
@@ -196,19 +196,19 @@ class LevelsReached:
         options = {}  # the rungs that each could end on, and how many nodes they are from here
         for place in (*movable, *others):
             rung, now = self.rungs[place], self.size(place)
-            further = enumerate(self.ladders[place].sizes[rung:], rung)
+            further = enumerate(self.step_lists[place].sizes[rung:], rung)
             options[place] = [(each, size - now) for each, size in further if size - now <= self.free]
         if sum(map(len, options.values())) * (self.free + 1) * len(options) > _LARGEST:
             self.sure = False
             return raised
-        for place, (rung, nodes) in _searched(self.ladders, options, self.free).items():
+        for place, (rung, nodes) in _searched(self.step_lists, options, self.free).items():
             self.rungs[place] = rung
             self.free -= nodes
         self.stuck.extend(sorted({*tied, *others}, key=lambda place: (self.level(place), place)))
         return None
 
     def _cheapest_first(self, place: int) -> tuple[int, float, float, int]:
-        steps, rung = self.ladders[place], self.rungs[place]
+        steps, rung = self.step_lists[place], self.rungs[place]
         gain = steps.spare[rung + 1] - steps.spare[rung] if steps.spare else 0.0
         return self._step(place), -steps.levels[rung + 1], -gain, place
 
@@ -217,7 +217,7 @@ class LevelsReached:
         idle = self.free - sum(map(self._step, raised))
         if self._step(left[0]) - self._step(raised[-1]) > idle:
             return True  # no other choice of as many fits: not even with the largest step changed for the smallest
-        one, *more = (self.ladders[place].rest(self.rungs[place]) for place in movable)
+        one, *more = (self.step_lists[place].rest(self.rungs[place]) for place in movable)
         if all(other == one for other in more):
             return True
         # Where all steps are alike and use up all nodes, the best next levels are all that matters
@@ -225,14 +225,14 @@ class LevelsReached:
 
 
 def _searched(
-    ladders: Sequence[LevelSteps], options: dict[int, list[tuple[int, int]]], free: int
+    step_lists: Sequence[LevelSteps], options: dict[int, list[tuple[int, int]]], free: int
 ) -> dict[int, tuple[int, int]]:
     """Return for each task the option (rung, nodes) that makes the sorted levels of all lexicographically largest.
 
     Dynamic programming over tasks: of two plans for the first tasks, the better one stays better if both get the same
     addition. ``best[n]`` holds the sorted levels of the best plan on n nodes so far.
     """
-    levels = sorted({ladders[place].levels[rung] for place, rungs in options.items() for rung, _ in rungs})
+    levels = sorted({step_lists[place].levels[rung] for place, rungs in options.items() for rung, _ in rungs})
     rank = {level: place for place, level in enumerate(levels)}
     best = np.empty((free + 1, 0), dtype=np.int32)
     taken: list[tuple[int, NDArray[np.int32]]] = []
@@ -240,7 +240,7 @@ def _searched(
         longer = np.full((free + 1, best.shape[1] + 1), -1, dtype=np.int32)
         choice = np.zeros(free + 1, dtype=np.int32)
         for number, (rung, nodes) in enumerate(rungs):
-            given = np.full((free + 1 - nodes, 1), rank[ladders[place].levels[rung]], dtype=np.int32)
+            given = np.full((free + 1 - nodes, 1), rank[step_lists[place].levels[rung]], dtype=np.int32)
             tried = np.sort(np.concatenate((best[: free + 1 - nodes], given), axis=1), axis=1)
             known = longer[nodes:]
             first, rows = (tried != known).argmax(axis=1), np.arange(len(tried))  # where the two rows differ
@@ -276,35 +276,35 @@ class GroupBudget:
 
     def _together(self, entries: Floats, pool: int) -> None:
         """Divide every number of nodes: the task that is worst off by weight is raised first."""
-        ladders = ladders_of(alike(entries / np.array(self.group.weights)[:, None]), pool, self._stop_at)
-        landings = list(LevelsReached.begin(ladders, 0, stop_at=self._stop_at).landings())
+        step_lists = level_steps_of(alike(entries / np.array(self.group.weights)[:, None]), pool, self._stop_at)
+        landings = list(LevelsReached.begin(step_lists, 0, stop_at=self._stop_at).landings())
         for (used, rungs), (following, _) in pairwise(landings):
             for nodes in range(used, min(following, pool + 1)):
-                climb = LevelsReached(ladders, list(rungs), nodes - used, stop_at=self._stop_at)
+                climb = LevelsReached(step_lists, list(rungs), nodes - used, stop_at=self._stop_at)
                 if nodes > used:
                     climb.run()
                     self.sure &= climb.sure
                 self._rows[nodes] = climb.sizes()
         most, top = landings[-1]
-        self._rows[most:] = LevelsReached(ladders, top, 0).sizes()
+        self._rows[most:] = LevelsReached(step_lists, top, 0).sizes()
 
     def _in_turn(self, entries: Floats, pool: int) -> None:
         """Divide every number of nodes in order: each task takes the smallest size that is best for it."""
         left: Integers = np.arange(pool + 1)
         for place, row in enumerate(entries):
-            sizes = np.array(ladder(row, pool).sizes)
+            sizes = np.array(level_steps(row, pool).sizes)
             self._rows[:, place] = sizes[np.searchsorted(sizes, left, side="right") - 1]
             left = left - self._rows[:, place]
 
 
-def divided(purses: Sequence[GroupBudget], pool: int, stop_at: float = inf) -> tuple[dict[int, int], bool]:
+def divided(budgets: Sequence[GroupBudget], pool: int, stop_at: float = inf) -> tuple[dict[int, int], bool]:
     """Raise the worst-off user first; return the sizes of all tasks by place, and whether they are proven best."""
-    worth = alike(np.array([purse.worth for purse in purses]))
-    climb = LevelsReached.begin(ladders_of(worth, pool, stop_at), pool, stop_at=stop_at).run()
+    worth = alike(np.array([budget.worth for budget in budgets]))
+    climb = LevelsReached.begin(level_steps_of(worth, pool, stop_at), pool, stop_at=stop_at).run()
     sizes: dict[int, int] = {}
-    for place, purse in enumerate(purses):
-        sizes.update(purse.sizes(climb.size(place)))
-    return sizes, climb.sure and all(purse.sure for purse in purses)
+    for place, budget in enumerate(budgets):
+        sizes.update(budget.sizes(climb.size(place)))
+    return sizes, climb.sure and all(budget.sure for budget in budgets)
 
 
 def worst_first(table: ValueTable, coupling: LevelCoupling | GroupLevels, stop_at: float) -> tuple[list[int], str]:
@@ -312,8 +312,8 @@ def worst_first(table: ValueTable, coupling: LevelCoupling | GroupLevels, stop_a
     if isinstance(coupling, LevelCoupling):
         return _by_levels(table, coupling, stop_at)
     pool = table.problem.pool
-    purses = [GroupBudget(group, table.values[list(group.places)], pool, stop_at) for group in coupling.groups]
-    sizes, sure = divided(purses, pool, stop_at)
+    budgets = [GroupBudget(group, table.values[list(group.places)], pool, stop_at) for group in coupling.groups]
+    sizes, sure = divided(budgets, pool, stop_at)
     scores = levelled(table.values, list(sizes), stop_at)
     floors = {place: float(scores[place, size]) for place, size in sizes.items()}
     return _filled(table, scores, coupling.spare, floors, stop_at), "" if sure else _UNSURE
@@ -322,9 +322,9 @@ def worst_first(table: ValueTable, coupling: LevelCoupling | GroupLevels, stop_a
 def _by_levels(table: ValueTable, coupling: LevelCoupling, stop_at: float) -> tuple[list[int], str]:
     counted, scores = coupling.counted, levelled(table.values, coupling.counted, stop_at)
     pool, spare = table.problem.pool, coupling.spare
-    ladders = ladders_of(scores[list(counted)], pool, stop_at, spare[list(counted)])
+    step_lists = level_steps_of(scores[list(counted)], pool, stop_at, spare[list(counted)])
     same = [scores[place].tobytes() + spare[place].tobytes() for place in counted]
-    climb = LevelsReached.begin(ladders, pool, same, stop_at).run(coupling.first)
+    climb = LevelsReached.begin(step_lists, pool, same, stop_at).run(coupling.first)
     known = climb.stuck[: coupling.first]
     floors = dict.fromkeys(counted, climb.level(known[-1]) if known else -inf)
     floors.update({counted[place]: climb.level(place) for place in known})

@@ -56,7 +56,9 @@ class LevelStepsByKind:
         return self.needs[np.arange(len(rungs)), rungs]
 
 
-def stairs(scores: Floats, counted: Sequence[int], columns: Columns, stop_at: float = np.inf) -> LevelStepsByKind:
+def steps_by_kind(
+    scores: Floats, counted: Sequence[int], columns: Columns, stop_at: float = np.inf
+) -> LevelStepsByKind:
     """Return the level steps of the ``counted`` tasks from their scores by column; raise after ``stop_at``."""
     each = []
     for row in scores[list(counted)]:
@@ -99,7 +101,7 @@ class LevelsReachedByKind:
     could have been another task. ``reached`` is the last level that was found, ``worst`` the first one.
     """
 
-    stairs: LevelStepsByKind
+    steps_by_kind: LevelStepsByKind
     limits: Integers
     same: Sequence[bytes]
     spare: Floats
@@ -115,7 +117,7 @@ class LevelsReachedByKind:
         self.rungs: Integers = np.zeros(people, dtype=np.int64)
         self.stuck: Mask = np.zeros(people, dtype=np.bool_)
         self.room = FeasibleOptions(self._needs(self.rungs, []), np.zeros(people, dtype=np.int64), self.stop_at)
-        self._levels = np.unique(self.stairs.levels[np.isfinite(self.stairs.levels)])
+        self._levels = np.unique(self.steps_by_kind.levels[np.isfinite(self.steps_by_kind.levels)])
 
     @property
     def known(self) -> int:
@@ -125,7 +127,7 @@ class LevelsReachedByKind:
     @property
     def lowest(self) -> float:
         """The lowest level of the tasks that may still rise; infinite if there are none."""
-        return float(self.stairs.level(self.rungs)[~self.stuck].min(initial=np.inf))
+        return float(self.steps_by_kind.level(self.rungs)[~self.stuck].min(initial=np.inf))
 
     def run(self, wanted: int) -> None:
         """Find the levels of the ``wanted`` worst-off."""
@@ -169,16 +171,16 @@ class LevelsReachedByKind:
         kinds = self.limits.size
         uses = np.zeros((len(rungs), kinds * (1 + len(bands)), kinds + len(bands)), dtype=np.int64)
         each = np.arange(kinds)
-        uses[:, each, each] = self.stairs.need(rungs)
+        uses[:, each, each] = self.steps_by_kind.need(rungs)
         for number, band in enumerate(bands):
             options = kinds * (1 + number) + each
-            uses[:, options, each] = np.where(band.members[:, None], self.stairs.need(band.rungs), NEVER)
+            uses[:, options, each] = np.where(band.members[:, None], self.steps_by_kind.need(band.rungs), NEVER)
             uses[:, options, kinds + number] = 1
         counts = np.array([band.count for band in bands], dtype=np.int64)
         return ResourceDemands(uses, np.concatenate((self.limits, counts)))
 
     def _rungs_at(self, level: float) -> Integers:
-        lowest = (self.stairs.levels < level).sum(axis=1)  # rung of every task that is at the level or above
+        lowest = (self.steps_by_kind.levels < level).sum(axis=1)  # rung of every task that is at the level or above
         return np.where(self.stuck, self.rungs, np.maximum(self.rungs, lowest))
 
     def _stays(self, wanted: int) -> bool:
@@ -187,8 +189,8 @@ class LevelsReachedByKind:
         self.worst = level if self.worst is None else self.worst
         if self.known + 1 >= wanted:
             return True
-        tied = ~self.stuck & (self.stairs.level(self.rungs) == level)
-        ended = tied & np.isinf(self.stairs.level(self.rungs + tied))
+        tied = ~self.stuck & (self.steps_by_kind.level(self.rungs) == level)
+        ended = tied & np.isinf(self.steps_by_kind.level(self.rungs + tied))
         ended &= ~np.logical_or.reduce([np.zeros_like(tied), *(band.members for band in self.bands)])
         if ended.any():
             self._stick(ended)
@@ -293,7 +295,7 @@ def _over_kinds(
     started = perf_counter()
     scores = levelled(scores, counted, started + limits.deadline_s + _LEAST_S / 2.0)
     rise = LevelsReachedByKind(
-        stairs(scores, counted, table.columns, started + limits.deadline_s + _LEAST_S / 2.0),
+        steps_by_kind(scores, counted, table.columns, started + limits.deadline_s + _LEAST_S / 2.0),
         np.array(list(table.problem.by_kind.values()), dtype=np.int64),
         same=[scores[place].tobytes() for place in counted],
         spare=spare[list(counted)],
@@ -363,7 +365,7 @@ class LeftoverNodes:
 
         No counted task falls below its level, except those in bands.
         """
-        floors = self.rise.stairs.level(self.rise.rungs)
+        floors = self.rise.steps_by_kind.level(self.rise.rungs)
         if not self.cut:
             floors = np.where(self.rise.stuck, floors, np.minimum(floors, self.rise.reached))
         ratio, bands = float(len(self.counted) + 1), self.rise.bands
@@ -382,7 +384,7 @@ class LeftoverNodes:
 
     def _others(self, columns: Sequence[int], stop_at: float) -> float:
         """Return a bound on how much more plans may do that choose other tasks for the open levels."""
-        floors = np.minimum(self.rise.stairs.level(self.rise.rungs), self.rise.choice_at)
+        floors = np.minimum(self.rise.steps_by_kind.level(self.rise.rungs), self.rise.choice_at)
         for band in self.rise.bands:
             floors = np.where(band.members, np.minimum(floors, band.level), floors)
         plain = self._less((self.scores[list(self.counted)] < floors[:, None]).astype(np.float64))

@@ -66,7 +66,7 @@ def _places(times_s: Floats) -> tuple[Any, Any, Any]:
 
 
 def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
-    """Give each task the part of its proportional share by which it leaves the others as well off as without it."""
+    """Assign each task the part of its proportional share by which it leaves the others as well off as without it."""
     market, weights = columns.market, weighty(columns)
     counted = np.flatnonzero(weights > 0.0)
     shares = largest_sum_of_logs(market, weights)

@@ -128,7 +128,7 @@ class ProgramNotSolved(Exception):
 
 
 class RaisedLevels(NamedTuple):
-    """How far tasks rose, by which shares of time, at which prices of a node by kind.
+    """The result of a rise: height, shares of time, and prices of a node by kind.
 
     ``marginal`` is the cost of a little more speed for each task: 0 if it is free, infinite if there is no more.
     """

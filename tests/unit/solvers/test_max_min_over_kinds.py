@@ -117,8 +117,8 @@ def test_where_there_are_no_tasks_all_kinds_stay_idle(policy: str) -> None:
 
 def test_cut_short_the_next_level_reported_is_that_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that no task needs raise some beyond the level that was last proven."""
-    in_time = several_kinds.stairs  # on a busy machine it is not
-    monkeypatch.setattr(several_kinds, "stairs", lambda *given: in_time(*given[:3]))
+    in_time = several_kinds.steps_by_kind  # on a busy machine it is not
+    monkeypatch.setattr(several_kinds, "steps_by_kind", lambda *given: in_time(*given[:3]))
     solution = exact.solver.solve(table_for("max-min", many(1, 120, 100)), Limits(deadline_s=1e-9))
     assert solution.solver_words.startswith("out of time: the 0 lowest levels are as high as can be, the next one is ")
     assert solution.value is not None

@@ -14,7 +14,7 @@ from bftrain_elastic.wire.messages import Message, TypedMessage, checked, inner_
 
 
 class WorkerExit(TypedMessage, name="exit"):
-    """How a worker ended: its exit code (negative: the signal that killed it) and its last output.
+    """The end of a worker: its exit code (negative: the signal that killed it) and its last output.
 
     ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file. ``stopped``:
     the program said that it ended on request; an exit code of 0 then means nothing more. ``ago_s``: how long ago it
@@ -135,7 +135,7 @@ class TaskLifecycle(Protocol):
     """The part of a launcher that handles one task."""
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Hold these nodes, oldest first; leave those in ``at_once`` now, and others when it costs nothing."""
+        """Keep these nodes, oldest first; leave those in ``at_once`` now, and others when it costs nothing."""
 
     def node_up(self, node: str) -> None:
         """Handle that an agent registered."""

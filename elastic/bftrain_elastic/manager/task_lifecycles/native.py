@@ -51,7 +51,7 @@ class NativeLifecycle(SupervisedLifecycle):
     # -- what happened
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Hold these nodes; clear those in ``at_once``."""
+        """Keep these nodes; clear those in ``at_once``."""
         self._nodes.assign(nodes)
         for node in sorted(at_once):
             self._supervision.node_leaves(node)

@@ -115,7 +115,7 @@ class PresentGroup:
 
     @property
     def hang_s(self) -> float:
-        """How long a member may be silent after its group broke."""
+        """The time that a member may be silent after its group broke."""
         return STALLED_S if self.stalled else max(HANG_S, HANG_STEPS * self._pace_s)
 
     def left(self) -> str:

@@ -77,7 +77,7 @@ class ProcessLifecycle(SupervisedLifecycle):
     # -- what happened
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Hold these nodes; clear those in ``at_once``."""
+        """Keep these nodes; clear those in ``at_once``."""
         self._nodes.assign(nodes)
         if nodes and self._over != "done":
             if self._over:

@@ -174,14 +174,14 @@ class TaskSupervision:
             self._inspection.process_state(worker, process_state)
 
     def reset(self) -> None:
-        """Give the task another try."""
+        """Allow the task another try."""
         self.failures.reset()
         self.stalls = StallWatch(self._job.stall_limit_s)
         self._inspection, self._where, self._bad_losses, self._early_ends = None, "", 0, 0
 
     @property
     def write_limit_s(self) -> float:
-        """How long a worker may take to write the state."""
+        """The time that a worker may take to write the state."""
         return max(_LEAST_WRITE_S, _WRITES * self._write_s)
 
     @property

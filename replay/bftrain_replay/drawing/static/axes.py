@@ -60,7 +60,7 @@ class PlotAxis:
 
     @property
     def extent(self) -> float:
-        """How many pixels the axis takes beside the plot."""
+        """The pixels that the axis takes beside the plot."""
         widest = 0.0 if self.inside else max(map(text_width, self.labels), default=0.0) + 7
         return max(widest, float(self.look.get("minExtent", _EXTENT))) + (_TITLE if self.title else 0.0)
 
