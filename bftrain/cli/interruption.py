@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def unterminated() -> Iterator[None]:
-    """Ignore SIGTERM outside :func:`interruption`: it may arrive again while completed work is being written."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def on_sigterm(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Handle SIGTERM in this way, such as by ``default_int_handler``: like Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def unterminated() -> AbstractContextManager[None]:
+    """Ignore SIGTERM outside :func:`interruption`: it may arrive again while completed work is being written."""
+    return on_sigterm(signal.SIG_IGN)
 
 
 @contextmanager

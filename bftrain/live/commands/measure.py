@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.interruption import blocked_signals
+from bftrain.cli.interruption import blocked_signals, on_sigterm
 from bftrain.cli.output import Output, table
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BftrainError, NotAvailable, UsageError
@@ -136,7 +136,7 @@ def measure(  # noqa: PLR0913 - each is an option of the command
             raise UsageError("it asks before it begins, and there is no terminal", where="--yes", fix="give --yes")
         click.confirm("Begin?", abort=True, err=True)
     turns = _Turns(client, probes, gap_s, patience_s)
-    with _as_interrupt(), _restored(client, before, out), probes:
+    with on_sigterm(signal.default_int_handler), _restored(client, before, out), probes:
         try:
             turns.run(jobs, block, out.say)
         except KeyboardInterrupt:
@@ -273,16 +273,6 @@ def _restore(client: Client, before: HarvestingView) -> None:
         client.pause_harvesting(left_s)
     else:
         client.resume_harvesting()
-
-
-@contextmanager
-def _as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _in_words(found: MeasuredWaits) -> RenderableType:
