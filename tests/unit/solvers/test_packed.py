@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from bftrain.assembly import share
 from bftrain.errors import BadInput
-from bftrain.values.sharing import PairSpeeds, SharingProblem, SharingTask
+from bftrain.values.sharing import Entity, Inside, PairSpeeds, SharingProblem, SharingTask
 
 if TYPE_CHECKING:
     from bftrain.values.sharing import Shares
@@ -185,6 +185,34 @@ def test_levels_are_filled_one_after_the_other(seed: int, packed: str) -> None:
                 stay.add(place)
         assert stay
         rising -= stay
+    assert list(found.speeds.values()) == pytest.approx(level, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_entities_rise_by_weight_and_inside_by_weight_or_in_turn(seed: int) -> None:
+    given, rng = drawn(seed, most=6, packed=False), np.random.default_rng(seed)
+    owner = [str(rng.choice(["x", "y"])) for _ in given.tasks]
+    tasks = [replace(task, entity=name) for task, name in zip(given.tasks, owner, strict=True)]
+    entities = {"x": Entity(weight=2.0), "y": Entity(inside=list(Inside)[seed % 2])}
+    given = replace(given, tasks=tuple(tasks), entities=entities)
+    level, rising = [0.0] * len(tasks), set(range(len(tasks)))
+    while rising:  # by trial: a task stays if it cannot be faster while all others keep their levels
+        rate = [0.0] * len(tasks)
+        for name, entity in entities.items():
+            own = [place for place in sorted(rising) if owner[place] == name]
+            own = own[:1] if entity.inside is Inside.FIFO else own
+            for place in own:
+                part = tasks[place].weight / sum(tasks[other].weight for other in own)
+                rate[place] = entity.weight * part * fair(given, tasks[place])
+        height = programme(given, [], rate, level)
+        level = [now + each * height for now, each in zip(level, rate, strict=True)]
+        alone = {place: [rate[place] * (other == place) for other in range(len(tasks))] for place in rising}
+        floors = [each * (1.0 - 1e-9) for each in level]
+        stay = {place for place in rising if rate[place] and programme(given, [], alone[place], floors) < 1e-6}
+        assert stay
+        rising -= stay
+    found = share(given, "hierarchical")
+    check_shares(given, found)
     assert list(found.speeds.values()) == pytest.approx(level, rel=1e-5)
 
 
