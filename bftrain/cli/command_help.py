@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -54,6 +55,23 @@ class DocumentedCommand(click.Command):
         if COMMON in groups:
             groups[COMMON] = groups.pop(COMMON)
         return groups
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; refuse an option whose value is missing, so that another option would be its value."""
+        options = {
+            name: parameter
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Option)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for word, following in pairwise(args):
+            if word == "--":
+                break
+            option = options.get(word)
+            if option and not option.is_flag and not option.count and following in options:
+                what = f"Option '{word}' requires an argument, {option.make_metavar(ctx)}, before '{following}'."
+                raise click.BadOptionUsage(word, what, ctx)
+        return super().parse_args(ctx, args)
 
     @property
     def takes_durations(self) -> bool:

@@ -161,6 +161,7 @@ class AssessmentInputs:
     handback_delay_s: float | None = None
     jobs: BatchJobs | None = None
     resimulated: ResimulatedWaits | None = None
+    not_resimulated: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,9 @@ def assess(
         handback=None
         if inputs.handback_delay_s is None
         else msgspec.structs.replace(
-            effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs), resimulated=inputs.resimulated
+            effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs),
+            resimulated=inputs.resimulated,
+            not_resimulated=inputs.not_resimulated,
         ),
         doubtful=doubts_of(log).to_dict(),
         assumptions=tuple(_assumptions(settings, inputs, sample)),

@@ -132,5 +132,7 @@ def open_questions(found: LogAssessment) -> Iterator[str]:
             "Which jobs would wait, and whose: a log tells states of nodes only; assess records with start, end and "
             "nodes of each job, or name by --records those that the log was imported from."
         )
+    elif found.handback.not_resimulated:
+        yield f"How the queue would be scheduled again (--resimulate): {found.handback.not_resimulated}."
     if not found.what_ifs:
         yield "What if restarts take minutes, and which tasks do the most: leave out --quick."

@@ -49,7 +49,8 @@ class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     ``taking`` is the share of jobs that start on idle nodes, ``delayed`` that of all that start later, including those
     behind late jobs; ``mean_s`` is the mean extra wait over all jobs, and ``extra_s`` percentiles over those that start
-    later; ``distribution`` counts these by lateness, ``resimulated`` is the result of scheduling the queue again.
+    later; ``distribution`` counts these by lateness, ``resimulated`` is the result of scheduling the queue again, and
+    ``not_resimulated`` says why that was asked for and is not there.
     ``prompt`` is the share of jobs that had started within a minute. ``moments_a_week`` counts the moments at which the
     batch queue takes idle nodes, ``node_h_a_week`` the node-hours for which it waits.
     """
@@ -69,6 +70,7 @@ class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
     worst_user: WorstUser | None = None
     distribution: tuple[LaterJobs, ...] = ()
     resimulated: ResimulatedWaits | None = None
+    not_resimulated: str = ""
 
 
 def extra_waits(

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bftrain.errors import BadInput
 from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine, Watch
@@ -45,22 +44,8 @@ class ResimulatedWaits(msgspec.Struct, frozen=True, kw_only=True):
 def resimulate(
     jobs: BatchJobs, nodes: int, delay_s: float, policy: str, watch: Watch | None = None
 ) -> ResimulatedWaits | None:
-    """Schedule the jobs twice on so many nodes; nothing once ``watch`` returns false.
-
-    Raises:
-        BadInput: No job says when it was submitted, or jobs share nodes.
-
-    """
-    shared = shared_share(jobs, nodes)
-    if shared > _SHARED:
-        what = (
-            f"jobs share nodes for {100 * shared:.0f} % of their node-time, and whole nodes cannot be scheduled again"
-        )
-        raise BadInput(what, where="--resimulate", fix="leave it out; bftrain schedule --sharing cores schedules cores")
-    chosen = np.flatnonzero(~np.isnan(jobs.submit_s) & (jobs.sizes > 0))
-    if not chosen.size:
-        what = "no record says when a job was submitted, so the queue cannot be scheduled again"
-        raise BadInput(what, where="--resimulate", fix="leave it out, or give records with submission times")
+    """Schedule jobs without an :func:`obstacle` twice on so many nodes; nothing once ``watch`` returns false."""
+    chosen = _submitted(jobs)
     chosen = chosen[np.argsort(jobs.submit_s[chosen], kind="stable")]
     waits = [_waits(_table(jobs, chosen, hold_s), nodes, policy, watch) for hold_s in (0.0, delay_s)]
     if waits[0] is None or waits[1] is None:
@@ -75,6 +60,22 @@ def resimulate(
         extra_s={each: float(np.percentile(extra, each)) for each in _PERCENTILES},
         later=float((extra > 0.0).mean()),
     )
+
+
+def obstacle(jobs: BatchJobs | None, nodes: int) -> str:
+    """Return why jobs cannot be scheduled again; an empty text if they can."""
+    if jobs is None:
+        return "no record of jobs is known"
+    if not _submitted(jobs).size:
+        return "no record says when a job was submitted"
+    shared = shared_share(jobs, nodes)
+    if shared > _SHARED:
+        return f"jobs share nodes for {100 * shared:.0f} % of their node-time, and only whole nodes are scheduled here"
+    return ""
+
+
+def _submitted(jobs: BatchJobs) -> np.typing.NDArray[np.int64]:
+    return np.flatnonzero(~np.isnan(jobs.submit_s) & (jobs.sizes > 0))
 
 
 def shared_share(jobs: BatchJobs, nodes: int) -> float:

@@ -23,6 +23,8 @@ from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_files import holds_log, load_log, save_log
+from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
+from bftrain_datasets.scheduling.scheduling import find_policy
 from bftrain_replay.assessing import assess_folder
 from bftrain_replay.assessing.alternative_replays import failure, replay_alternatives
 from bftrain_replay.assessing.assessment import AssessmentInputs, ReplayedHarvest, assess, replay_sample
@@ -30,7 +32,7 @@ from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.best_mix import models_of
 from bftrain_replay.assessing.node_groups import NodeGroups
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
-from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits, resimulate
+from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits, obstacle, resimulate
 from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.commands.assess_result import in_words
@@ -79,13 +81,14 @@ class AssessRequest:
     def run(self, out: Output) -> None:
         """Replay, compute all figures, write the folder, and print them."""
         settings, prices, models = self._settings, self._prices, models_of(self.profiles)
+        self._check_resimulation()
         with (
             tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
             ResultFolder(self.folder, assess_folder.KIND, overwrite=self.overwrite) as result,
         ):
             log, log_file = self._log(Path(scratch), out)
             jobs = self._jobs(log, out)
-            again = self._resimulated(log, jobs, out)
+            again, why_not = self._resimulated(log, jobs, out)
             sample = ReplayedSample.of(log, EVENTS if self.events is None else self.events)
             given = None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file)
             files = InputFiles.of(sample, log_file, given, settings, Path(scratch))
@@ -104,6 +107,7 @@ class AssessRequest:
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
                 resimulated=again,
+                not_resimulated=why_not,
             )
             found = assess(replayed, settings, inputs, others)
             result.replace(lambda draft: assess_folder.write(found, draft))
@@ -157,13 +161,22 @@ class AssessRequest:
                     raise
                 return None
 
-    def _resimulated(self, log: EventLog, jobs: BatchJobs | None, out: Output) -> ResimulatedWaits | None:
-        """Schedule the batch queue again, if requested."""
+    def _check_resimulation(self) -> None:
         if self.resimulate is None:
-            return None
-        if self.handback_delay_s is None or jobs is None:
+            return
+        if self.handback_delay_s is None or (holds_log(self.log) and not self.records):
             what, fix = "needs a delay, and the records of jobs", "add --handback-delay, and --records for a log"
             raise UsageError(what, where="--resimulate", fix=fix)
+        find_policy(self.resimulate, PolicyOptions())
+
+    def _resimulated(self, log: EventLog, jobs: BatchJobs | None, out: Output) -> tuple[ResimulatedWaits | None, str]:
+        """Schedule the batch queue again, if requested, or return why that cannot be done."""
+        if self.resimulate is None or self.handback_delay_s is None:
+            return None, ""
+        why_not = obstacle(jobs, len(log.node_names))
+        if jobs is None or why_not:
+            out.warn(f"--resimulate: {why_not}; this question is left open")
+            return None, why_not
         with watched(out, float(len(jobs)), unit=1.0, done="jobs scheduled", counted="jobs") as watch:
             found = resimulate(
                 jobs,
@@ -174,7 +187,7 @@ class AssessRequest:
             )
         if found is None:
             raise Interrupted("interrupted; nothing was written")
-        return found
+        return found, ""
 
     def _zone(self, log: EventLog) -> tzinfo:
         name = self.timezone or log.provenance.options.get("timezone")

@@ -174,14 +174,24 @@ def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: C
     assert [each["jobs"] for each in output["distribution"]] == [1, 1, 0, 0, 0, 0]
     again = json.loads(bftrain(*asked, "--records", records, "--resimulate", "easy").out)["handback"]["resimulated"]
     assert (again["policy"], again["delayed_wait_mean_s"] - again["wait_mean_s"]) == ("easy", again["extra_mean_s"])
-    assert bftrain(*asked, "--resimulate", "easy").err.startswith(
-        "bftrain: --resimulate: needs a delay, and the records"
-    )
     other = tmp_path / "other.txt"
     other.write_text(SACCT.replace("n3", "n4"))
     ended = bftrain(*asked, "--records", other)
     assert ended.code == 3
     assert "are not the records that the log was made of" in ended.err
+
+
+def test_jobs_that_share_nodes_leave_open_how_the_queue_would_be_scheduled_again(
+    bftrain: CommandLine, tmp_path: Path
+) -> None:
+    records, asked = tmp_path / "sacct.txt", ("--quick", "--handback-delay", 60, "--resimulate")
+    records.write_text(SACCT + "4|2026-01-01T00:00:00|2026-01-01T13:00:00|2026-01-02T09:00:00|1|n3|COMPLETED\n")
+    ended = bftrain("assess", records, "-o", tmp_path / "out", *asked, "easy")
+    assert ended.code == 0, ended.err
+    assert "--resimulate: jobs share nodes for " in ended.err
+    assert "Not answered here: how the queue would be scheduled again" in (tmp_path / "out" / "assess.html").read_text()
+    ended = bftrain("assess", records, "-o", tmp_path / "no", *asked, "esy")
+    assert "did you mean 'easy'?" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -192,6 +202,8 @@ def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: C
         (("--node-watts", "busy=3"), "write idle=150,busy=500"),
         (("--node-watts", "idle=300,busy=3"), "busy_watts"),
         (("--timezone", "Nowhere/Atlantis"), "Nowhere/Atlantis"),
+        (("--handback-delay", 30, "--resimulate", "--json"), "'--resimulate' requires an argument, POLICY, before"),
+        (("--resimulate", "easy"), "--resimulate: needs a delay, and the records"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
