@@ -53,6 +53,10 @@ class DecisionColumns:
         self.notes: list[tuple[float, str]] = []
         self.notes_counted = 0
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: read-only views, which the sizes of a decision are, cannot be."""
+        return {**vars(self), "_sizes": dict(self._sizes)}
+
     def __len__(self) -> int:
         return len(self._time_s)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
     assert done.ceiling is not None
     assert done.complete
     assert set(shown) >= {"exact", "equal-share"}
+
+
+@pytest.mark.parametrize(("beside", "left"), [(2, 2), (3, 1)], indirect=["beside"])
+@pytest.mark.usefixtures("beside")
+def test_a_pass_that_a_child_completed_is_not_repeated_here(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    here = Mock(side_effect=study_passes.run)
+    monkeypatch.setattr(study_passes, "run", here)
+    assert study(LOG, TASKS, SETTINGS).ceiling is not None
+    assert here.call_count == left
 
 
 @pytest.mark.usefixtures("beside")
