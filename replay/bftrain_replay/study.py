@@ -127,7 +127,7 @@ def study(
         for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
             warn(text)
     with passes.side_by_side():
-        return _with_references(passes, parts.baseline, passes.main())
+        return _with_references(passes, passes.main())
 
 
 def cluster_study(
@@ -157,7 +157,7 @@ def cluster_study(
     fluid = FluidShares(advancing, cluster.nodes, parts.objective, horizon_s) if ideally else None
     passes = StudyPasses(cluster.log(), tasks, parts, watch, answers, gauges=gauges)
     main = passes.main()
-    simple = passes.replay(solver=parts.baseline) if parts.baseline else None
+    simple = passes.baseline()
     found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
     log = cluster.log(main.simulated_s)
     warnings = _warnings(log, passes.tasks, main, simple, {})
@@ -180,12 +180,12 @@ def study_of(
     """Build a study from a run of ``log`` and ``tasks`` that was not a replay."""
     passes = StudyPasses(log, tasks, parts, watch)
     passes.going = main.complete
-    return _with_references(passes, parts.baseline, main)
+    return _with_references(passes, main)
 
 
-def _with_references(passes: StudyPasses, baseline: str, main: ReplayResult) -> ReplayStudy:
+def _with_references(passes: StudyPasses, main: ReplayResult) -> ReplayStudy:
     """Return the study of a replay, with the baseline and the references."""
-    simple = passes.replay(solver=baseline) if baseline else None
+    simple = passes.baseline()
     ceiling, dedicated = passes.ceiling_and_dedicated()
     warnings = _warnings(passes.part, passes.tasks, main, simple, {passes.ceiling_words: ceiling})
     yardsticks = passes.yardsticks(ceiling, dedicated)

@@ -23,7 +23,7 @@ from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import IdealCluster, ideal
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
-from bftrain_replay.resume.solver_cache import BESIDE, DEDICATED, AnswerFile
+from bftrain_replay.resume.solver_cache import BASELINE, BESIDE, DEDICATED, AnswerFile
 from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
@@ -34,7 +34,7 @@ from bftrain_replay.study_checks import ReplayParts
 Watch = Callable[[str, float, int], bool]
 
 IDEAL: Final = "ideal"
-_WORTH_A_FORK: Final = 2000  # moments of a log: a second of work, and to fork takes 20 ms
+_WORTH_A_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
 
 
 class StudyPasses:
@@ -67,24 +67,33 @@ class StudyPasses:
     def side_by_side(self) -> Iterator[None]:
         """Run the references beside the replays in the block, in other processes, if that is safe and worth it."""
         if len(self.part) >= _WORTH_A_FORK and may_fork():
-            for name in BESIDE[: usable_cpus() - 1]:
+            for name in self._worth_a_process(usable_cpus()):
                 self._beside.start(name, self._in_child(name))
         try:
             yield
         finally:
             self._beside.stop()
 
+    def _worth_a_process(self, cpus: int) -> Iterator[str]:
+        """Yield the passes to run in children; one more than there are processors, as all take about as long."""
+        if cpus > 1:
+            yield CEILING
+            if self._parts.baseline:
+                yield self._parts.baseline
+        if cpus > 2:  # noqa: PLR2004 - it is short, and in time beside the others
+            yield DEDICATED
+
     def _in_child(self, name: str) -> RunPass:
         """Return the function that a child runs for the pass of this ``name``."""
 
         def run_pass(keep_going: KeepGoing) -> ReplayResult | None:
             self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
-            return self._yardstick(name)
+            return self._reference(name)
 
         return run_pass
 
-    def _yardstick(self, name: str) -> ReplayResult | None:
-        return self.ceiling() if name == CEILING else self.dedicated()
+    def _reference(self, name: str) -> ReplayResult | None:
+        return {CEILING: self.ceiling, DEDICATED: self.dedicated}.get(name, self.baseline)()
 
     def _go_on(self, name: str, simulated_s: float, decisions: int) -> bool:
         """Report progress; return whether to go on: no pass does after the first one was stopped."""
@@ -112,14 +121,19 @@ class StudyPasses:
     def ceiling_and_dedicated(self) -> tuple[ReplayResult | None, ReplayResult | None]:
         """Replay the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
         # While the ceiling is under way elsewhere, the dedicated pool can be replayed here
-        order = BESIDE[::-1] if CEILING in self._beside else BESIDE
-        found = {name: self._yardstick(name) for name in order}
+        order = (DEDICATED, CEILING) if CEILING in self._beside else (CEILING, DEDICATED)
+        found = {name: self._reference(name) for name in order}
         return found[CEILING], found[DEDICATED]
 
     def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
         """Run the main replay, or one with another solver; ``None`` if stopped before."""
         settings = changed(self._settings, solver=solver) if solver else self._settings
         return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
+
+    def baseline(self) -> ReplayResult | None:
+        """Replay with the solver to compare with; ``None`` if there is none, or if stopped before."""
+        name = self._parts.baseline
+        return (self._beside.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
 
     def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
         """Return the ideal of a cluster; ``None`` if stopped."""
@@ -170,6 +184,7 @@ class StudyPasses:
 
     def _answers_of(self, name: str) -> AbstractContextManager[AnswerFile | None]:
         """Return the file of the answers of a pass: one of its own if the pass may have a process of its own."""
+        name = BASELINE if name == self._parts.baseline else name
         if self._answers is None or name not in BESIDE:
             return nullcontext(self._answers)
         return self._answers.beside(name)

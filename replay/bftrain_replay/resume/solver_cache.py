@@ -29,7 +29,8 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 FORMAT: Final = "bftrain answers 1"
 DEDICATED: Final = "dedicated pool"
-BESIDE: Final = (CEILING, DEDICATED)  # replays that may have processes, and so files, of their own
+BASELINE: Final = "baseline"
+BESIDE: Final = (CEILING, DEDICATED, BASELINE)  # replays that may have processes, and so files, of their own
 _FLUSH_AFTER_S: Final = 1.0  # of work that would have to be done again
 _AS_ANSWERED: Final = ("value", "bound", "termination", "quality", "solver", "solver_words", "wall_s")
 _BEGIN_AGAIN: Final = "leave --resume out to begin again"
