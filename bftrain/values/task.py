@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling, check_batch
@@ -61,3 +63,16 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     def curve_on(self, kind: str) -> SpeedCurve | None:
         """Return the task's speed on nodes of ``kind``, or ``None`` if the task does not run there."""
         return curve_on(self.curve, self.curves, kind)
+
+
+def with_places(tasks: Iterable[TaskSpec], largest: Callable[[], int | None]) -> tuple[TaskSpec, ...]:
+    """Return the tasks with the size of the largest place where they have speeds by places and do not say it."""
+    tasks = tuple(tasks)
+    if not any(spec.spread is not None and spec.spread.per_place is None for spec in tasks):
+        return tasks
+    most = largest()
+
+    def placed(spread: SpreadSpeeds | None) -> SpreadSpeeds | None:
+        return spread if spread is None or spread.per_place is not None else replace(spread, per_place=most)
+
+    return tuple(replace(spec, spread=placed(spec.spread)) for spec in tasks)

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from bftrain import registry
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.rounds.round_engine import RoundEngine
-from bftrain_replay.rounds.round_inputs import cluster, gangs_of, idle_nodes
+from bftrain_replay.rounds.round_inputs import gangs_of
+from bftrain_replay.rounds.round_nodes import cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import find_policy
 from bftrain_replay.rounds.round_settings import KIND_ORDERS, RoundOptions, RoundSettings
 from tests.helpers.round_cases import gang
 
 if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_inputs import NodeSupply, Places
+    from bftrain_replay.rounds.round_inputs import Places
+    from bftrain_replay.rounds.round_nodes import NodeSupply
 
 POLICIES = sorted({*registry.parts("sharing"), *registry.parts("rounds")})
 POOL = {"v": 3, "k": 2}

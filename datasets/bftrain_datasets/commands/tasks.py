@@ -30,7 +30,7 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
     **dict.fromkeys(("burst_size", "users", "elastic", "speeds", "kinds"), (CLUSTER,)),
-    **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale", "by_hosts"), ("mix", "trials")),
+    **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale"), ("mix", "trials")),
 }
 _READING: Final = (
     "node_kind",
@@ -183,20 +183,22 @@ def _cluster(
     shape = generator.ClusterShape(gangs=found, deadlines=_multiples(given["deadlines"]), **settings)
     models, kinds = None, kinds_of(given["kinds"])
     if given["speeds"] is not None:
-        models = _models(load_speed_table(given["speeds"]), given["node_kind"], kinds)
-    elif given["node_kind"] is not None or kinds:
-        option = "--kinds" if kinds else "--node-kind"
+        models = _models(load_speed_table(given["speeds"]), given["node_kind"], kinds, by_hosts=given["by_hosts"])
+    elif given["node_kind"] is not None or kinds or given["by_hosts"]:
+        option = "--kinds" if kinds else "--by-hosts" if given["by_hosts"] else "--node-kind"
         raise click.UsageError(f"{option} goes with --speeds: the bundled models were measured on one kind")
     return generator.generate_cluster(count, seed, models=models, arrivals=arrivals, shape=shape)
 
 
-def _models(table: SpeedTable, one: str | None, kinds: tuple[str, ...]) -> Sequence[MeasuredModel]:
+def _models(table: SpeedTable, one: str | None, kinds: tuple[str, ...], *, by_hosts: bool) -> Sequence[MeasuredModel]:
     from bftrain_datasets.workloads import generator
 
     if one is not None and kinds:
         raise click.UsageError("--kinds and --node-kind contradict each other")
-    chosen = table.all_kinds(kinds) if one is None else (table.kind(one),)
-    return generator.models_on(table, chosen) if len(chosen) > 1 else generator.models_of(table, chosen[0])
+    chosen = table.all_kinds(kinds, by_hosts=by_hosts) if one is None else (table.kind(one),)
+    if len(chosen) > 1:
+        return generator.models_on(table, chosen, by_hosts=by_hosts)
+    return generator.models_of(table, chosen[0], by_hosts=by_hosts)
 
 
 def _multiples(text: str | None) -> tuple[float, ...]:

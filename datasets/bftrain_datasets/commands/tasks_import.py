@@ -26,7 +26,19 @@ _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes
 _MOST_NAMED: Final = 5  # rows listed one by one
 _WORKLOAD_OPTIONS: Final = (
-    *("speeds", "node_kind", "kinds", "reference", "elastic", "per_node", "nodes", "window", "first", "begin"),
+    *(
+        "speeds",
+        "node_kind",
+        "kinds",
+        "by_hosts",
+        "reference",
+        "elastic",
+        "per_node",
+        "nodes",
+        "window",
+        "first",
+        "begin",
+    ),
     *("timezone", "strict"),
 )
 
@@ -47,6 +59,9 @@ _WORKLOAD_OPTIONS: Final = (
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table: steps/s by kind, model and gang.")
 @click.option("--kinds", default=None, metavar="KIND,..", help="Node kinds in the table to use [all].")
 @click.option("--node-kind", "--kind", default=None, help="Use speeds of this kind only.")
+@click.option(
+    "--by-hosts", is_flag=True, help="Keep the speeds on several hosts, in kinds such as v100_unconsolidated."
+)
 @click.option("--reference", default=None, help="Kind for the ideal duration of deadlines [v100].")
 @click.option("--elastic", is_flag=True, help="All sizes in the table, not only the requested gang.")
 @heading("Which jobs, and when")

@@ -68,7 +68,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
         click.option(
             "--by-hosts",
             is_flag=True,
-            help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts, for tasks on logs of GPUs.",
+            help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts.",
         ),
     )
     for option in reversed(options):

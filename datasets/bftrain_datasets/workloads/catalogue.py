@@ -26,7 +26,6 @@ from bftrain_datasets.workloads.speed_table import load_speed_table
 SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 _LARGEST_SHARE: Final = 0.99  # what is more is noise of the measurement: a step computes something
 _SUFFIX: Final = "_scalability"
-_APART: Final = "_unconsolidated"  # behind a kind of node in a table of Gavel: gangs on several servers
 _PREFIX: Final = "adaptdl_"
 
 
@@ -62,9 +61,6 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
     table = load_speed_table(path)
     kind = table.kind(options.node_kind)
     source = f"{path.name}: {kind}, steps/s"
-    apart = {}
-    if options.by_hosts and f"{kind}{_APART}" in table.rates:
-        apart = {model.name: model.curve for model in models_of(table, f"{kind}{_APART}")}
     return tuple(
         Profile(
             name=model.name,
@@ -72,9 +68,9 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
             grow_cost_s=0.0,
             shrink_cost_s=0.0,
             source=source,
-            spread=_spread({2: apart[model.name]}) if model.name in apart else None,
+            spread=model.spread,
         )
-        for model in models_of(table, kind)
+        for model in models_of(table, kind, by_hosts=options.by_hosts)
     )
 
 

@@ -23,6 +23,7 @@ from bftrain.errors import BadInput, BadValue
 from bftrain.nodesets import MOST_NODES
 from bftrain.taskfiles.records import profiles
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.job import short
 from bftrain_datasets.workloads.speed_table import SpeedTable
@@ -83,7 +84,7 @@ class ClusterShape:
 class MeasuredModel:
     """A measured model: its speeds by size, and its rescaling costs.
 
-    With ``curves`` by node kind, ``curve`` is that of the reference kind for durations.
+    With ``curves`` by node kind, ``curve`` is that of the reference kind for durations; ``spread`` is by hosts.
     """
 
     name: str
@@ -91,6 +92,7 @@ class MeasuredModel:
     grow_cost_s: float = 0.0
     shrink_cost_s: float = 0.0
     curves: Mapping[str, SpeedCurve] = field(default_factory=dict)
+    spread: SpreadSpeeds | None = None
 
     def rate(self, gang: int) -> float:
         """Return the speed on ``gang`` nodes; 0 if not measured, or if the model does not fit."""
@@ -105,20 +107,29 @@ def bundled_models() -> tuple[MeasuredModel, ...]:
     )
 
 
-def models_of(table: SpeedTable, kind: str) -> tuple[MeasuredModel, ...]:
+def models_of(table: SpeedTable, kind: str, *, by_hosts: bool = False) -> tuple[MeasuredModel, ...]:
     """Return the models of a throughput table that run on this node kind."""
     return tuple(
-        MeasuredModel(name, SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())))
+        MeasuredModel(
+            name,
+            SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())),
+            spread=table.spread(name, (kind,)) if by_hosts else None,
+        )
         for name, gangs in sorted(table.rates[kind].items())
         if any(gangs.values())
     )
 
 
-def models_on(table: SpeedTable, kinds: Sequence[str]) -> tuple[MeasuredModel, ...]:
+def models_on(table: SpeedTable, kinds: Sequence[str], *, by_hosts: bool = False) -> tuple[MeasuredModel, ...]:
     """Return the models of a throughput table that run on the first kind, with their speeds on all ``kinds``."""
     by_kind = {kind: {model.name: model.curve for model in models_of(table, kind)} for kind in kinds}
     return tuple(
-        MeasuredModel(name, curve, curves={kind: known[name] for kind, known in by_kind.items() if name in known})
+        MeasuredModel(
+            name,
+            curve,
+            curves={kind: known[name] for kind, known in by_kind.items() if name in known},
+            spread=table.spread(name, kinds) if by_hosts else None,
+        )
         for name, curve in by_kind[kinds[0]].items()
     )
 
@@ -174,6 +185,7 @@ def generate_cluster(
                 deadline_s=_deadline(drawn["deadlines"][place], shape.deadlines, submit_s, duration_s),
                 user=f"user-{int(drawn['users'][first] * shape.users) + 1}" if shape.users else "",
                 campaign=campaign,
+                spread=model.spread if gang > 1 or shape.elastic else None,
             )
         )
     return tuple(tasks)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Any, Final
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import LARGEST_TEXT_BYTES
 from bftrain.nodesets import MOST_NODES
-from bftrain.values.curve import SpeedCurve
+from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.sharing import PairSpeeds
+from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.provenance import ProvenanceSource
@@ -29,6 +30,7 @@ from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, short
 
 ALONE: Final = "null"
 USUAL_KIND: Final = "v100"  # the reference kind of Gavel's durations
+APART: Final = "_unconsolidated"  # behind a kind of node: gangs on several hosts
 _KEYS: Final = (
     re.compile(r"""\(\s*(?P<quote>['"])(?P<model>.*)(?P=quote)\s*,\s*(?P<gang>\d{1,9})\s*\)"""),
     re.compile(r"(?P<model>.*\S)\s*\(scale factor (?P<gang>\d{1,9})\)"),
@@ -59,10 +61,24 @@ class SpeedTable:
             fix="select one by --node-kind",
         )
 
-    def all_kinds(self, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the requested kinds, or all, the usual one first, which applies to nodes without kinds."""
-        named = dict.fromkeys(self.kind(each) for each in wanted or self.rates)
+    def all_kinds(self, wanted: tuple[str, ...] = (), *, by_hosts: bool = False) -> tuple[str, ...]:
+        """Return the requested kinds, or all, the usual one first, which applies to nodes without kinds.
+
+        With ``by_hosts`` the speeds on several hosts are no kinds of their own.
+        """
+        every = [kind for kind in self.rates if not (by_hosts and kind.endswith(APART))]
+        named = dict.fromkeys(self.kind(each) for each in wanted or every)
         return tuple(sorted(named, key=lambda kind: kind != USUAL_KIND)) if not wanted else tuple(named)
+
+    def spread(self, model: str, kinds: Sequence[str]) -> SpreadSpeeds | None:
+        """Return the speeds of a model on several hosts, of these kinds; of one kind alone for nodes of any kind."""
+        known = {kind: self.rates.get(f"{kind}{APART}", {}).get(model) for kind in kinds}
+        speeds = tuple(
+            SpreadSpeed(kind=kind if len(kinds) > 1 else ANY_KIND, curve=_curve(tuple(points.items())))
+            for kind, points in known.items()
+            if points
+        )
+        return SpreadSpeeds(speeds=speeds) if speeds else None
 
 
 def load_speed_table(path: Path) -> SpeedTable:
@@ -147,11 +163,12 @@ class SizedTask:
     """A job as a task: its allowed sizes, speeds, work, and ideal duration in seconds.
 
     Work is counted in steps if speeds are steps/s, and in seconds if only a duration is known: then the
-    speed is 1 on the requested nodes. ``curves`` are by node kind, if several were requested.
+    speed is 1 on the requested nodes. ``curves`` are by node kind, if several were requested, ``spread`` by hosts.
     """
 
     curve: SpeedCurve
     curves: Mapping[str, SpeedCurve] = field(default_factory=dict)
+    spread: SpreadSpeeds | None = None
     min_nodes: int
     max_nodes: int
     work: float
@@ -162,7 +179,7 @@ class SizedTask:
 class TaskSizing:
     """Computes sizes of jobs for the node kinds in ``rates``; a single kind stands for all nodes.
 
-    ``reference`` has the speeds for the ideal duration.
+    ``reference`` has the speeds for the ideal duration; ``spread`` gives a model's speeds by hosts, if they count.
     """
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -170,6 +187,7 @@ class TaskSizing:
     elastic: bool
     per_node: int
     nodes: int | None
+    spread: Callable[[str], SpreadSpeeds | None] = lambda _: None
 
     def size(self, job: TrainingJob) -> SizedTask:
         """Return the sizes of a job; raise :class:`UnusableJob` if it cannot run here."""
@@ -203,6 +221,7 @@ class TaskSizing:
             sized = SizedTask(
                 curve=next(iter(curves.values())),
                 curves=curves if len(self.rates) > 1 else {},
+                spread=self.spread(job.model),
                 min_nodes=min(sizes[0] for sizes in fitting.values()),
                 max_nodes=max(sizes[-1] for sizes in fitting.values()),
                 work=steps,

@@ -152,8 +152,8 @@ def _sizing(
         fix = "pass Gavel's throughput table by --speeds, such as simulation_throughputs.json"
         raise BadInput("it has the steps of jobs, but no speeds", where=where, fix=fix)
     if name != "gavel":
-        needless = {"--speeds": table, "--elastic": options.elastic, "--kinds": options.kinds}
-        for option, given in (*needless.items(), ("--node-kind", options.node_kind)):
+        needless = {"--speeds": table, "--elastic": options.elastic, "--by-hosts": options.by_hosts}
+        for option, given in (*needless.items(), ("--kinds", options.kinds), ("--node-kind", options.node_kind)):
             if given:
                 what = f"{option} needs jobs with models, but this format ({name}) has only durations"
                 raise BadInput(what, where=where, fix=f"omit {option}")
@@ -161,7 +161,7 @@ def _sizing(
     reference = None
     if table:
         one = options.node_kind
-        kinds = table.all_kinds(options.kinds) if one is None else (table.kind(one),)
+        kinds = table.all_kinds(options.kinds, by_hosts=options.by_hosts) if one is None else (table.kind(one),)
         usual = USUAL_KIND if USUAL_KIND in table.rates else kinds[0]
         reference = table.kind(options.reference or usual)
     sizing = TaskSizing(
@@ -170,6 +170,7 @@ def _sizing(
         elastic=options.elastic,
         per_node=options.per_node or 1,
         nodes=options.nodes,
+        spread=(lambda model: table.spread(model, kinds)) if table and options.by_hosts else lambda _: None,
     )
     return sizing, kinds, reference
 
@@ -213,6 +214,7 @@ def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
             weight=job.weight,
             deadline_s=None if job.slack is None else job.submit_s + job.slack * sized.ideal_s,
             user=job.user,
+            spread=sized.spread if sized.max_nodes > 1 else None,
         )
     except BadValue as error:
         field = (error.where or "").rpartition(".")[2]

@@ -52,12 +52,16 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "overtaking": (Choice(("yes", "no")), "Whether those behind a task that does not fit may run [yes]."),
     "shares_interval_s": (DurationType(), "Seconds between two computations of shares at least [0]."),
     "pairs": (str, "FILE: a throughput table with the speeds of pairs, for policies that let two tasks share nodes."),
+    "per_host": (
+        str,
+        "NODES or KIND=NODES,..: nodes of one host of a cluster, for tasks with speeds by hosts [unknown].",
+    ),
     "gang": (Choice(("min", "max")), "Which of its sizes an elastic task has [such tasks are refused]."),
     "measure": (str, "A..B: means over these tasks only, counted from 0 as they come; it ends when they are done."),
     "max_backlog_s": (DurationType(), "More waiting work than all nodes do in so many seconds ends it [30 days]."),
 }
 # options of every replay that count here
-SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed", "admission", "metrics")
+SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed", "admission", "placement", "metrics")
 _KEY: Final = "round_s"
 _HOUR_S: Final = 3600.0
 _OTHERS: Final = ("running", "waiting", "not_arrived")
@@ -119,7 +123,7 @@ def replay_in_rounds(asked: ReplayRequest, given: Mapping[str, object], out: Out
 
 def _for_rounds(given: Mapping[str, object]) -> dict[str, object]:
     """Return the options that apply to rounds, and raise for those that do not."""
-    known = {*OPTIONS, *SHARED, "until_s", "shares"}
+    known = {*OPTIONS, *SHARED, "until_s", "shares", "topology"}
     for parameter in click.get_current_context().command.params:
         name = parameter.name or ""
         if name in given and name not in known and given[name] not in (None, "", False):
@@ -180,6 +184,10 @@ def _warnings(result: RoundResult) -> Iterator[str]:
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
     yield from odd_settings(settings, gangs.specs, gangs.kinds)
+    spread = sum(spec.spread is not None for spec in gangs.specs)
+    if spread and not result.engine.knows_hosts:
+        unknown = "which nodes lie together is not known: they count for nothing"
+        yield f"{spread:,} tasks have speeds by hosts, and {unknown}"
     yield from result.remarks
     yield from notes_on_broken(result.broken_metrics)
     if summary.ended == "overload":
@@ -241,6 +249,9 @@ def _rows(result: RoundResult) -> Iterator[tuple[str, str]]:
     yield label("preemptions"), f"{summary.preemptions:,}{taken}"
     if summary.moves:
         yield label("moves"), f"{summary.moves:,}"
+    if summary.lost_spread_samples:
+        done = summary.harvested + summary.lost_spread_samples
+        yield FIGURE_OF["lost.spread"].label, text_formats.percent(summary.lost_spread_samples / done)
     if figures.deadlines:
         yield label("deadlines_missed"), f"{figures.deadlines_missed:,} of {figures.deadlines:,}"
     if result.settings.prices:

@@ -18,13 +18,11 @@ from bftrain_replay.rounds.round_choice import RoundChoice, pack
 from bftrain_replay.rounds.round_inputs import (
     CompetingTasks,
     Floats,
-    NodeChange,
-    NodeHolders,
-    NodeSupply,
     Places,
     TaskGangs,
     TaskProgressColumns,
 )
+from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings
 
@@ -94,7 +92,7 @@ class RoundEngine:
         self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
         self.seen_s = np.full(count, np.nan)  # the end of the first round in which it ran
         self.starts, self.moves, self.preemptions, self.taken = (np.zeros(count, dtype=np.intp) for _ in range(4))
-        self.done_samples, self.start_up_samples = np.zeros(count), np.zeros(count)
+        self.done_samples, self.start_up_samples, self.spread_samples = np.zeros((3, count))
         self.batch_s = np.zeros(count)  # sum of the batch over the time in which it held nodes
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
         self.pools: list[tuple[float, Places]] = []  # from when there were how many nodes of each kind
@@ -104,13 +102,14 @@ class RoundEngine:
         self._owner = np.array([places[spec.user] for spec in gangs.specs], dtype=np.intp)
         self.now_s, self.ended = 0.0, ""
         self._supply, self._settings = supply, settings
+        self.knows_hosts = supply.host_of is not None
         self._policy, self._steady = policy, bool(getattr(policy, "steady", False))
         self._asks_always = (
             isinstance(policy, SizingPolicy) or bool(settings.pairs) or bool(getattr(policy, "every_round", False))
         )
         self._chooser = RoundChoice(policy, settings, count)
         self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
-        self._holders = NodeHolders(supply)
+        self._holders = NodeHolders(supply, count, settings.chosen_placement)
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
@@ -223,14 +222,15 @@ class RoundEngine:
         self.now_s = min(self._round * self._settings.round_s, self._limit_s)
         self.seen_s[run] = np.fmin(self.seen_s[run], min((first + 1) * self._settings.round_s, self.now_s))
         speed, nodes = self._speeds(run, kind), self._held_nodes(run)
-        needs_s = self.progress.overhead_s[run] + self.progress.left[run] / speed
+        needs_s = self._needs_s(run, speed)
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
         if self._entry is not None:
             self._entry.advance_time(self.now_s, round(float(nodes.sum())))
         self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
-        self._idle_rounds = self._idle_rounds + rounds if waiting and not run.size else 0
+        stands = self._here.size and not speed.any()  # a gang may lie where it does nothing
+        self._idle_rounds = self._idle_rounds + rounds if stands else 0
         used = float(self.held_node_s.sum() - before)
         counts = (run.size, waiting, started, stopped, taken, int(done.sum()))
         by_user = np.bincount(self._owner[run], held_s * nodes, len(self.users)).astype(np.float64)
@@ -238,7 +238,25 @@ class RoundEngine:
         self.steps.by_user.append(by_user)
 
     def _speeds(self, run: Places, kind: Places) -> Floats:
-        """Return the speed of each, alone or beside its partner."""
+        """Return the speed of each, alone or beside its partner, on the hosts on which it lies."""
+        speeds = self._together(run, kind)
+        if self.knows_hosts:
+            hosts = self._holders.hosts[np.where((one := self._chooser.partner[run]) >= 0, np.minimum(run, one), run)]
+            for each in np.flatnonzero(hosts > 1).tolist():
+                place, where = int(run[each]), int(kind[each])
+                if (spread := self.gangs.specs[place].spread) is not None:
+                    alone, size = self.gangs.speeds[place, where], int(self.gangs.nodes[place])
+                    speeds[each] *= spread.speed(size, int(hosts[each]), alone, self.gangs.kinds[where]) / alone
+        return speeds
+
+    def _needs_s(self, run: Places, speed: Floats) -> Floats:
+        """Return how long each has to run until it is done."""
+        needs_s = np.full(run.size, math.inf)
+        np.divide(self.progress.left[run], speed, out=needs_s, where=speed > 0.0)
+        return needs_s + self.progress.overhead_s[run]
+
+    def _together(self, run: Places, kind: Places) -> Floats:
+        """Return the speed of each, alone or beside its partner, on the fewest hosts."""
         paired = self._chooser.partner[run] >= 0
         return np.where(paired, self._chooser.speed[run], self.gangs.speeds[run, kind])
 
@@ -278,17 +296,18 @@ class RoundEngine:
         fresh = (was[run] != kind) | (self.progress.nodes[run] != nodes) | (self.progress.partner[run] != partner)
         if not fresh.any() and int((was[self._here] >= 0).sum()) == run.size:
             return 0, 0  # nothing changed
-        begins, moved = run[fresh], run[fresh & (was[run] >= 0)]
         held = self._here[was[self._here] >= 0]
         self._running[run] = True
         stops = held[~self._running[held]]
         self._running[run] = False
+        self._holders.release(np.concatenate((stops, run[fresh & (was[run] >= 0)])))
+        holds = (partner < 0) | (run < partner)  # of a pair the first holds the nodes of both
+        elsewhere = self._holders.give(run, kind, np.where(holds, nodes, 0), fresh)
+        fresh |= elsewhere | np.isin(partner, run[elsewhere])
+        begins, moved = run[fresh], run[fresh & (was[run] >= 0)]
         self.preemptions[stops] += 1
         self.moves[moved] += 1
         self.starts[begins] += 1
-        self._holders.release(np.concatenate((stops, moved)))
-        holds = (partner < 0) | (run < partner)  # of a pair the first holds the nodes of both
-        self._holders.give(begins, kind[fresh], np.where(holds, nodes, 0)[fresh])
         was[stops] = -1
         self.progress.partner[stops], self.progress.partner[run] = -1, partner
         was[run], self.progress.nodes[run] = kind, nodes
@@ -306,7 +325,7 @@ class RoundEngine:
         if self._come < len(self.gangs):
             until_s = min(until_s, float(self.gangs.submit_s[self._come]))
         if run.size:
-            needs_s = self.progress.overhead_s[run] + self.progress.left[run] / self._speeds(run, kind)
+            needs_s = self._needs_s(run, self._speeds(run, kind))
             until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
         if until_s == math.inf:
             return _PATIENCE  # nothing will ever happen
@@ -344,6 +363,7 @@ class RoundEngine:
         progress.left[run] = np.where(done, 0.0, progress.left[run] - samples)
         progress.overhead_s[run] -= starting_s
         self.start_up_samples[run] += starting_s * speed
+        self.spread_samples[run] += np.maximum(0.0, self._together(run, kind) - speed) * ran_s
         held_s = has_s if self._settings.finish == BOUNDARY else ran_s
         progress.service_s[run, kind] += held_s
         self.batch_s[run] += held_s * self.gangs.batches[run, kind]

@@ -1,11 +1,9 @@
-"""Tasks as gangs in columns, and nodes by number. A gang runs on all of its nodes, of one kind, or not at all."""
+"""Tasks as gangs in columns. A gang runs on all of its nodes, of one kind, or not at all."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,9 +11,7 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.goodput import batches_by_size, by_progress
 from bftrain.errors import BadInput
-from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.rounds.round_settings import LARGEST, LONGEST_S, SMALLEST, RoundSettings
 
 Floats = NDArray[np.float64]
@@ -245,111 +241,3 @@ class CompetingTasks:
     def kind(self) -> Places:
         """The number of the kind on which each ran in the previous round; -1 if it did not run."""
         return self.progress.kind[self.place]
-
-
-class NodeChange(NamedTuple):
-    """At ``time_s`` some nodes leave the pool and others join it, by number."""
-
-    time_s: float
-    left: Places
-    joined: Places
-
-
-class NodeSupply:
-    """Nodes by number: the kind of each, and when they come and go (seconds since the start).
-
-    ``most`` is the largest number of each kind at a time; ``stays`` says that nodes never leave, so that it does not
-    matter which task holds which.
-    """
-
-    def __init__(
-        self, most: Mapping[str, int], kind_of: Places, changes: Iterator[NodeChange], end_s: float = math.inf
-    ) -> None:
-        self.most = dict(most)
-        self.kinds = tuple(most)
-        self.kind_of = kind_of
-        self.end_s = end_s
-        self.stays = end_s == math.inf
-        self._changes = changes
-        self._next = next(changes, None)
-
-    @property
-    def next_s(self) -> float:
-        """The time of the next change; infinite if there is none."""
-        return math.inf if self._next is None else self._next.time_s
-
-    def take(self) -> NodeChange:
-        """Return the next change and move on."""
-        change = self._next
-        assert change is not None  # noqa: S101 - callers look at next_s first
-        self._next = next(self._changes, None)
-        return change
-
-
-def cluster(nodes: Mapping[str, int]) -> NodeSupply:
-    """Return permanent nodes of each kind."""
-    kind_of = np.repeat(np.arange(len(nodes)), list(nodes.values()))
-    none = np.zeros(0, dtype=np.intp)
-    return NodeSupply(nodes, kind_of, iter((NodeChange(0.0, none, np.arange(kind_of.size)),)))
-
-
-def idle_nodes(log: EventLog) -> NodeSupply:
-    """Return the idle nodes of a log, whose start is second 0."""
-    names = log.node_names
-    number = {name: place for place, name in enumerate(names)}
-    kinds, kind_of = log.kind_names, log.node_kinds.astype(np.intp)
-    if not kinds:
-        kinds, kind_of = (ANY_KIND,), np.zeros(len(names), dtype=np.intp)
-    most, now = np.zeros(len(kinds), dtype=np.intp), np.zeros(len(kinds), dtype=np.intp)
-    for _, left, joined in log.pool_changes():
-        now -= np.bincount(kind_of[[number[name] for name in left]], minlength=len(kinds))
-        now += np.bincount(kind_of[[number[name] for name in joined]], minlength=len(kinds))
-        most = np.maximum(most, now)
-
-    def changes() -> Iterator[NodeChange]:
-        for time_s, left, joined in log.pool_changes():
-            gone, come = ([number[name] for name in which] for which in (left, joined))
-            yield NodeChange(time_s - log.start_s, np.array(gone, dtype=np.intp), np.array(come, dtype=np.intp))
-
-    return NodeSupply(dict(zip(kinds, most.tolist(), strict=True)), kind_of, changes(), log.span_s)
-
-
-_FREE = -1
-
-
-class NodeHolders:
-    """The present nodes: ``count`` by kind, and the holder of each. Free ones are assigned by number."""
-
-    __slots__ = ("_here", "_holder", "_kind_of", "_stays", "count")
-
-    def __init__(self, supply: NodeSupply) -> None:
-        self._kind_of = supply.kind_of
-        self._stays = supply.stays
-        self._here = np.zeros(supply.kind_of.size, dtype=bool)
-        self._holder = np.full(supply.kind_of.size, _FREE, dtype=np.intp)
-        self.count: Places = np.zeros(len(supply.kinds), dtype=np.intp)
-
-    def change(self, change: NodeChange) -> Places:
-        """Apply a change; return the tasks that held a leaving node: they stop."""
-        holders = self._holder[change.left]
-        hit: Places = np.unique(holders[holders != _FREE])
-        self.release(hit)
-        self._here[change.left] = False
-        self._here[change.joined] = True
-        self.count = np.bincount(self._kind_of[self._here], minlength=self.count.size)
-        return hit
-
-    def release(self, tasks: Places) -> None:
-        """Free all nodes of these tasks."""
-        if tasks.size and not self._stays:
-            self._holder[np.isin(self._holder, tasks)] = _FREE
-
-    def give(self, tasks: Places, kind: Places, nodes: Places) -> None:
-        """Assign this many nodes of a kind to each of these tasks; enough are free."""
-        if self._stays:
-            return
-        for number in np.unique(kind).tolist():
-            own = kind == number
-            holders = np.repeat(tasks[own], nodes[own])
-            free = np.flatnonzero(self._here & (self._holder == _FREE) & (self._kind_of == number))
-            self._holder[free[: holders.size]] = holders

@@ -68,6 +68,7 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
     cost: float
     harvested: float
     lost_start_up_samples: float
+    lost_spread_samples: float
     starts: int
     moves: int
     preemptions: int
@@ -248,6 +249,7 @@ class RoundResult(ShortRepr):
             cost=sum(each.used_node_h * self.settings.prices.get(kind, 1.0) for kind, each in kinds.items()),
             harvested=float(engine.steps.column("samples").sum()),
             lost_start_up_samples=float(engine.start_up_samples.sum()),
+            lost_spread_samples=float(engine.spread_samples.sum()),
             **{name: int(getattr(engine, name).sum()) for name in ("starts", "moves", "preemptions", "taken")},
             shares_computed=self.shares_computed,
             metrics=self.metrics,
@@ -289,6 +291,7 @@ class RoundResult(ShortRepr):
             "work_samples": _cells(np.where(known, gangs.work, np.nan)),
             "done_samples": engine.done_samples.tolist(),
             "lost_start_up_samples": engine.start_up_samples.tolist(),
+            "lost_spread_samples": engine.spread_samples.tolist(),
             "user": [spec.user for spec in gangs.specs],
             "campaign": [spec.campaign for spec in gangs.specs],
             "deadline_s": [spec.deadline_s for spec in gangs.specs],

@@ -7,8 +7,10 @@ from typing import Final, TypedDict
 
 import msgspec
 
+from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import suggestion
 from bftrain.values import checks
+from bftrain.values.curve import cluster_of
 from bftrain.values.sharing import Entity
 from bftrain.values.wire import Mapped
 
@@ -25,6 +27,11 @@ GAVEL: Final = "gavel"
 LIKES: Final = (GAVEL,)
 _BLIND: Final = frozenset({"isolated", "max-min-blind"})  # policies that look at no speeds
 _GAVEL_INTERVAL_S: Final = 1920.0
+
+CONSOLIDATED: Final = "consolidated"
+SCATTERED: Final = "scattered"
+FIRST_FREE: Final = "first-free"
+PLACEMENTS: Final = (AUTO, CONSOLIDATED, SCATTERED, FIRST_FREE)
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -53,6 +60,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind, as listed or drawn
     overtaking: str = YES  # whether those behind one that does not fit may run
     shares_interval_s: float = 0.0  # shares: at least so long from one computation to the next
+    per_host: str = ""  # of a cluster: how many nodes one host has, 4 or v100=4,p100=2; "": hosts are not known
+    placement: str = AUTO  # which nodes a gang gets; auto: consolidated, with Gavel's conventions first-free
     pairs: str = ""  # a table with the speeds of pairs of models, for packed policies
     gang: str = ""  # of an elastic task: its smallest or largest size; "" refuses such tasks
     start_cost_s: float | None = None  # instead of what the tasks say
@@ -66,6 +75,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     metrics: str = ""  # more figures: names of metrics, or FILE.py:NAME, with commas between
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
+    racks: Mapping[str, str] = msgspec.field(default_factory=dict)  # of a log: the node set of each
 
     def __post_init__(self) -> None:
         checks.text(self, "policy")
@@ -74,9 +84,10 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.like != "":
             _one_of(self, "like", LIKES)
         _one_of(self, "overtaking", (YES, NO))
+        _one_of(self, "placement", PLACEMENTS)
         if self.gang != "":
             _one_of(self, "gang", GANGS)
-        for name in ("admission", "measure", "pairs", "window", "nodes", "metrics"):
+        for name in ("admission", "measure", "pairs", "per_host", "window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
         for name in ("round_s", "max_backlog_s"):
@@ -93,7 +104,24 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
+        checks.mapped(self, "racks", str)
         self.measured(0)
+        try:
+            self.nodes_of_hosts  # noqa: B018 - raises if it is no such text
+        except ValueError as error:
+            checks.reject(self, "per_host", f"is {self.per_host!r}: {error}", "write 4, or v100=4,p100=2")
+
+    @property
+    def nodes_of_hosts(self) -> Mapping[str, int]:
+        """Return the number of nodes of each kind one host of a cluster has; empty if that is not known."""
+        return cluster_of(self.per_host) if self.per_host else {}
+
+    @property
+    def chosen_placement(self) -> str:
+        """The placement; Gavel gives out the first free nodes."""
+        if self.placement != AUTO:
+            return self.placement
+        return FIRST_FREE if self.like == GAVEL else CONSOLIDATED
 
     @property
     def order_of_kinds(self) -> str:
@@ -138,6 +166,8 @@ class RoundOptions(TypedDict, total=False):
     kind_order: str
     overtaking: str
     shares_interval_s: float
+    per_host: str
+    placement: str
     pairs: str
     gang: str
     start_cost_s: float | None
@@ -151,6 +181,7 @@ class RoundOptions(TypedDict, total=False):
     metrics: str
     entities: Mapping[str, Entity]
     prices: Mapping[str, float]
+    racks: Mapping[str, str]
 
 
 def _one_of(settings: RoundSettings, field: str, known: tuple[str, ...]) -> None:

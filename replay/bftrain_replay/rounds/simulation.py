@@ -9,13 +9,15 @@ from typing import Unpack
 
 import msgspec
 
+from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import BadInput
 from bftrain.parts import metrics_of
-from bftrain.values.task import TaskSpec
+from bftrain.values.task import TaskSpec, with_places
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.rounds.round_engine import RoundEngine, Watch
-from bftrain_replay.rounds.round_inputs import NodeSupply, TaskGangs, cluster, gangs_of, idle_nodes
+from bftrain_replay.rounds.round_inputs import TaskGangs, gangs_of
+from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
 from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import NO, RoundOptions, RoundSettings
@@ -36,7 +38,8 @@ def simulate(
     there = _supply(source, settings)
     metrics_of(settings.metrics)  # reports bad names before any work
     policy = find_policy(settings)
-    gangs = gangs_of(tasks, there.most, settings, sizes=isinstance(policy, SizingPolicy))
+    placed = with_places(tasks, there.largest_host)
+    gangs = gangs_of(placed, there.most, settings, sizes=isinstance(policy, SizingPolicy))
     _check(gangs, there, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "leave it out, or choose a policy that puts tasks in a row"
@@ -72,14 +75,22 @@ def rounds(
 
 
 def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> NodeSupply:
+    is_log = isinstance(source, EventLog)
+    for name in ("per_host",) if is_log else ("window", "nodes", "racks"):
+        if getattr(settings, name):
+            fix = "leave it out: names of GPUs or racks tell places" if is_log else "leave it out, or give a log"
+            raise BadInput(f"means nothing on a {'log' if is_log else 'cluster'}", where=name, fix=fix)
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
-        part = source.select(nodes=chosen, window=chosen_window(source, settings.window or ".."))
-        return idle_nodes(part)
-    for name in ("window", "nodes"):
-        if getattr(settings, name):
-            raise BadInput("means nothing on a cluster", where=name, fix="leave it out, or give a log")
-    return cluster(source)
+        there = idle_nodes(
+            source.select(nodes=chosen, window=chosen_window(source, settings.window or "..")), settings.racks
+        )
+    else:
+        there = cluster(source, settings.nodes_of_hosts)
+    if settings.placement != AUTO and there.host_of is None:
+        fix = "say racks by --topology, or leave it out" if is_log else "say --per-host, or leave it out"
+        raise BadInput("means nothing where the hosts of nodes are not known", where="placement", fix=fix)
+    return there
 
 
 def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:

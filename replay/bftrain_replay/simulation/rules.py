@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bftrain.topology import place_of
-from bftrain.values.spread import SpreadSpeeds
-from bftrain.values.task import TaskSpec
+from bftrain.values.task import TaskSpec, with_places
 from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.progress_kept import TASK, ProgressKept, progress_kept
@@ -150,15 +149,9 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
 
 def placed_in(log: EventLog, tasks: Iterable[TaskSpec], racks: Mapping[str, str]) -> tuple[TaskSpec, ...]:
     """Return the tasks with the size of the log's largest place, where they have speeds by places and do not say it."""
-    tasks = tuple(tasks)
-    if not any(spec.spread is not None and spec.spread.per_place is None for spec in tasks):
-        return tasks
-    most = max(Counter(filter(None, map(place_of(racks), log.node_names))).values(), default=None)
-
-    def placed(spread: SpreadSpeeds | None) -> SpreadSpeeds | None:
-        return spread if spread is None or spread.per_place is not None else replace(spread, per_place=most)
-
-    return tuple(replace(spec, spread=placed(spec.spread)) for spec in tasks)
+    return with_places(
+        tasks, lambda: max(Counter(filter(None, map(place_of(racks), log.node_names))).values(), default=None)
+    )
 
 
 class DecisionDelay:

@@ -50,7 +50,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_every_setting_has_its_option() -> None:
     own = [field.name for field in fields(RoundSettings)]
-    assert {*OPTIONS, *SHARED, "until_s", "entities", "prices"} == set(own)
+    assert {*OPTIONS, *SHARED, "until_s", "entities", "prices", "racks"} == set(own)
     assert set(SHARED) <= {*OF_REPLAYS, *OF_DECIDING}
     assert not set(OPTIONS) & set(OF_REPLAYS)
     for name, choices in (("finish", FINISHES), ("like", LIKES), ("kind_order", KIND_ORDERS), ("gang", GANGS)):
@@ -103,6 +103,31 @@ def test_the_folder_and_the_figures(bftrain: CommandLine, tasks: Path, tmp_path:
     assert float(over_time[-1]["harvested"]) == pytest.approx(output["harvested"])
     assert output["settings"]["seed"] == 3
     assert output["inputs"]["cluster"] == {"v100": 2, "k80": 2}
+
+
+def test_gavels_speeds_on_several_hosts(bftrain: CommandLine, tmp_path: Path) -> None:
+    table = {
+        "v100": {"('m (batch size 4)', 1)": {"null": 6.0}, "('m (batch size 4)', 2)": {"null": 10.0}},
+        "v100_unconsolidated": {"('m (batch size 4)', 2)": {"null": 4.0}},
+    }
+    (tmp_path / "table.json").write_text(json.dumps(table), encoding="utf-8")
+    lines = ["m (batch size 4)\trun\tdir\t-n\t0\t4000\t{}\t1\t-1\t0\n".format(gang) for gang in (1, 1, 2)]  # noqa: UP032 - tabs
+    (tmp_path / "jobs.trace").write_text("".join(lines), encoding="utf-8")
+    words = ("tasks", "import", tmp_path / "jobs.trace", "--speeds", tmp_path / "table.json", "-o", tmp_path / "t.toml")
+    assert bftrain(*words, "--by-hosts").code == 0
+    replay = ("replay", "--cluster", "v100=4", "--tasks", tmp_path / "t.toml", "--round", "100", "--policy", "fifo")
+    for more, took_s, lost_samples in (
+        (("--per-host", "2"), 400.0, 0.0),
+        (("--per-host", "2", "--placement", "scattered"), 1000.0, 6000.0),
+    ):
+        table_of = tmp_path / f"out-{len(more)}"
+        figures = json.loads(bftrain(*replay, *more, "--json", "-o", table_of).out)
+        assert rows(table_of / "tasks.csv")[2]["finish_s"] == str(took_s)
+        assert figures["lost_spread_samples"] == lost_samples
+    assert "lost to spreading " in bftrain(*replay, *more).out
+    assert "1 tasks have speeds by hosts, and which nodes lie together is not known" in bftrain(*replay).err
+    refused = bftrain(*replay, "--placement", "scattered")
+    assert (refused.code, "--per-host" in refused.err) == (3, True)
 
 
 def test_the_configuration_runs_it_again(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
