@@ -120,6 +120,11 @@ class DecisionLoop:
         return self._harvester.pool | joining
 
     @property
+    def unused(self) -> frozenset[str]:
+        """The nodes in use that no task holds."""
+        return self.pool.difference(*self._harvester.held.values())
+
+    @property
     def idle(self) -> bool:
         """Whether all events so far are applied and decided."""
         return self._question is None and self._next is None and not self._waiting

@@ -15,6 +15,7 @@ from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.notifier import Notifier
 from bftrain.live.run.startup import LiveResources, open_site
@@ -29,7 +30,13 @@ Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None
 
 
 def run(
-    site: SiteSettings, say: Say, beside: Beside | None = None, *, warn: Say | None = None, ends_with_it: bool = False
+    site: SiteSettings,
+    say: Say,
+    beside: Beside | None = None,
+    *,
+    warn: Say | None = None,
+    ends_with_it: bool = False,
+    ask_site: AskSite | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT, which drain; a second signal ends at once.
 
@@ -37,15 +44,23 @@ def run(
 
     With ``ends_with_it`` the run also ends in order when ``beside`` has ended.
     """
-    asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it).run())
+    asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it, ask_site=ask_site).run())
 
 
 class LiveProcess:
     """One process's live run."""
 
     def __init__(
-        self, site: SiteSettings, say: Say, beside: Beside | None, *, warn: Say | None = None, ends_with_it: bool
+        self,
+        site: SiteSettings,
+        say: Say,
+        beside: Beside | None,
+        *,
+        warn: Say | None = None,
+        ends_with_it: bool,
+        ask_site: AskSite | None = None,
     ) -> None:
+        self._ask_site = ask_site
         self._site = site
         self._say, self._warn = _safe_say(say), _safe_say(warn or say)
         self._beside = beside
@@ -62,7 +77,8 @@ class LiveProcess:
         for number in _ENDING:
             loop.add_signal_handler(number, self._signalled, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until now
-        opened = open_site(self._site, lambda message: self._daemon.tell(message))  # noqa: PLW0108 - there is none yet
+        tell = lambda message: self._daemon.tell(message)  # noqa: E731, PLW0108 - there is none yet
+        opened = open_site(self._site, tell, self._ask_site)
         try:
             self._daemon = LiveDaemon(opened, self._warn)
             if before := self._daemon.run_before:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from bftrain.live.model.schemas import TaskView
+    from bftrain.live.nodes.shared_scheduler import AskSite
 
 HERE = "tests.helpers.live_inside"
 PATIENCE_S = 60.0
@@ -269,6 +270,7 @@ async def live_inside(
     *,
     begin: bool = True,
     said: list[str] | None = None,
+    ask_site: AskSite | None = None,
     **changes: Any,  # noqa: ANN401 - any setting of a site
 ) -> AsyncIterator[Inside]:
     """Give a live run that has begun. It ends as if it were killed, unless the test drains it.
@@ -280,7 +282,7 @@ async def live_inside(
     meet(world)
     daemons: list[LiveDaemon] = []
     with parts():
-        opened = open_site(site, lambda what: daemons[0].tell(what))  # noqa: PLW0108 - there is none yet
+        opened = open_site(site, lambda what: daemons[0].tell(what), ask_site)  # noqa: PLW0108 - there is none yet
         daemon = LiveDaemon(opened, (lambda _: None) if said is None else said.append)
         daemons.append(daemon)
         service = LiveService(daemon)

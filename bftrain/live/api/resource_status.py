@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bftrain.live.model.resource_views import HooksView, KindView, PoolView
-from bftrain.live.schedulers.pools import SchedulerPools
+from bftrain.live.schedulers.pools import SchedulerPool
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
@@ -22,15 +22,18 @@ def hooks(daemon: LiveDaemon) -> HooksView | None:
 
 def pools(daemon: LiveDaemon) -> dict[str, PoolView]:
     """Return the pools, if the site has several or one with hours or a kind."""
-    scheduler = daemon.opened.scheduler
-    if not isinstance(scheduler, SchedulerPools):
-        return {}
     return {
         one.settings.label: PoolView(
             scheduler=one.settings.name, nodes=len(one.nodes), open=one.open, when=one.settings.when
         )
-        for one in scheduler.pools
+        for one in scheduler_pools(daemon)
     }
+
+
+def scheduler_pools(daemon: LiveDaemon) -> tuple[SchedulerPool, ...]:
+    """Return the pools of the scheduler, if it has several or one with hours or a kind."""
+    found: tuple[SchedulerPool, ...] = getattr(daemon.opened.scheduler, "pools", ())
+    return found
 
 
 def kinds(daemon: LiveDaemon) -> dict[str, KindView]:

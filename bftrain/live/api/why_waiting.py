@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bftrain.live.api.resource_status import scheduler_pools
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
-from bftrain.live.schedulers.pools import SchedulerPools
 from bftrain.text_formats import counted
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def _of_all_tasks(daemon: LiveDaemon) -> str:
     """Return the reason that keeps all tasks from nodes; "" if there is none."""
     if daemon.harvesting.paused:
         return "harvesting is paused by an operator"
-    scheduler = daemon.opened.scheduler
+    pools = scheduler_pools(daemon)
     if daemon.decision_loop.stalled is not None:
         return "the journal cannot be written, so tasks get no more nodes"
     if daemon.state != "running":
         return f"the live run is {daemon.state}"
-    if isinstance(scheduler, SchedulerPools) and not any(pool.open for pool in scheduler.pools):
-        hours = ", ".join(f"{pool.settings.label}: {pool.settings.when}" for pool in scheduler.pools)
+    if pools and not any(pool.open for pool in pools):
+        hours = ", ".join(f"{pool.settings.label}: {pool.settings.when}" for pool in pools)
         return f"it is outside of the hours of all pools ({hours})"
     return "" if daemon.harvester.pool_size else "no node is idle now that the live run may use"
 

@@ -212,7 +212,10 @@ class EventNarrator:
                     self.tell(f"{_named(event.nodes)} became idle: {counted(self._pool, 'node')}")
                 case NodesLeft():
                     left = "was taken back" if len(event.nodes) == 1 else "were taken back"
-                    if self._daemon is not None and self._daemon.state == "draining":
+                    if self._daemon is not None and (
+                        self._daemon.state == "draining"
+                        or self._daemon.node_manager.node_tracker.not_to_use.issuperset(event.nodes)
+                    ):
                         left = "given back"
                     self.tell(f"{_named(event.nodes)} {left}: {counted(self._pool, 'node')}")
                 case TaskFinished():
@@ -243,7 +246,7 @@ class PreemptionNarrator:
             return
         if what == "events" and self._daemon.state != "draining":
             left = {node for event in value if isinstance(event, NodesLeft) for node in event.nodes}
-            self._preempted(left - self._daemon.task_store.drained)
+            self._preempted(left - self._daemon.node_manager.node_tracker.not_to_use)
         self._held = dict(self._daemon.harvester.held)
 
     def _preempted(self, left: set[str]) -> None:

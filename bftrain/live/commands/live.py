@@ -14,6 +14,7 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
 from bftrain.live.client.client import page_address
+from bftrain.live.commands.join import join, members
 from bftrain.live.commands.measure import measure
 from bftrain.live.commands.tasks import clock, hooks_in_words, talks
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from bftrain.live.run.live_log import LogFormat
 
 _CHECK_S = 5.0  # for which a test message may be under way
-_STDERR = 2
 _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 
 
@@ -91,19 +91,16 @@ def command(
             return
         from msgspec.structs import replace
 
-        from bftrain.live.commands.demo_site import EventNarrator, PreemptionNarrator
+        from bftrain.live.commands.run_site import run_site
         from bftrain.live.model.site_config import load
-        from bftrain.live.process import run
-        from bftrain.live.run.live_log import LiveLog, writes_to_journald
 
         site = load(config)
         site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
-        log = LiveLog(out.say, log_format, for_journald=writes_to_journald(_STDERR))
-        narrator = EventNarrator(log.info) if out.level > 0 else PreemptionNarrator(log.info)
-        run(site, log.info, narrator.begin, warn=log.warning)
+        run_site(site, log_format, out)
 
 
-command.add_command(measure)
+for subcommand in (measure, join, members):
+    command.add_command(subcommand)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")

@@ -244,10 +244,14 @@ def status_table(status: StatusView) -> RenderableType:
     if status.decision is not None:
         last = status.decision
         decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
+    share = "" if status.share is None else f"; {status.share} may be held, says the site"
     until = "" if status.paused_until_s is None else f"; goes on at {clock(status.paused_until_s)}"
     rows = [
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
-        ("nodes", f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained"),
+        (
+            "nodes",
+            f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained{share}",
+        ),
         ("kinds", kinds_in_words(status)),
         *(("pool", pool_in_words(name, pool)) for name, pool in status.pools.items()),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),

@@ -7,110 +7,22 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from bftrain import config, text_formats, toml_io
+from bftrain import config, toml_io
 from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.keep_settings import KeepSettings
+from bftrain.live.model.node_kinds import NodeRates, by_node
 from bftrain.live.model.notify_settings import Notify
 from bftrain.live.schedulers import port
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
-from bftrain.nodesets import expand
 from bftrain.values import checks, wire
-from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
-
-Sets = Mapping[str, str | tuple[str, ...]]  # kind: a node set, or several
-
-_FIX: Final = 'write v100 = "n[001-036]", or a list of such node sets'
-
-
-def by_node(sets: Sets) -> dict[str, str]:
-    """Return the kind of each named node; errors name the kind."""
-    found: dict[str, str] = {}
-    for kind, given in sets.items():
-        if not kind or kind != kind.strip() or not kind.isprintable():
-            raise BadValue("is no name of a kind", where=kind, fix=_FIX)
-        if kind == OTHER_KIND:
-            what = "is the kind of all nodes that [kinds] does not name"
-            raise BadValue(what, where=kind, fix="leave it out, or choose another name")
-        try:
-            nodes = [node for text in ((given,) if isinstance(given, str) else given) if text for node in expand(text)]
-        except ValueError as error:
-            raise BadValue(str(error), where=kind, fix=_FIX) from error
-        if not nodes:
-            raise BadValue("is given to no node", where=kind, fix=_FIX)
-        for node in nodes:
-            other = found.setdefault(node, kind)
-            if other != kind:
-                what = f"node '{node}' is of kind '{other}' already"
-                raise BadValue(what, where=kind, fix="give every node one kind")
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class NodeKinds:
-    """The kinds of nodes; false if nodes have no kinds.
-
-    An unnamed node among named ones is of a kind of its own, as in the log that a journal is exported to: the speed of
-    tasks with curves by kind is unknown on it.
-    """
-
-    named: Mapping[str, str] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        """Return whether nodes have kinds."""
-        return bool(self.named)
-
-    def of(self, node: str) -> str:
-        """Return the kind of a node."""
-        return self.named.get(node, OTHER_KIND if self.named else ANY_KIND)
-
-    def parted(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the nodes of each kind."""
-        found: dict[str, list[str]] = {}
-        for node in nodes:
-            found.setdefault(self.of(node), []).append(node)
-        yield from ((kind, tuple(found[kind])) for kind in sorted(found))
-
-    def unfit(self, min_nodes: int, curves: Mapping[str, SpeedCurve]) -> str:
-        """Return why nodes here can never hold a task with these ``curves`` by kind; empty if they can."""
-        if not curves:
-            return ""
-        if not self.named:
-            return "this site names no kinds of nodes"
-        counts = Counter(self.named.values())
-        if OTHER_KIND in curves or min_nodes <= max(counts[kind] for kind in curves):
-            return ""
-        there = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        needed = text_formats.counted(min_nodes, "node")
-        return f"it needs {needed} of one kind and runs on {', '.join(curves)} only; there are {there}"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRates:
-    """The GPUs and watts of a node, by kind, and the projects of users."""
-
-    gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": of all others
-    watts: Mapping[str, float] = field(default_factory=dict)
-    projects: Mapping[str, str] = field(default_factory=dict)  # by user
-    kind_of: Callable[[str], str] = lambda _: ""
-    gpus_of: Callable[[str], float] = lambda _: 0.0  # where nothing is said of GPUs
-
-    def of(self, node: str) -> tuple[float, float]:
-        """Return the GPUs and the watts of a node."""
-        kind = self.kind_of(node)
-        gpus = self.gpus.get(kind, self.gpus.get("", 0.0)) if any(self.gpus.values()) else self.gpus_of(node)
-        return gpus, self.watts.get(kind, self.watts.get("", 0.0))
-
-
-# -- settings
 
 _LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
 _MOST_NICE: Final = 19
@@ -239,6 +151,8 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     name: str = "bftrain"  # marks what is ours at the scheduler
     folder: str = ""
     state: str = ""
+    members: bool = False  # live runs of users, under their own accounts, share the nodes
+    join: str = ""  # the socket of a site of which this is a member
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     environment: str = ""  # for tasks that name none
@@ -277,6 +191,10 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         checks.frozen_mapping(self, "environments")
         if self.environment and self.environment not in self.environments:
             checks.reject(self, "environment", f"there is no [environments.{self.environment}]")
+        if self.members and self.join:
+            checks.reject(self, "members", "cannot be said together with join", "leave out one of them")
+        if self.members and self.api.mode == "600":
+            checks.reject(self, "members", "cannot reach the socket", 'set mode = "660" or "666" of [api]')
         if len(str(self.socket).encode()) > _LONGEST_SOCKET:
             checks.reject(self, "state", "is too long for a socket in it", "set api.socket to a shorter path")
 
@@ -378,7 +296,8 @@ def load(path: Path) -> SiteSettings:
     _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     base = path.absolute().parent
-    placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in ("folder", "state")}
+    named = [name for name in ("folder", "state", "join") if getattr(settings, name)]
+    placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in named}
     if settings.api.mode != "600" and not {"objective", "solver"}.intersection(data.get("deciding", {})):
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
         settings = msgspec.structs.replace(settings, deciding=fair)

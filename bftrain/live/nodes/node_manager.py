@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bftrain.live.decision_loop import DecisionLoop
-from bftrain.live.model.site_config import NodeKinds, Times
+from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.site_config import Times
 from bftrain.live.nodes.reconcile import NodeTracker, node_events
+from bftrain.live.nodes.shared_scheduler import SharedScheduler
 from bftrain.live.schedulers.pools import in_words, keep_running
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.tasks.launcher_pool import LauncherPool
@@ -38,12 +40,13 @@ class NodeManager:
         self._loop = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._since_look: list[News] | None = None
-        self._wanted: tuple[int, frozenset[str], Mapping[str, int]] | None = None
+        self._wanted: tuple[int, frozenset[str], Mapping[str, int], int] | None = None
         self._idle_since = self._swept = time.monotonic()
         self._giving: set[str] = set()  # nodes that the scheduler is just asked to take
         self._deadlines: dict[str, asyncio.TimerHandle] = {}  # noticed nodes -> when their grace is over
         self._jobs: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
+        self._above: set[str] = set()  # nodes above our share of a site, until they are left
         self._opened = self._closed = False
 
     # -- the scheduler
@@ -113,20 +116,39 @@ class NodeManager:
         if self._soon is None:
             self._soon = self._loop.call_soon(self.synchronise_pool)
 
-    def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
-        """Report to the scheduler how many nodes could be used, in total and of each kind."""
-        if not self._closed and (nodes, drained, by_kind) != self._wanted:
-            self._wanted = (nodes, drained, by_kind)
+    def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int], fewest: int = 1) -> None:
+        """Report to the scheduler how many nodes could be used, in total and of each kind, and the fewest of use."""
+        if not self._closed and (nodes, drained, by_kind, fewest) != self._wanted:
+            self._wanted = (nodes, drained, by_kind, fewest)
+            if isinstance(self._scheduler, SharedScheduler):
+                self._scheduler.fewest = fewest
             if (want_kinds := getattr(self._scheduler, "want_kinds", None)) is not None:
                 want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
 
     def keep_hours(self) -> None:
-        """Leave nodes of pools whose hours are over, and use those of pools whose hours have begun; now and then."""
+        """Leave nodes of pools whose hours are over or that are above our share, and use others; now and then."""
         off_hours = getattr(self._scheduler, "off_hours", None)
-        if off_hours is not None and not self._closed and (off := off_hours()) != self.node_tracker.off_hours:
+        if off_hours is None or self._closed:
+            return
+        off = off_hours()
+        off |= self._above_share(off)
+        if off != self.node_tracker.off_hours:
             self.node_tracker.off_hours = off
             self.leave(off)
+
+    def _above_share(self, off: frozenset[str]) -> frozenset[str]:
+        """Return the nodes to leave for other members of a site: unused ones first, and each until it is left."""
+        if not isinstance(self._scheduler, SharedScheduler):
+            return frozenset()
+        present = self.node_tracker.held
+        self._above.intersection_update(present)
+        left = sorted(self._decision_loop.pool - off - self._above)
+        unused = self._decision_loop.unused
+        left.sort(key=lambda node: node in unused)
+        count = self._scheduler.above_share(len(present - off - self._above))
+        self._above.update(left[max(0, len(left) - count) :])
+        return frozenset(self._above)
 
     def rest(self, pool: frozenset[str]) -> None:
         """Release all nodes when there has been no work for a while; called periodically."""
@@ -240,8 +262,7 @@ class NodeManager:
         if time.monotonic() - self._swept >= _SWEEP_S:
             self._swept = time.monotonic()
             tracker = self.node_tracker
-            unused = tracker.drained | tracker.off_hours
-            idle = set(tracker.present if tracker.paused else unused & tracker.present)
+            idle = set(tracker.present if tracker.paused else tracker.not_to_use & tracker.present)
             idle -= self._decision_loop.pool | self._launcher_pool.lingering
             self.give_back(sorted(idle - self._giving))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from bftrain.live.model.site_config import NodeKinds
+from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.values.events import (
     Event,
@@ -46,7 +46,17 @@ class NodeTracker:
         found = self.present | self.expected if self.agents_used else self.allowed
         if not self._agents_suffice:
             found = found & self.allowed
-        return frozenset(found) - self.taken - self.drained - self.off_hours - self.noticed
+        return frozenset(found) - self.taken - self.not_to_use - self.noticed
+
+    @property
+    def not_to_use(self) -> frozenset[str]:
+        """The nodes that we leave by ourselves: drained, out of hours, or above our share of a site."""
+        return self.drained | self.off_hours
+
+    @property
+    def held(self) -> set[str]:
+        """The nodes that the scheduler gave us, to be used or not."""
+        return self.present if self.agents_used else self.allowed
 
     @property
     def ours(self) -> frozenset[str]:

@@ -17,8 +17,8 @@ from bftrain.journal import JournalStalled, Statement
 from bftrain.launcher_orders import event_of
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.background_thread import run_in_daemon_thread
+from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.schemas import LastDecision
-from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
@@ -34,6 +34,7 @@ from bftrain.values import wire
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
+from bftrain.values.task import TaskSpec
 
 _TICK_S: Final = 1.0
 _WRITE_S: Final = 10.0  # between two times that progress is written down
@@ -335,7 +336,7 @@ class LiveDaemon:
     def absorbed(self, events: Sequence[Event]) -> None:
         """Update tasks and nodes after events."""
         gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
-        self.task_manager.hold(events[-1].time_s, gone=gone)
+        self.task_manager.hold(events[-1].time_s, gone=gone - self.node_manager.node_tracker.not_to_use)
         for event in events:
             self.task_manager.on_event(event)
             if isinstance(event, NodesLeft):
@@ -385,12 +386,14 @@ class LiveDaemon:
         """Report to the scheduler how many nodes could be used, and which must not be."""
         kinds = {pool.kind for pool in self.site.pools if pool.kind}
         by_kind = {kind: self._usable(kind) for kind in kinds}
-        self.node_manager.want(self._usable(), self.task_store.drained, by_kind)
+        fewest = min((spec.min_nodes for spec in self._willing()), default=1)
+        self.node_manager.want(self._usable(), self.task_store.drained, by_kind, fewest)
+
+    def _willing(self) -> list[TaskSpec]:
+        """Return the tasks that may compete."""
+        paused, most = self.harvester.paused, 0 if self.harvesting.paused else self.site.deciding.max_tasks
+        return [*map(self.harvester.spec, [task for task in self.harvester.unfinished if task not in paused][:most])]
 
     def _usable(self, kind: str | None = None) -> int:
         """Return how many nodes the tasks that may compete could use, of a kind or of all together."""
-        if self.harvesting.paused:
-            return 0
-        paused, spec = self.harvester.paused, self.harvester.spec
-        willing = [task for task in self.harvester.unfinished if task not in paused][: self.site.deciding.max_tasks]
-        return sum(spec(task).max_nodes for task in willing if kind is None or spec(task).curve_on(kind) is not None)
+        return sum(spec.max_nodes for spec in self._willing() if kind is None or spec.curve_on(kind) is not None)

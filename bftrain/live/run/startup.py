@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from msgspec.structs import replace
 
@@ -21,6 +21,8 @@ from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live.model.site_config import Agents, SiteSettings
+from bftrain.live.nodes.shared_scheduler import AskSite, SharedScheduler
+from bftrain.live.run.site_members import SiteMembers
 from bftrain.live.schedulers.pool_settings import PoolSettings
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
@@ -48,6 +50,7 @@ class LiveResources:
     scheduler: Scheduler
     hub: AgentHub | None
     agent_order: AgentOrder
+    members: SiteMembers | None
 
     def close(self) -> None:
         """Close all of them, without a message to agents."""
@@ -55,8 +58,11 @@ class LiveResources:
         self.lock.close()
 
 
-def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
-    """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread."""
+def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None) -> LiveResources:
+    """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread.
+
+    With ``ask_site`` this is a member of a site, and takes its share of the nodes.
+    """
     for folder in (Path(site.state), Path(site.folder), site.tasks):
         _make_private(folder)
     deciding = replace(
@@ -70,6 +76,9 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
     with ExitStack() as opened:
         lock = opened.enter_context(_locked(Path(site.state, "lock")))
         scheduler = _scheduler(site)
+        members = SiteMembers(scheduler, deciding.entities) if site.members else None
+        if (ask := ask_site if members is None else members.ask) is not None:
+            scheduler = cast("Scheduler", SharedScheduler(scheduler, ask))
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         opened.callback(journal.close)
         _check_same_site(site, journal)
@@ -79,7 +88,8 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         keep_s = getattr(scheduler, "keep_workers_s", None)
         hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
         opened.pop_all()  # nothing is in the way: all of it stays open
-    return LiveResources(site, lock, journal, task_store, harvester, scheduler, hub, _agent_order(site, hub))
+    order = _agent_order(site, hub)
+    return LiveResources(site, lock, journal, task_store, harvester, scheduler, hub, order, members)
 
 
 def _make_private(folder: Path) -> None:

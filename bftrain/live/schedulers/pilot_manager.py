@@ -77,15 +77,12 @@ class PilotJobs:
         check_site(site)
         self.name = batch.name
         self.available = batch.available
-        self._batch = batch
-        self._settings = settings
-        self._site = site
+        self._batch, self._settings, self._site = batch, settings, site
         self._run = run
         self._stock = PilotPolicy(settings)
         self._without: frozenset[str] = frozenset()
         self._nodes: frozenset[str] = frozenset()  # all that the scheduler has, as far as known
-        self._hinted = asyncio.Event()
-        self._busy = asyncio.Lock()
+        self._hinted, self._busy = asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None
         self._announced: dict[str, float | None] = {}  # node -> until when it is said to be ours
         self._remarked: dict[str, str] = {}  # topic -> last remark
@@ -129,6 +126,10 @@ class PilotJobs:
     def nodes(self) -> frozenset[str]:
         """All nodes that the scheduler has for pilots, as far as known."""
         return self._nodes
+
+    async def idle(self) -> int:
+        """Count the idle nodes that pilots may take."""
+        return max(0, len(await self._batch.idle(self._run)) - self._settings.reserve)
 
     async def check(self, agent: AgentOrder) -> None:
         """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be down for now."""
@@ -369,13 +370,11 @@ class PilotJobs:
         for node, pilot in held.items():
             until = min((at for at in (pilot.end_s, self._plans.get(node)) if at is not None), default=None)
             before = self._announced.get(node)
-            if node in self._announced and (
-                until == before or (until is not None and before is not None and abs(until - before) < _NEWS_S)
-            ):
-                message[node] = before
-                continue
-            message[node] = until
-            groups.setdefault(until, []).append(node)
+            near = until is not None and before is not None and abs(until - before) < _NEWS_S
+            known = node in self._announced and (until == before or near)
+            message[node] = before if known else until
+            if not known:
+                groups.setdefault(until, []).append(node)
         self._announced = message
         for until, nodes in groups.items():
             self._post(Allowed(nodes=tuple(sorted(nodes)), until_s=until))

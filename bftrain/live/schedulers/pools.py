@@ -167,6 +167,10 @@ class SchedulerPools:
         known = ((pool, getattr(pool.scheduler, "nodes", ())) for pool in self.pools if pool.settings.kind)
         return {node: pool.settings.kind for pool, nodes in known for node in nodes}
 
+    async def idle(self) -> int:
+        """Count the idle nodes of pools whose hours are now."""
+        return sum([await pool.scheduler.idle() for pool in self.pools if pool.open])  # type: ignore[attr-defined]
+
     def gpus_of(self, node: str) -> float:
         """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""
         return next((float(getattr(one.scheduler, "gpus", 0.0)) for one in self.pools if node in one.nodes), 0.0)

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadConfig
 from bftrain.journal import Journal, Statement
+from bftrain.live.model.node_kinds import NodeRates
 from bftrain.live.model.resource_views import Harvested, UsageRow
-from bftrain.live.model.site_config import NodeRates
 from bftrain.live.model.task_record import LiveTaskRecord, Progress
 
 Sum = tuple[float, float, float, float]  # node-seconds, GPU-seconds, samples, joules

@@ -283,7 +283,7 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     said: list[str] = []
     narrator = EventNarrator(said.append)
     harvester = SimpleNamespace(pool_size=0, plan=Plan(holdings={}))
-    daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running")
+    daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running", node_manager=leaving())
     nothing: Any = None
     asyncio.run(narrator.begin(daemon, nothing, nothing))
     (observe,) = daemon.observers
@@ -317,12 +317,15 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     assert narrator.losses("b") == ""
 
 
+def leaving(*nodes: str) -> SimpleNamespace:
+    """Return a node manager that leaves these nodes by itself."""
+    return SimpleNamespace(node_tracker=SimpleNamespace(not_to_use=frozenset(nodes)))
+
+
 def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
     said: list[str] = []
     harvester = SimpleNamespace(held={})
-    daemon: Any = SimpleNamespace(
-        harvester=harvester, observers=[], state="running", task_store=SimpleNamespace(drained=frozenset({"n7"}))
-    )
+    daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running", node_manager=leaving("n7"))
     nothing: Any = None
     asyncio.run(PreemptionNarrator(said.append).begin(daemon, nothing, nothing))
     (observe,) = daemon.observers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.live.model.site_config import NodeKinds
+from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Run
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
 from bftrain.values.events import NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted

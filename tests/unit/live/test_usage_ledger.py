@@ -14,7 +14,8 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput, BadValue
 from bftrain.journal import Journal
-from bftrain.live.model.site_config import Api, NodeKinds, NodeRates, SiteSettings, Usage
+from bftrain.live.model.node_kinds import NodeKinds, NodeRates
+from bftrain.live.model.site_config import Api, SiteSettings, Usage
 from bftrain.live.model.task_record import Progress
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before, usage
