@@ -43,7 +43,9 @@ def reachable(path: str) -> Iterator[str]:
 
 
 class AgentChannel:
-    """A worker's end. ``gather`` is the largest generation it was asked to gather for.
+    """A worker's end.
+
+    ``gather`` is the largest generation it was asked to gather for, and ``leaving`` are the ranks that leave then.
 
     ``position`` returns what the worker is doing and how often its group committed; the current line of the script is
     found in the thread that opened the channel.
@@ -59,6 +61,7 @@ class AgentChannel:
             raise
         self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.gather = 0
+        self.leaving: frozenset[int] = frozenset()
         self.on_abort: Callable[[], None] = lambda: None  # nothing: there is no group
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
         self._thread = threading.get_ident()
@@ -117,6 +120,7 @@ class AgentChannel:
             while packet := self._socket.recv(PACKET_LIMIT):
                 message = decode(packet)
                 if message.get("type") == "gather":
+                    self.leaving = frozenset(message.get("leaving", ()))  # first: the generation makes it count
                     self.gather = max(self.gather, int(message["generation"]))
                 elif message.get("type") == "abort":
                     self.on_abort()

@@ -58,6 +58,7 @@ class NativeTraining(RegroupedTraining):
         warm_up()
         self._store = GroupStore(address)
         self._own.asked = lambda: self._channel.gather
+        self._own.leaving = lambda: self._channel.leaving
         self._own.keeps_alone = grace_s() > 0
         self._own.describe = partial(describe, self._store.store)
         prepare(self._state, os.environ.get(PEER, ""))
@@ -114,22 +115,31 @@ class NativeTraining(RegroupedTraining):
         if place.rank == 0:
             self._channel.send({"type": "joined", "generation": place.generation})
         tidy(self._state)
+        if self._own.shards is not None:
+            self._own.shards.regroup(self._state, holds=self._holds_state)
+            self._holds_state = True
+            group.largest(0)
+        else:
+            self._agree(place, sync=order["sync"])
+        if place.rank == 0:
+            self._channel.send({"type": "confirmed", "generation": place.generation, "step": self._own.step})
+            if place.size > 1 and self._own.shards is None:
+                report_in_memory(self._own)
+            save_if_only_here(self._state)
+
+    def _agree(self, place: GroupRank, *, sync: bool) -> None:
+        """Make sure that all members hold the same state, and a copy of it."""
         if not self._holds_state and place.rank == 0:
             self._load()
         self._own.place = "forming"
         if place.workers > 1:
-            if order["sync"]:
+            if sync:
                 self._spread()
             if self._own.copy_step != self._own.step:
                 keep(self._state)
-            group.largest(0)  # all are through
+            self._own.group.largest(0)  # all are through
         elif self._own.keeps_alone:
             keep(self._state)
-        if place.rank == 0:
-            self._channel.send({"type": "confirmed", "generation": place.generation, "step": self._own.step})
-            if place.size > 1:
-                report_in_memory(self._own)
-            save_if_only_here(self._state)
 
     def _load(self) -> None:
         self._own.place = LOADING

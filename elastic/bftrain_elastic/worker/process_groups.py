@@ -111,8 +111,16 @@ class ProcessGroup:
     def join(self, place: GroupRank, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
         """Become rank ``place.rank`` of a new group."""
         self.place = place
-        if place.workers == 1:
-            return
+        if place.workers > 1:
+            self._form(store)
+
+    def form_alone(self) -> None:
+        """Make a group of this worker alone, for what needs one."""
+        import torch.distributed as dist
+
+        self._form(dist.HashStore())
+
+    def _form(self, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
         import torch
         import torch.distributed as dist
 
@@ -123,9 +131,9 @@ class ProcessGroup:
         restart_group_count()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=dist.PrefixStore(f"bftrain/{place.generation}", store),
-            rank=place.rank,
-            world_size=place.workers,
+            store=dist.PrefixStore(f"bftrain/{self.place.generation}", store),
+            rank=self.place.rank,
+            world_size=self.place.workers,
             timeout=FORMING,
         )
 

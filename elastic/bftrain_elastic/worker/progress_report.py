@@ -23,7 +23,8 @@ from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
 
 if TYPE_CHECKING:
     from bftrain_elastic.worker.process_groups import GroupRank
-    from bftrain_elastic.worker.state_values import StateBase
+    from bftrain_elastic.worker.shard_keeper import StateBase
+
 
 REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go
 SIZE: Final = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on

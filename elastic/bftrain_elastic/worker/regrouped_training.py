@@ -134,8 +134,10 @@ def go_on() -> None:
 
 def end_together(state: State) -> None:
     """Write the state at the end of a training; return when that is done on all members."""
-    group = inner(state).group
-    if group.place.rank == 0:
+    group, shards = inner(state).group, inner(state).shards
+    if shards is not None:
+        shards.save_together(state)
+    elif group.place.rank == 0:
         save(state)
         with suppress(RuntimeError):  # others died, and nothing is lost
             group.largest(0)

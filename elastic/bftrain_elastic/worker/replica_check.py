@@ -18,7 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.errors import BadScript
-from bftrain_elastic.worker.state_values import StateBase, StateInternals, inner
+from bftrain_elastic.worker.shard_keeper import StateBase
+from bftrain_elastic.worker.state_values import (
+    StateInternals,
+    inner,
+)
 
 _EVERY: Final = 500  # commits between two comparisons, once a group is as old; before that at 2, 4, 8, ... commits
 _TENSORS: Final = 256  # that are looked at in one comparison, at most
@@ -76,7 +80,8 @@ class TrainedParts(NamedTuple):
         held = list(_with_parts(values))
         models = [one for one in held if callable(getattr(one, "parameters", None))]
         stepping = [one for one in (reference() for reference in _stepping.values()) if one is not None]
-        return cls(models, stepping, held)
+        divided = {id(getattr(one, "optim", None)) for one in stepping}  # each worker's part of another optimizer
+        return cls(models, [one for one in stepping if id(one) not in divided], held)
 
     def parameters(self) -> list[Tensor]:
         """Return each parameter once."""
@@ -113,8 +118,8 @@ def _with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
 _SHARDS: Final = frozenset({"FullyShardedDataParallel", "DTensor", "ZeroRedundancyOptimizer", "DeepSpeedEngine"})
 
 _WHOLE: Final = (
-    "train it whole with state.parallel(), divide it with ShardedTraining, or use --backend process, where the script "
-    "writes its shards with torch.distributed.checkpoint when SIGTERM comes"
+    "divide a model by fully_shard, or an optimizer by ZeroRedundancyOptimizer, in a ShardedTraining, or train all "
+    "of it with state.parallel(); with --backend process a script writes its shards itself when SIGTERM comes"
 )
 
 
@@ -125,7 +130,7 @@ def refuse_sharded(values: Iterable[Any]) -> None:
         for one in [value, *inside]:
             if shards := _SHARDS.intersection(kind.__name__ for kind in type(one).__mro__):
                 what = f"a {type(value).__name__} is divided among the workers ({', '.join(shards)})"
-                raise BadScript(f"{what}: each must hold all of it", where="State", fix=_WHOLE)
+                raise BadScript(f"{what}: each of a State's values must be whole", where="State", fix=_WHOLE)
 
 
 # Comparing

@@ -12,6 +12,7 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.native_training import NativeTraining
 from bftrain_elastic.worker.replica_check import watch_optimizers
+from bftrain_elastic.worker.sharded_training import ShardedTraining
 from bftrain_elastic.worker.single_training import train_in_one_group
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_values import inner
@@ -32,6 +33,10 @@ def run(state: State, train: Callable[[State], None]) -> None:
     inner(state).folder = Path(folder) if folder else None
     if folder:
         once(folder)
+    if parts := {name: one for name, one in vars(state).items() if isinstance(one, ShardedTraining)}:
+        from bftrain_elastic.worker.sharded_commits import ShardedCommits
+
+        inner(state).shards = ShardedCommits(state, parts)
     channel = AgentChannel.from_environment()
     if channel is not None and os.environ.get(LAUNCHER) == "native":
         NativeTraining(state, partial(train, state), channel).run()

@@ -1,24 +1,39 @@
-"""A model and its optimizer that are divided among the workers by fully_shard, and divided again when these change."""
+"""A model and its optimizer that are divided among the workers, and divided again when these change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from bftrain_elastic.errors import BadScript
+from bftrain_elastic.worker.process_groups import ProcessGroup
+from bftrain_elastic.worker.shard_exchange import fetch
+from bftrain_elastic.worker.shard_pieces import (
+    LiveShard,
+    live_shards,
+    local_optimizer,
+    make_optimizer_state,
+    restore_numbers,
+)
+from bftrain_elastic.worker.state_tree import copied, fold
+
+if TYPE_CHECKING:
+    from bftrain_elastic.worker.sharded_commits import ShardedCommits
 
 Untyped = Any  # a model, an optimizer, their tensors: torch is imported only where a script uses it
 
 
 class ShardedTraining:
-    """A model that ``fully_shard`` divides among the workers of the present group, and its optimizer.
+    """A model that is divided among the workers of the present group, and its optimizer; or the optimizer alone.
 
-    Each worker trains its shard. At each commit the whole of both is gathered into the memory of the machine of each
-    worker, so that a group of any other size can go on from there, also when workers are lost. On a worker alone
-    nothing is divided.
+    Each worker trains its share, and commits keep this share and the copy of another worker's, not the whole. A new
+    group takes its shares from those of the last one. On a worker alone nothing is divided.
 
     Args:
         build: makes the whole model, in the same way on each worker.
-        shard: divides it by ``fully_shard``, for the process group that exists then.
-        optimize: makes the optimizer of these parameters.
+        shard: divides it by ``fully_shard``, for the process group that exists then, or returns it in
+            ``DistributedDataParallel``.
+        optimize: makes the optimizer of these parameters; a ``ZeroRedundancyOptimizer`` is divided by parameters.
 
     Example::
 
@@ -47,64 +62,88 @@ class ShardedTraining:
         optimize: Callable[[Untyped], Untyped],
     ) -> None:
         self._build, self._shard, self._optimize = build, shard, optimize
-        self.model: Untyped = build()
+        self.model: Untyped = None
         self.optimizer: Untyped = None
-        self._whole: dict[str, Any] = {"model": dict(self.model.state_dict()), "optimizer": {}}
+        self._settings: list[dict[str, Any]] = []  # of the optimizer's groups, such as learning rates
+        self.commits: ShardedCommits | None = None
 
     def join(self) -> tuple[Untyped, Untyped]:
         """Return model and optimizer for the present group, as they were at the last commit; of all its members."""
         import torch.distributed as dist
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-        from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict as set_optimizer
 
-        self.optimizer = None
-        self.model = self._build()
-        if dist.is_initialized():
-            self._shard(self.model)
-        options = StateDictOptions(full_state_dict=True)
-        set_model_state_dict(self.model, dict(self._whole["model"]), options=options)
-        self.optimizer = self._optimize(self.model.parameters())
-        if self._whole["optimizer"]:
-            set_optimizer(self.model, self.optimizer, _copied(self._whole["optimizer"]), options=options)
-        return self.model, self.optimizer
+        self.model = self.optimizer = None  # their memory is needed
+        self.model = trained = self._build()
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            if not self._begun:
+                for one in self.model.state_dict().values():
+                    dist.broadcast(one, src=0)
+            divided = self._shard(self.model)
+            trained = divided if getattr(divided, "module", None) is self.model else self.model
+        self.optimizer = self._make_optimizer()
+        if self._begun:
+            self._fill()
+        return trained, self.optimizer
 
-    def prepare_commit(self) -> None:
-        """Gather the whole model and the whole optimizer; of all members, before each commit."""
-        from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    @property
+    def _begun(self) -> bool:
+        return self.commits is not None and bool(self.commits.begun)
 
-        if self.optimizer is not None:
-            found = {
-                "model": get_model_state_dict(self.model),
-                "optimizer": get_optimizer_state_dict(self.model, self.optimizer),
-            }
-            self._whole = _gathered(found, self._whole)
+    def _make_optimizer(self) -> Untyped:
+        import torch.distributed as dist
+
+        try:
+            return self._optimize(self.model.parameters())
+        except ValueError as error:
+            if dist.is_initialized() or "process group" not in str(error):
+                raise
+        group = self.commits.group if self.commits is not None else ProcessGroup()
+        group.form_alone()  # one that is divided by parameters needs a group, however small
+        return self._optimize(self.model.parameters())
+
+    def _fill(self) -> None:
+        """Fill model and optimizer with what the group begins with."""
+        commits = self._attached()
+        name = commits.name_of(self)
+        make_optimizer_state(name, self.model, self.optimizer, commits.begun)
+        fetch(commits.place, commits.source, live_shards(name, self.model, self.optimizer))
+        restore_numbers(self.optimizer)
+        for optimizer in (self.optimizer, local_optimizer(self.optimizer)):
+            for group, settings in zip(optimizer.param_groups, self._settings, strict=True):
+                group.update(copied(fold(settings), None).unfolded())
+
+    def _attached(self) -> ShardedCommits:
+        if self.commits is None:
+            raise BadScript("is not in the State that run() trains", where="ShardedTraining", fix="State(sharded=...)")
+        return self.commits
+
+    def live(self, name: str) -> list[LiveShard]:
+        """Return what this worker holds of model and optimizer."""
+        if self.model is None:
+            fix = "call state.sharded.join() where train() begins"
+            raise BadScript("a commit of what this group has not joined", where="ShardedTraining", fix=fix)
+        return live_shards(name, self.model, self.optimizer)
+
+    def whole_model(self) -> dict[str, Untyped]:
+        """Return the state_dict of the whole model, in the memory of the machine; called in ``train`` by all members.
+
+        Only the first worker gets it; on the others the dict is empty.
+        """
+        first = self.commits is None or self.commits.place.rank == 0
+        found = {}
+        for name, value in self.model.state_dict().items():
+            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+            if first:
+                found[name] = whole.detach().cpu().clone() if hasattr(whole, "detach") else whole
+        return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole model and the whole optimizer of the last commit."""
-        return self._whole
+        """Return what is not divided: the settings of the optimizer."""
+        if self.optimizer is not None:
+            groups = self.optimizer.param_groups
+            self._settings = [{key: value for key, value in one.items() if key != "params"} for one in groups]
+        return {"settings": self._settings}
 
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
-        """Restore the position from which the next group resumes."""
-        self._whole = dict(found)
-
-
-def _gathered(value: Untyped, into: Untyped) -> Untyped:
-    """Return a value with its tensors whole and on the CPU; those of ``into``, gathered before, are written to."""
-    import torch
-
-    if isinstance(value, Mapping):
-        held = into if isinstance(into, Mapping) else {}
-        return {key: _gathered(one, held.get(key)) for key, one in value.items()}
-    if not isinstance(value, torch.Tensor):
-        return value
-    whole = (value.full_tensor() if hasattr(value, "full_tensor") else value).detach()
-    if isinstance(into, torch.Tensor) and into.shape == whole.shape and into.dtype == whole.dtype:
-        return into.copy_(whole)
-    return whole.cpu().clone()
-
-
-def _copied(value: Untyped) -> Untyped:
-    """Return a value in dicts of its own: torch writes its shards into those that it is given."""
-    if isinstance(value, Mapping):
-        return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+        """Set what is not divided; model and optimizer are made by the next :meth:`join`."""
+        self.model = self.optimizer = None
+        self._settings = list(found["settings"])

@@ -71,8 +71,11 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
     own.group.settle()
     if place.rank == 0:
         tidy(state)
+    if own.shards is not None:
+        own.shards.regroup(state, holds=False)
+    elif place.rank == 0:
         load(state)
-    if place.workers > 1:
+    if place.workers > 1 and own.shards is None:
         share_state(state, [0], fresh=True)
     own.place = "script"
     try:

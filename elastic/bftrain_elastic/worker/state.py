@@ -14,15 +14,16 @@ from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, refuse_sharded
+from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_transfer import move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
 from bftrain_elastic.worker.state_values import (
     LINEAGE,
+    NO_STEP,
     OWN,
     REPORTS_S,
     SAMPLES,
     STEP,
-    StateBase,
     StateInternals,
     compared_values,
     has_state_dict,
@@ -150,10 +151,12 @@ class State(StateBase):
         own.commit_step = own.step
         if own.commits == 1:  # of this group: it may have been sharded since the state was made
             refuse_sharded(vars(self).values())
-        prepare_parts(self)
         if own.group.place.workers > 1:
             progress_report.average(own.group.sums)
             largest = commit_together(self)
+        elif own.shards is not None:
+            largest = own.asked()
+            own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
             if own.keeps_alone:  # an error may have to return to it
                 keep(self)
@@ -173,13 +176,6 @@ class State(StateBase):
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - called only for what is not there
         raise AttributeError(f"the state holds no '{name}': give it to State({name}=...)")
-
-
-def prepare_parts(state: State) -> None:
-    """Let parts gather what is divided among the members; called by all members, at each commit."""
-    for value in vars(state).values():
-        if hasattr(value, "prepare_commit"):
-            value.prepare_commit()
 
 
 def leave_group(state: State, *, broken: bool = False) -> None:
@@ -230,7 +226,10 @@ def commit_together(state: StateBase) -> int:
     if found.differ:
         take_values_of_first(state, compared)
         compared = compared_values(state)
-    keep(state, compared)
+    if own.shards is not None:
+        own.shards.commit(state, planned=found.asked > own.group.place.generation)
+    else:
+        keep(state, compared)
     if found.reports:
         own.group.largest(0)  # all have their copy
         if first:
@@ -269,4 +268,6 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
 def report_in_memory(own: StateInternals) -> None:
     """Report that all members hold a copy of the last commit: the training is safe against the loss of some nodes."""
     own.reported_at = time.monotonic()
-    own.report({"type": "in_memory", "step": own.commit_step})
+    step = own.commit_step if own.shards is None else own.copy_step
+    if step != NO_STEP:
+        own.report({"type": "in_memory", "step": step})

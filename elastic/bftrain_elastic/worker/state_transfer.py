@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
+from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of
-from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, StateInternals, capture, inner, restore
+from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024  # also what is small enough to be broadcast at once
@@ -50,7 +51,7 @@ def offer(place: GroupRank, tree: StateTree | None, into: StateTree | None = Non
     Return the own tree on members that have one, and an empty one on the others, in tensors of ``into`` where these
     fit.
     """
-    header = _broadcast_bytes(_described(tree) if place.rank == 0 and tree is not None else b"")
+    header = broadcast_bytes(_described(tree) if place.rank == 0 and tree is not None else b"")
     return _receivable(header, into) if tree is None else tree
 
 
@@ -303,7 +304,8 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
         copy.finish()
 
 
-def _broadcast_bytes(data: bytes) -> bytes:
+def broadcast_bytes(data: bytes) -> bytes:
+    """Return the bytes of rank 0; called by all members."""
     import torch
     import torch.distributed as dist
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
 from bftrain_elastic.worker.process_groups import ProcessGroup, aside
+from bftrain_elastic.worker.shard_keeper import ShardKeeper, StateBase
 from bftrain_elastic.worker.state_tree import (
     LargeValues,
     NamedValues,
@@ -33,6 +34,7 @@ OWN: Final = "_bftrain"  # the attribute of a state in which its Inner stands
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
+SHARDS: Final = "bftrain.shards"  # on disk: the files of the workers' shares
 _SAVING_SHARE: Final = 0.05  # of the time may go into writing commits
 NOT_SAVED: Final = os.EX_IOERR  # how a worker ends that could not write the state before it left
 REPORTS_S: Final = 0.2  # between two remarks on where the state is: at most five a second
@@ -74,6 +76,8 @@ class StateInternals:
         self.parallel: Any = None
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
+        self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group
+        self.shards: ShardKeeper | None = None  # of what is divided among the workers
         self.report: Callable[[Message], None] = lambda _message: None
         self.reported_at = 0.0
         self.place = "script"  # what the worker is doing, in a word
@@ -85,10 +89,6 @@ class StateInternals:
     def keeps(self) -> bool:
         """Whether each commit keeps a copy."""
         return self.keeps_alone or self.group.place.workers > 1
-
-
-class StateBase:
-    """The part of a :class:`bftrain_elastic.State` that saving and agreeing need: its attributes by name."""
 
 
 def inner(state: StateBase) -> StateInternals:
@@ -133,6 +133,9 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
     own.step = own.commit_step = int(values.pop(STEP))
     own.lineage = int(values.pop(LINEAGE, 0))
     own.samples, own.samples_since = values.pop(SAMPLES, (0, own.step))
+    named = values.pop(SHARDS, None)
+    if own.shards is not None and named is not None:
+        own.shards.named = str(named)
     for name, value in values.items():
         present: Any = vars(state).get(name)
         if hasattr(present, "load_state_dict"):
@@ -201,6 +204,8 @@ class CopyInPieces:
 def rescue(state: StateBase) -> None:
     """Save the copy of the last commit to the folder, unless a newer one is there. From any thread."""
     own = inner(state)
+    if own.shards is not None:  # a worker alone does not hold the whole of it
+        return
     if not own.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
         return
     try:
@@ -223,14 +228,18 @@ def save(state: StateBase, *, report_later: bool = False) -> None:
     own = inner(state)
     if own.folder is None:
         return
+    if own.shards is not None:
+        own.shards.save(state)
+        return
     end_background_save(own, own.step)
     begun = time.monotonic()
     with own.lock:
         checkpoint_file.save(own.folder, capture(state), own.step, own.lineage)
-    _saved(own, own.step, begun, report_later=report_later)
+    report_saved(own, own.step, begun, report_later=report_later)
 
 
-def _saved(own: StateInternals, step: int, begun: float, *, report_later: bool = False) -> None:
+def report_saved(own: StateInternals, step: int, begun: float, *, report_later: bool = False) -> None:
+    """Report that a state is on disk; the time that this took decides when it is due again."""
     ended = time.monotonic()
     own.save_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
     own.disk_unreported = {"type": "on_disk", "step": step, "took_s": round(ended - begun, 3)}
@@ -261,6 +270,8 @@ def save_if_due(state: StateBase) -> None:
     among several workers has made already.
     """
     own = inner(state)
+    if own.shards is not None:  # they are saved by all workers
+        return
     if own.commits == _DESCRIBED:
         own.describe(capture(state))
     try:
@@ -271,10 +282,15 @@ def save_if_due(state: StateBase) -> None:
         if not _begin_save(own, state):
             save(state, report_later=True)
     except (OSError, BadCommit) as error:
-        own.save_at, own.save_soon = time.monotonic() + _AGAIN_S, False
-        own.report({"type": "not_on_disk", "step": own.step, "reason": str(error)[:_REASON_LETTERS]})
-        words = f"the state of step {own.step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
-        warnings.warn(words, RuntimeWarning, stacklevel=3)
+        warn_not_saved(own, own.step, error)
+
+
+def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
+    """Report that a state could not be written, and try it again soon."""
+    own.save_at, own.save_soon = time.monotonic() + _AGAIN_S, False
+    own.report({"type": "not_on_disk", "step": step, "reason": str(error)[:_REASON_LETTERS]})
+    words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
+    warnings.warn(words, RuntimeWarning, stacklevel=4)
 
 
 def _begin_save(own: StateInternals, state: StateBase) -> bool:
@@ -322,7 +338,7 @@ def _write_copy(own: StateInternals, copy: StateTree, step: int, lineage: int) -
         return
     with aside(copy):
         checkpoint_file.save(folder, copy, step, lineage, own.saving.go_on)
-    _saved(own, step, begun)
+    report_saved(own, step, begun)
 
 
 def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
@@ -364,6 +380,8 @@ def load(state: StateBase) -> bool:
     if found is None:
         return False
     restore(state, found.tree, ours=True)
+    if own.shards is not None and not own.shards.named:
+        raise BadCommit("holds no shards: a script without ShardedTraining wrote it", where=str(own.folder))
     own.lineage = found.lineage + 1
     return True
 

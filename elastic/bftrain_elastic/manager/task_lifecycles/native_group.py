@@ -189,8 +189,11 @@ class GroupMembers:
     def gather(self) -> None:
         """Ask the members of the group to leave it at their next commit."""
         self.present.gather_at = self._context.now()
+        order: Message = {"type": "gather", "generation": self.present.generation + 1}
+        if leaving := [member.rank for member in self.group if member.node not in self._nodes.wanted]:
+            order["leaving"] = leaving  # they hand over what only they hold
         for member in self.group:
-            self._context.send(member.name, {"type": "gather", "generation": self.present.generation + 1})
+            self._context.send(member.name, order)
 
     def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
         """Stop a worker: gracefully if it is ready and there is time, or at once."""
