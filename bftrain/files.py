@@ -7,6 +7,7 @@ import errno
 import os
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Final, TypeVar
@@ -15,7 +16,6 @@ from bftrain.errors import BadInput, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -106,6 +106,16 @@ def prepare_folder(folder: Path) -> None:
             raise  # the folder itself is fine
         what = f"cannot be written to: {error.strerror}"
         raise BadInput(what, where=str(folder), fix="name another folder") from error
+
+
+def user_cache() -> Path | None:
+    """Return bftrain's folder for what can be made again; ``None`` if this user has none."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        place = named if named.is_absolute() else Path.home() / ".cache"
+    except RuntimeError:  # no home
+        return None
+    return place / "bftrain" if place.is_absolute() else None
 
 
 def whole_text(path: Path, kind: str) -> str:

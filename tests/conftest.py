@@ -34,8 +34,10 @@ _FIGURES = pytest.StashKey[Figures]()
 def pytest_configure() -> None:
     """Let Ctrl-C reach what tests start, also when we were started in the background, where it is switched off.
 
-    Replays leave their sensitivity tables out, as with --quick; tests of that table ask for it.
+    Replays leave their sensitivity tables out, as with --quick; tests of that table ask for it. Nothing is taken from
+    what earlier tests have replayed.
     """
+    os.environ.setdefault("BFTRAIN_NO_CACHE", "1")
     os.environ.setdefault("BFTRAIN_QUICK", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

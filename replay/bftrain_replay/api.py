@@ -37,6 +37,7 @@ from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study import ReplayStudy, study
 from bftrain_replay.study_passes import Watch
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
+from bftrain_replay.sweeping.outcome_cache import OutcomeCache
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
 _IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
@@ -194,7 +195,7 @@ def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, wat
         if not source.tasks:
             save_tasks(done.tasks, tasks)
         files = SweepLog(path=str(log.absolute())), TaskFile(path=str(tasks.absolute()))
-        found = replay_alternatives(plan(done, how, *files), going)
+        found = replay_alternatives(plan(done, how, *files), going, OutcomeCache.of_user())
     if found.failed:
         raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)
     return with_changes(done, sensitivity=found.rows, advice=found.advice)

@@ -36,6 +36,7 @@ from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
 from bftrain_replay.study_passes import Watch
 from bftrain_replay.sweeping.alternatives import outcomes_of
+from bftrain_replay.sweeping.outcome_cache import OutcomeCache
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _IN_PYTHON: Final = "bftrain.assess"
@@ -132,7 +133,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
 
 def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome]:
     """Run replays side by side, as the command does."""
-    outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)))
+    outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), cache=OutcomeCache.of_user())
     if outcomes is None:
         raise Interrupted("interrupted")
     failed = failure(passes, outcomes)

@@ -25,7 +25,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_checks import check_kinds
 from bftrain_replay.sweeping.alternatives import PassInputs
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, origin_sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,7 @@ class InputFiles:
             tasks=TaskFile(path=str(self.task_file.absolute())),
             log_sha256=log.sha256,
             tasks_sha256=tasks_sha256(self.tasks),
+            log_origin=origin_sha256(log),
         )
 
 

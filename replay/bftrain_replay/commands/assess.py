@@ -12,7 +12,7 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
 from bftrain_datasets.commands.logfiles import kinds_option
-from bftrain_replay.commands.sensitivity import QUICK
+from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,6 +89,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @heading("How much is replayed")
 @click.option("--events", type=click.IntRange(min=0), help="Changes of the log at most; 0 for all [25000].")
 @click.option("--quick", is_flag=True, envvar=QUICK, help="Leave out what if and the mixes of models: one replay only.")
+@no_cache_option
 @click.option(
     "--profiles",
     type=_existing_file,

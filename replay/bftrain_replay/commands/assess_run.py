@@ -41,6 +41,7 @@ from bftrain_replay.commands.sensitivity import progress_shown
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.alternatives import outcomes_of
+from bftrain_replay.sweeping.outcome_cache import OutcomeCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,6 +65,7 @@ class AssessRequest:
     timezone: str | None
     events: int | None
     quick: bool
+    no_cache: bool
     overwrite: bool
     max_tasks: int | None
     progress: str | None
@@ -93,7 +95,7 @@ class AssessRequest:
             given = None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file)
             files = InputFiles.of(sample, log_file, given, settings, Path(scratch))
             replayed = _replayed(sample, files.tasks, settings, out)
-            every, run = self.events == 0, partial(_outcomes, out)
+            every, run = self.events == 0, partial(_outcomes, out, OutcomeCache.of_user(wanted=not self.no_cache))
             others = None if self.quick else replay_alternatives(replayed, settings, models, files, run, every=every)
             inputs = AssessmentInputs(
                 name=str(self.log),
@@ -204,9 +206,13 @@ def _replayed(
     return found
 
 
-def _outcomes(out: Output, table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome] | None:
-    """Run replays side by side; return ``None`` if interrupted, or if one fails."""
-    out.say(f"{table}: {len(passes)} more replays, {usable_cpus()} at a time; --quick leaves them out")
+def _outcomes(
+    out: Output, cache: OutcomeCache | None, table: str, passes: Sequence[SweepPass]
+) -> Mapping[str, PassOutcome] | None:
+    """Run replays that ``cache`` lacks side by side; return ``None`` if interrupted, or if one fails."""
+    known = cache.count(passes) if cache else 0
+    from_cache = f" ({known} of them from {cache.folder})" if cache and known else ""
+    out.say(f"{table}: {len(passes)} more replays{from_cache}, {usable_cpus()} at a time; --quick leaves them out")
     with interruption() as interrupted, out.progress() as bars:
         show = progress_shown(bars, out, table)
 
@@ -214,7 +220,9 @@ def _outcomes(out: Output, table: str, passes: Sequence[SweepPass]) -> Mapping[s
             show(done, of)
             return not interrupted()
 
-        outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), watch)
+        outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), watch, cache)
+    if cache and cache.remark:
+        out.warn(cache.remark)
     if outcomes is None:
         out.warn(f"interrupted: {table} is left out")
         return None

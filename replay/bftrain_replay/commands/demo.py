@@ -12,7 +12,7 @@ import click
 from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
-from bftrain_replay.commands.sensitivity import quick_option
+from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,9 @@ _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
     "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("demo"), help="Folder for all files [demo]."
 )
 @quick_option
+@no_cache_option
 @prints_results
-def command(folder: Path, *, quick: bool, out: Output) -> None:
+def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
     from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
     from bftrain_datasets.log.log_generator import sample_log
@@ -65,7 +66,8 @@ def command(folder: Path, *, quick: bool, out: Output) -> None:
             out.say(f"replacing the earlier demo in {folder}")
         inputs = Path(scratch)
         _write_inputs(log, tasks, inputs)
-        table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=not quick)
+        wanted, cached = not quick, not no_cache
+        table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=wanted, cached=cached)
         study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
         written = study.complete or not result.holds_finished
         if written:

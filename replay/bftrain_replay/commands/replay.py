@@ -17,7 +17,7 @@ from bftrain.errors import UsageError
 from bftrain_datasets.commands.logfiles import kinds_option
 from bftrain_replay.commands import rounds
 from bftrain_replay.commands.replay_run import ReplayRequest
-from bftrain_replay.commands.sensitivity import quick_option
+from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +108,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @heading("Result")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv].")
 @quick_option
+@no_cache_option
 @overwrite_option
 @click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
 @heading("Rules of the replay")

@@ -140,6 +140,7 @@ class ReplayRequest:
     config: Path | None
     given: Mapping[str, Any]
     quick: bool = False
+    no_cache: bool = False
 
     @property
     def settings(self) -> ReplaySettings:

@@ -61,7 +61,8 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     source = InputSource(
         log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload
     )
-    table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=not asked.quick)
+    wanted, cached = not asked.quick, not asked.no_cache
+    table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=wanted, cached=cached)
     study, written = replay_run.run_into(
         folder,
         source,

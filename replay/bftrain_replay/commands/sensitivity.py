@@ -43,6 +43,12 @@ def quick_option(function: Callable[P, R]) -> Callable[P, R]:
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
 
+def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--no-cache`` to a command."""
+    text = "Replay again what earlier commands have replayed and kept in the user's cache folder."
+    return click.option("--no-cache", is_flag=True, help=text)(function)
+
+
 @dataclass(slots=True)
 class SensitivityTable:
     """Adds table and advice to a replay of these files, if ``wanted`` and the rules are the realistic ones."""
@@ -53,6 +59,7 @@ class SensitivityTable:
     out: Output
     kinds: Path | None = None
     wanted: bool = True
+    cached: bool = True
     interrupted: bool = False
 
     def added_to(self, study: ReplayStudy) -> ReplayStudy:
@@ -76,6 +83,7 @@ class SensitivityTable:
         """Replay the alternatives; return no rows if interrupted, or if one of them fails."""
         from bftrain.taskfiles.files import save_tasks
         from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
+        from bftrain_replay.sweeping.outcome_cache import OutcomeCache
         from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
         kinds = str(self.kinds.absolute()) if self.kinds else ""
@@ -87,9 +95,12 @@ class SensitivityTable:
                 task_file = Path(folder) / "tasks.toml"
                 save_tasks(self.tasks, task_file)
             planned = plan(study, self.settings, log, TaskFile(path=str(task_file.absolute())))
+            cache = OutcomeCache.of_user(wanted=self.cached)
+            known = cache.count(planned.passes) if cache else 0
+            from_cache = f" ({known} of them from {cache.folder})" if cache and known else ""
             self.out.say(
-                f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays, "
-                f"{planned.workers} at a time, about {planned.expected_s:,.0f} s; --quick leaves them out"
+                f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays{from_cache}, "
+                f"{planned.workers} at a time, about {planned.expected_s(known):,.0f} s; --quick leaves them out"
             )
             with self.out.progress() as bars:
                 show = progress_shown(bars, self.out, "sensitivity")
@@ -98,7 +109,10 @@ class SensitivityTable:
                     show(done, of)
                     return not interrupted()
 
-                return replay_alternatives(planned, watch)
+                found = replay_alternatives(planned, watch, cache)
+            if cache and cache.remark:
+                self.out.warn(cache.remark)
+            return found
 
     def exit_if_interrupted(self, folder: Path) -> None:
         """Exit as interrupted if the table was; the replay itself is complete."""

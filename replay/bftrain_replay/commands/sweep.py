@@ -15,6 +15,7 @@ from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import overwrite_option
 from bftrain.cli.value_completion import TOML_FILES
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
+from bftrain_replay.commands.sensitivity import no_cache_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,6 +132,7 @@ def progress(out: Output) -> Iterator[SweepProgress]:
 @click.option("--pareto", metavar="A,B", help="Draw these two columns of the table against each other too.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the plots as SVG there too.")
 @click.option("--png", "png", metavar="DIR", type=_folder, help="Write the plots as PNG there too.")
+@no_cache_option
 @click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
 @heading("Workers")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8].")
@@ -161,23 +163,28 @@ def command(  # noqa: PLR0913 - one argument for each option
     pareto: str | None,
     svg: Path | None,
     png: Path | None,
+    no_cache: bool,
     dry_run: bool,
     out: Output,
 ) -> None:
     """Replay every combination of options that SPEC.toml asks for, side by side."""
     from bftrain.cli.interruption import interruption, unterminated
     from bftrain_replay import replay_folder
+    from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
 
     replay_folder.check_tables(tables)
-    executor = _executor(folder, jobs, dask, dask_options)
+    cache = OutcomeCache.of_user(wanted=not no_cache)
+    executor = CachedExecutor(_executor(folder, jobs, dask, dask_options), cache, keeps=not dask)
     sweep = PreparedSweep.of(spec, pareto=pareto.split(",") if pareto is not None else ())
     if dry_run:
         known = known_in(folder)
-        _show(sweep.swept(known), out, to_do=len(sweep.open(known, retry_failed=retry_failed)))
+        still = sweep.open(known, retry_failed=retry_failed)
+        _show(sweep.swept(known), out, to_do=len(still) - (cache.count(still) if cache else 0))
         return
     with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, OutcomeFile(folder) as outcomes:
+        before = sweep.plan.passes.keys() & outcomes.known.keys()
         with interruption() as interrupted, progress(out) as shown:
             sweep.run(outcomes, executor, retry_failed=retry_failed, watch=shown.tell, stopping=interrupted)
         done = sweep.swept(outcomes.known)
@@ -190,7 +197,15 @@ def command(  # noqa: PLR0913 - one argument for each option
 
                 replay_folder.prepare(drawn)
                 write_figures(done, drawn, form)
-    _show(done, out)
+    earlier = before | executor.taken
+    points = sum(earlier.issuperset(need.all) for need in sweep.plan.needs)
+    if earlier:
+        taken = f"; {len(executor.taken):,} of these from {cache.folder}" if cache and executor.taken else ""
+        replays = f"{len(earlier):,} of {len(sweep.plan.passes):,} replays"
+        out.say(f"computed before: {points:,} of {len(sweep.points):,} points ({replays}{taken})")
+    if cache and cache.remark:
+        out.warn(cache.remark)
+    _show(done, out, computed_before=points)
     if written:
         out.say(f"result: {folder}")
     _leave(done, folder)
@@ -216,8 +231,8 @@ def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...
     return LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
 
 
-def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
-    """Print the table, and how many replays remain if requested."""
+def _show(done: SweepResult, out: Output, **counts: int) -> None:
+    """Print the table; ``counts`` stand in its JSON, and ``to_do``, how many replays remain, above the table too."""
     for words, passes in done.warnings.items():
         out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
     reasons: dict[str, PointRow] = {row.error: row for row in reversed(done.failed)}
@@ -228,8 +243,8 @@ def _show(done: SweepResult, out: Output, to_do: int | None = None) -> None:
     data = None
     if out.json:
         rows = [{column.name: row.cells.get(column.name) for column in done.columns} for row in done.rows]
-        data = {**done.summary(), **({} if to_do is None else {"to_do": to_do}), "rows": rows}
-    out.result(data, lambda: _words(done, to_do))
+        data = {**done.summary(), **counts, "rows": rows}
+    out.result(data, lambda: _words(done, counts.get("to_do")))
 
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:

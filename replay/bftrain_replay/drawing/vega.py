@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from bftrain.errors import NotAvailable, UsageError, suggestion
-from bftrain.files import HEAD_BYTES, check_replaceable, head_of, whole_file
+from bftrain.files import HEAD_BYTES, check_replaceable, head_of, user_cache, whole_file
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
 
@@ -70,7 +70,7 @@ def script() -> str:
     Bundling it takes seconds, so it is cached if possible.
     """
     library = _library()
-    place = _cache()
+    place = user_cache()
     if place is None:
         return _assembled()
     kept = place / f"vega-lite-{VERSION}-vl-convert-{library.__version__}.js"
@@ -147,16 +147,6 @@ def _library() -> ModuleType:
         raise NotAvailable(what, fix="pip install vl-convert-python") from error
     module: ModuleType = vl_convert
     return module
-
-
-def _cache() -> Path | None:
-    """Return the folder for caches; ``None`` if this user has none."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        place = named if named.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # no home
-        return None
-    return place / "bftrain" if place.is_absolute() else None
 
 
 FORMS: Final = ("svg", "png")

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bftrain.deciding.node_stay import AUTO
 from bftrain.ports import Objective
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
@@ -29,13 +30,17 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
     """Return the same settings with instant and optimal decisions and without losses.
 
     So replays with different solvers have the same references. Only for an objective that couples tasks the solver is
-    kept, as it is one that supports the objective.
+    kept, as it is one that supports the objective. Where rescaling is free, the horizon multiplies all values of an
+    objective that is a function of speeds, which changes no decision: replays with different horizons have the same
+    references too.
     """
     solver = settings.solver if hasattr(objective, "couple") else EXACT
+    plain = hasattr(objective, "of_speeds") and not hasattr(objective, "recast") and not hasattr(objective, "couple")
     return replace(
         settings,
         solver=solver,
         solver_gap=0.0,
+        horizon_s=AUTO if plain else settings.horizon_s,
         decision_latency_s=0.0,
         min_interval_s=0.0,
         progress=None if settings.semantics == PUBLISHED else TASK,

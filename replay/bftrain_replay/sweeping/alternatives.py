@@ -27,9 +27,10 @@ from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, versions_here
+from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
 
 # Called with how many replays are done, fractions of running ones included, and how many there are; returns
 # whether to go on
@@ -62,10 +63,9 @@ class AlternativePlan:
         """The number of replays that run at once."""
         return min(usable_cpus(), len(self.passes))
 
-    @property
-    def expected_s(self) -> float:
-        """The estimated time, if each takes as long as the main replay."""
-        return self.study.result.wall_s * -(-len(self.passes) // max(self.workers, 1))
+    def expected_s(self, done: int = 0) -> float:
+        """Return the estimated time for all but ``done`` of them, if each takes as long as the main replay."""
+        return self.study.result.wall_s * -(-(len(self.passes) - done) // max(self.workers, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ class PassInputs:
     tasks: TaskFile
     log_sha256: str
     tasks_sha256: str
+    log_origin: str
 
     def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
         """Return the pass that replays them; its outcome has the harvest between the edges, if there are any."""
@@ -94,6 +95,7 @@ class PassInputs:
             tasks=self.tasks,
             log_sha256=self.log_sha256,
             tasks_sha256=self.tasks_sha256,
+            log_origin=self.log_origin,
             settings=settings,
             edges_s=edges_s,
             made_from=made_from,
@@ -106,7 +108,13 @@ def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: Tas
     anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
     found = alternatives(anywhere, study.tasks)
     trials = advice.trials(study.result.summary(), anywhere)
-    inputs = PassInputs(log=log, tasks=tasks, log_sha256=study.log.sha256, tasks_sha256=tasks_sha256(study.tasks))
+    inputs = PassInputs(
+        log=log,
+        tasks=tasks,
+        log_sha256=study.log.sha256,
+        tasks_sha256=tasks_sha256(study.tasks),
+        log_origin=origin_sha256(study.log),
+    )
     passes: dict[str, SweepPass] = {}
 
     def pass_with(settings: ReplaySettings, words: str) -> str:
@@ -122,9 +130,11 @@ def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: Tas
     return AlternativePlan(study, found, trials, jobs, trial_jobs, tuple(passes.values()))
 
 
-def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> AlternativeReplays:
-    """Run all replays; return no rows once ``watch`` returns ``False``."""
-    outcomes = outcomes_of(what.passes, what.workers, watch)
+def replay_alternatives(
+    what: AlternativePlan, watch: Watch | None = None, cache: OutcomeCache | None = None
+) -> AlternativeReplays:
+    """Run all replays that ``cache`` lacks; return no rows once ``watch`` returns ``False``."""
+    outcomes = outcomes_of(what.passes, what.workers, watch, cache)
     if outcomes is None:
         return AlternativeReplays(None)
     failed = tuple(f"{each.words}: {outcomes[each.id].reason}" for each in what.passes if not outcomes[each.id].figures)
@@ -139,8 +149,10 @@ def replay_alternatives(what: AlternativePlan, watch: Watch | None = None) -> Al
     )
 
 
-def outcomes_of(passes: Sequence[SweepPass], workers: int, watch: Watch | None = None) -> dict[str, PassOutcome] | None:
-    """Run passes in processes of this machine.
+def outcomes_of(
+    passes: Sequence[SweepPass], workers: int, watch: Watch | None = None, cache: OutcomeCache | None = None
+) -> dict[str, PassOutcome] | None:
+    """Run passes in processes of this machine, but for those whose outcome is in ``cache``.
 
     Return their outcomes by id, or ``None`` once ``watch`` returns false.
     """
@@ -157,7 +169,7 @@ def outcomes_of(passes: Sequence[SweepPass], workers: int, watch: Watch | None =
         at_work[now.worker] = now.share if now.job is not None else 0.0
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        executor = LocalExecutor(workers, Path(folder) / _PRINTS)
+        executor = CachedExecutor(LocalExecutor(workers, Path(folder) / _PRINTS), cache)
         for outcome in executor.outcomes(passes, tell, stopping):
             outcomes[outcome.id] = outcome
     return outcomes if going and len(outcomes) == len(passes) else None

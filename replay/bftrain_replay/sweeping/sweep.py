@@ -21,6 +21,7 @@ from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
 from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
 from bftrain_replay.sweeping.seed_spread import over_seeds
 from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
@@ -271,15 +272,17 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     retry_failed: bool = False,
     tables: str = CSV,
     overwrite: bool = False,
+    cache: bool = True,
     watch: Callable[[SweepStatus], None] | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> SweepResult:
     """Do the sweep that a file describes, or a mapping that says the same, and write its table into ``folder``.
 
     ``jobs`` processes share the work, by default one for each processor; or the workers of the Dask cluster whose
-    scheduler has the address ``dask``. What is done already is kept. A finished result of a sweep that has nothing in
-    common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress; once
-    ``stopping()``, the sweep ends with what is done by then.
+    scheduler has the address ``dask``. What is done already is kept; with ``cache`` the replays of earlier sweeps in
+    other folders are taken too, by the content of all that they are made from. A finished result of a sweep that has
+    nothing in common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress;
+    once ``stopping()``, the sweep ends with what is done by then.
 
     >>> from bftrain import sweep
     >>> grid = {"objective": ["throughput", "speedup"]}
@@ -293,7 +296,8 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     ready = PreparedSweep.of(spec)
     folder = Path(folder)
     workers = jobs or usable_cpus()
-    executor: PassExecutor = DaskExecutor(ClusterAddress(dask)) if dask else LocalExecutor(workers, folder / PRINTS)
+    runs: PassExecutor = DaskExecutor(ClusterAddress(dask)) if dask else LocalExecutor(workers, folder / PRINTS)
+    executor = CachedExecutor(runs, OutcomeCache.of_user(wanted=cache), keeps=not dask)
     target = result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON)
     with target as result, sweep_runs.OutcomeFile(folder) as outcomes:
         ready.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=stopping)

@@ -36,7 +36,7 @@ Tasks = tuple[TaskSpec, ...]
 
 MIX: Final = "mix"
 CLUSTER_JOBS: Final = "cluster"
-_KEPT: Final = 16  # inputs of each kind; generated ones may be many
+MOST_KEPT: Final = 16  # inputs of each kind; generated ones may be many
 
 
 class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
@@ -231,7 +231,7 @@ class InputSlot(Generic[T]):
         """Return the input with this key."""
         if key not in self._things:
             self._things[key] = load()
-            if len(self._things) > _KEPT:
+            if len(self._things) > MOST_KEPT:
                 self._things.popitem(last=False)
         self._things.move_to_end(key)
         return self._things[key]
@@ -246,12 +246,16 @@ class InputCache:
 
     def log(self, source: LogSource, seed: int) -> EventLog:
         """Return a log."""
-        return self._logs.get(_key(source, seed), lambda: source.load(seed))
+        return self._logs.get(input_key(source, seed), lambda: source.load(seed))
 
     def tasks(self, source: TaskSource, seed: int) -> Tasks:
         """Return a set of tasks."""
-        return self._tasks.get(_key(source, seed), lambda: source.load(seed))
+        return self._tasks.get(input_key(source, seed), lambda: source.load(seed))
 
 
-def _key(source: LogSource | TaskSource, seed: int) -> Hashable:
-    return source, seed if source.uses_seed else None
+S = TypeVar("S", LogSource, TaskSource)
+
+
+def input_key(source: S, seed: int) -> tuple[S, int]:
+    """Return what an input is kept under: the seed is 0 where it makes no difference."""
+    return source, seed if source.uses_seed else 0

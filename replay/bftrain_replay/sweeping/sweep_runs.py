@@ -26,6 +26,7 @@ from bftrain.node_units import NODE
 from bftrain.parts import absolute_name, resolve_objective
 from bftrain.ports import Objective
 from bftrain.values import wire
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import plugin_files
 from bftrain_replay.metrics.task_figures import TaskFigures
 from bftrain_replay.provenance import tasks_sha256, versions_with
@@ -78,6 +79,7 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskSource
     log_sha256: str
     tasks_sha256: str
+    log_origin: str = ""  # SHA-256 of the log's provenance, which says what of it is doubtful
     settings: ReplaySettings | None = None  # the file of an objective by a name that holds in every folder
     rounds: RoundSettings | None = None  # the same of a policy, where time is shared in rounds
     edges_s: tuple[
@@ -156,7 +158,7 @@ class _Planner:
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
         self._inputs = InputCache()
-        self._logs: dict[Hashable, str] = {}
+        self._logs: dict[Hashable, tuple[str, str]] = {}  # of content and provenance
         self._tasks: dict[Hashable, _Contents] = {}
         self._metrics: dict[str, Objective | None] = {}  # none if it cannot be had here; the replay will say why
         self.passes: dict[str, SweepPass] = {}
@@ -193,8 +195,9 @@ class _Planner:
         key = log, seed if log.uses_seed else None
         if key not in self._logs:
             with self._named(LOG, LOGS, point.log):
-                self._logs[key] = self._inputs.log(log, seed).sha256
-        log_sha256, contents = self._logs[key], self._contents(tasks, seed, point)
+                loaded = self._inputs.log(log, seed)
+                self._logs[key] = loaded.sha256, origin_sha256(loaded)
+        (log_sha256, log_origin), contents = self._logs[key], self._contents(tasks, seed, point)
         anywhere = plugin_files.from_anywhere(settings, self._spec.document.folder)
         made_from = MadeFrom(
             kind=kind,
@@ -213,6 +216,7 @@ class _Planner:
                 tasks=tasks,
                 log_sha256=log_sha256,
                 tasks_sha256=contents.sha256,
+                log_origin=log_origin,
                 settings=anywhere if isinstance(anywhere, ReplaySettings) else None,
                 rounds=anywhere if isinstance(anywhere, RoundSettings) else None,
                 made_from=made_from,
@@ -237,6 +241,11 @@ class _Planner:
             place = (sets, name) if name in document.data.get(sets, {}) else self._spec.place_of(option)
             field = (error.where or "").rpartition(".")[2]
             raise document.wrong(f"{field} {error.what}", *place, fix=error.fix) from error
+
+
+def origin_sha256(log: EventLog) -> str:
+    """Return the SHA-256 of a log's provenance."""
+    return hashlib.sha256(wire.encode(log.provenance)).hexdigest()
 
 
 def solver_of(settings: ReplaySettings | RoundSettings) -> str:

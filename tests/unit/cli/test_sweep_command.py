@@ -186,6 +186,8 @@ def standing(passes_over: int, share: float = 0.0) -> SweepStatus:
 def test_away_from_a_terminal_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import rich.progress  # noqa: F401, PLC0415 - it takes the clock that there is when it is imported
+
     clock = iter([0.0, 0.0, 10.0, 31.0, 32.0, 70.0])  # when it begins, and at each telling
     monkeypatch.setattr(sweep_command.time, "monotonic", lambda: next(clock))
     with progress(Output(json=False, level=0)) as shown:

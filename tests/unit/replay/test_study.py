@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace as changed
 
 from bftrain.config import Settings
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay import study_passes
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, without_costs
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
@@ -47,6 +51,17 @@ def test_every_solver_is_held_against_the_same_references(semantics: str) -> Non
     assert poor.result.yardsticks == exact.result.yardsticks
     assert poor.ceiling is not None
     assert poor.ceiling.summary().solver == "exact"
+
+
+@pytest.mark.parametrize("objective", ["throughput", "speedup", "weighted", "cost", "proportional"])
+def test_every_horizon_is_held_against_the_same_references(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = generate_log(12, 0.2, 3)
+    tasks = generate_mix(6, 2, shape=TaskShape(max_nodes=5, work_samples=1e7))
+    shared = study(log, tasks, ReplaySettings(objective=objective, horizon_s=30.0)).result.yardsticks
+    monkeypatch.setattr(study_passes, "ideally", lambda settings, _: changed(settings, progress="task"))
+    for horizon_s in ("auto", 7.0, 30.0, 1000.0):
+        own = study(log, tasks, ReplaySettings(objective=objective, horizon_s=horizon_s)).result.yardsticks
+        assert own == shared
 
 
 def test_an_objective_that_ties_tasks_together_keeps_its_solver() -> None:

@@ -37,10 +37,10 @@ _MESSAGE: Final = 1024
 
 
 class PreloadInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Message to the fork server: inputs that all workers share."""
+    """Message to the fork server: inputs that all workers share, each with its seed."""
 
-    logs: tuple[LogSource, ...]
-    tasks: tuple[TaskSource, ...]
+    logs: tuple[tuple[LogSource, int], ...]
+    tasks: tuple[tuple[TaskSource, int], ...]
 
 
 class WorkerChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,12 +149,12 @@ def main() -> None:
     inputs = InputCache()
     preload = wire.decode(sys.stdin.buffer.read(), PreloadInputs)
     # A pass that needs an input that cannot be loaded will say so
-    for log in preload.logs:
+    for log, seed in preload.logs:
         with suppress(BftrainError, OSError):
-            inputs.log(log, 0)
-    for tasks in preload.tasks:
+            inputs.log(log, seed)
+    for tasks, seed in preload.tasks:
         with suppress(BftrainError, OSError):
-            inputs.tasks(tasks, 0)
+            inputs.tasks(tasks, seed)
     gc.collect()
     gc.freeze()  # or the first collection in each worker would copy all of it
     server = ForkServer(master, inputs)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from bftrain.errors import NotAvailable
 from bftrain.values import wire
 from bftrain_replay.sweeping.executors.fork_server import FromWorker, PreloadInputs, WorkerChange
 from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed
-from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
+from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, input_key
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _LOOK_EVERY_S: Final = 0.1  # whether to stop
@@ -157,9 +158,9 @@ class WorkerPool:
                 env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), **found_in},
                 start_new_session=True,  # an interrupt at the terminal is for the program, which then ends the workers
             )
-        # Files that are needed; what is generated may be much, and is made by the worker that needs it
-        logs = dict.fromkeys(job.log for job in jobs if isinstance(job.log, SweepLog))
-        tasks = dict.fromkeys(job.tasks for job in jobs if isinstance(job.tasks, TaskFile))
+        # Files and what is generated, as much as is kept; if that is too little, each worker loads what it needs
+        logs = islice(dict.fromkeys(input_key(job.log, job.seed) for job in jobs), MOST_KEPT)
+        tasks = islice(dict.fromkeys(input_key(job.tasks, job.seed) for job in jobs), MOST_KEPT)
         assert self._process.stdin is not None  # noqa: S101 - for the type checker: it was asked for
         with suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(wire.encode(PreloadInputs(logs=tuple(logs), tasks=tuple(tasks))))

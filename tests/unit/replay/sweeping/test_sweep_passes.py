@@ -26,23 +26,30 @@ def kinds(sweep: PreparedSweep) -> list[str]:
     return sorted(str(job.kind) for job in sweep.plan.passes.values())
 
 
-def test_yardsticks_are_shared_where_only_costs_solver_or_latency_differ() -> None:
+def test_yardsticks_are_shared_where_only_costs_horizon_solver_or_latency_differ() -> None:
     free = {
         "cost_factor": [1.0, 2.0],
         "solver": ["exact", "greedy"],
         "decision_latency_s": [0, 5],
         "start_cost_s": [1, 2],
         "min_interval_s": [0, 60],
+        "horizon_s": [60, "auto"],
     }
     for name, values in free.items():
         assert kinds(PreparedSweep.of(small(grid={name: values}))) == ["replay", "replay", "yardsticks"], name
-    for name, values in {"max_tasks": [1, 2], "horizon_s": [60, 120], "semantics": ["realistic", "published"]}.items():
+    for name, values in {"max_tasks": [1, 2], "semantics": ["realistic", "published"]}.items():
         assert kinds(PreparedSweep.of(small(grid={name: values}))) == ["replay"] * 2 + ["yardsticks"] * 2, name
 
 
 def test_an_objective_that_ties_tasks_together_has_yardsticks_of_its_solver() -> None:
     grid = {"solver": ["highs", "cbc"]}
     assert kinds(PreparedSweep.of(small(fixed={"objective": "max-min-now"}, grid=grid))).count("yardsticks") == 2
+
+
+@pytest.mark.parametrize("objective", ["max-min", "goodput", "max-min-now"])
+def test_an_objective_that_looks_at_all_tasks_has_yardsticks_of_its_horizon(objective: str) -> None:
+    grid = {"horizon_s": [60, 120]}
+    assert kinds(PreparedSweep.of(small(fixed={"objective": objective}, grid=grid))).count("yardsticks") == 2
 
 
 def test_a_baseline_may_be_a_point_of_its_own() -> None:

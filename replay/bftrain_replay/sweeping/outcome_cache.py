@@ -1,0 +1,228 @@
+"""Cache of outcomes: passes of earlier commands, found by the content of all that they are made from.
+
+The key of a pass is a SHA-256 over the content and the origin of the log, the tasks, all settings, the versions of what
+computes it, and bftrain's own source, so that an outcome of other code is never taken. An entry is a line with a
+checksum and the outcome as JSON; one that is damaged counts as missing. Passes are left out that need not repeat: with
+code of others, with the measured time of a solver, or whose solver did not finish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+from typing import Final, Self
+
+import msgspec
+
+from bftrain.errors import BadInput
+from bftrain.files import user_cache
+from bftrain.registry import PORTS
+from bftrain.values import wire
+from bftrain.values.solution import Termination
+from bftrain_replay import plugin_files
+from bftrain_replay.simulation.replay_settings import MEASURED
+from bftrain_replay.sweeping.run_point import PassExecutor, Stopping, Tell
+from bftrain_replay.sweeping.sweep_inputs import SweepCluster
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, RunKind, SweepPass
+
+NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment, it means --no-cache
+FOLDER: Final = "replays"
+MOST_BYTES: Final = 1 << 28
+_LEFT_SHARE: Final = 0.8  # of the limit, once old entries are removed
+_LARGEST_ENTRY: Final = 1 << 24
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OFF: Final = frozenset({"", "0", "false", "no", "off"})
+_PACKAGES: Final = ("bftrain", "bftrain_solvers", "bftrain_datasets", "bftrain_replay")
+_CUT_SHORT: Final = frozenset({Termination.TIME_LIMIT, Termination.INTERRUPTED, Termination.FAILED})
+
+
+class OutcomeCache:
+    """Outcomes in a folder that only its owner can read; at most so many bytes of them are left there."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.folder = folder
+        self.damaged = 0  # entries that were found and could not be used
+        self._most_bytes = most_bytes
+
+    @classmethod
+    def of_user(cls, *, wanted: bool = True) -> Self | None:
+        """Return the cache in the user's cache folder; ``None`` if there is none, or it is not wanted."""
+        place = user_cache()
+        if not wanted or place is None or os.environ.get(NO_CACHE, "").lower() not in _OFF:
+            return None
+        return cls(place / FOLDER)
+
+    def count(self, jobs: Iterable[SweepPass]) -> int:
+        """Return for how many passes there is an entry; what is in it is not checked."""
+        return sum(_repeats(job) and self.entry(job).is_file() for job in jobs)
+
+    @property
+    def remark(self) -> str:
+        """What is to be said about damaged entries; "" if there were none."""
+        if not self.damaged:
+            return ""
+        entries = "1 earlier result" if self.damaged == 1 else f"{self.damaged:,} earlier results"
+        return f"{self.folder}: {entries} damaged, or writable by others; computed again"
+
+    def find(self, job: SweepPass) -> PassOutcome | None:
+        """Return the outcome of a pass, if it is there and whole."""
+        if not _repeats(job):
+            return None
+        path = self.entry(job)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        outcome = None
+        with os.fdopen(file, "rb") as content:
+            about = os.fstat(content.fileno())
+            # What others can write is not believed
+            if about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                outcome = _decoded(content.read(_LARGEST_ENTRY + 1), job)
+        if outcome is None:
+            self.damaged += 1
+            return None
+        with suppress(OSError):
+            os.utime(path)  # the ones not used for longest are removed first
+        return outcome
+
+    def keep(self, job: SweepPass, outcome: PassOutcome) -> None:
+        """Add an outcome, if it is the same in every run; a folder that cannot be written to costs time only."""
+        if not _repeats(job) or not _finished(outcome):
+            return
+        content, path = wire.encode(outcome), self.entry(job)
+        draft = path.with_name(f"{path.name}.{token_hex(4)}.part")
+        with suppress(OSError):
+            self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.mkdir(exist_ok=True, mode=0o700)
+            try:
+                with os.fdopen(os.open(draft, _NEW_FILE, 0o600), "wb") as file:
+                    file.write(f"{hashlib.sha256(content).hexdigest()}\n".encode() + content)
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+    def trim(self) -> None:
+        """Remove the entries that were not used for longest, if all together are too large."""
+        with suppress(OSError):
+            files = []
+            for entry in os.scandir(self.folder):
+                with suppress(FileNotFoundError):  # another command removes them too
+                    about = entry.stat(follow_symlinks=False)
+                    files.append((about.st_mtime, about.st_size, entry.path))
+            total = sum(size for _, size, _ in files)
+            if total <= self._most_bytes:
+                return
+            for _, size, path in sorted(files):
+                Path(path).unlink(missing_ok=True)
+                total -= size
+                if total <= _LEFT_SHARE * self._most_bytes:
+                    return
+
+    def entry(self, job: SweepPass) -> Path:
+        """Return the file of a pass."""
+        cluster = job.log if isinstance(job.log, SweepCluster) else None
+        made_from = (job.made_from, job.log_origin, cluster, job.edges_s, program_sha256(), _libraries())
+        return self.folder / f"{hashlib.sha256(wire.encode(made_from)).hexdigest()}.json"
+
+
+class CachedExecutor:
+    """Takes the outcomes that a cache has, and lets another executor run the other passes."""
+
+    def __init__(self, executor: PassExecutor, outcomes: OutcomeCache | None, *, keeps: bool = True) -> None:
+        self.taken: set[str] = set()  # ids of passes
+        self.cache = outcomes
+        self._executor = executor
+        self._keeps = keeps  # not what workers with other source code may have computed
+
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
+        """Yield what is there, then run the others and add them."""
+        to_run = {}
+        for job in jobs:
+            if stopping():
+                return
+            found = self.cache.find(job) if self.cache else None
+            if found is None:
+                to_run[job.id] = job
+            else:
+                self.taken.add(job.id)
+                yield found
+        if not to_run:
+            return
+        try:
+            for outcome in self._executor.outcomes(tuple(to_run.values()), tell, stopping):
+                if self.cache and self._keeps:
+                    self.cache.keep(to_run[outcome.id], outcome)
+                yield outcome
+        finally:
+            if self.cache and self._keeps:
+                self.cache.trim()
+
+
+@cache
+def program_sha256() -> str:
+    """Return the SHA-256 of the source code that replays."""
+    digest = hashlib.sha256()
+    for name in _PACKAGES:
+        found = find_spec(name)
+        for folder in found.submodule_search_locations or () if found else ():
+            for file in sorted(Path(folder).rglob("*.py")):
+                content = file.read_bytes()
+                digest.update(f"{name}/{file.relative_to(folder)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Return the processor's architecture and the version of SciPy: a pass names the other versions."""
+    try:
+        return platform.machine(), version("scipy")
+    except PackageNotFoundError:
+        return platform.machine(), ""
+
+
+@cache
+def _parts_of_others() -> frozenset[str]:
+    return frozenset(entry.name for port in PORTS for entry in entry_points(group=f"bftrain.{port}"))
+
+
+def _repeats(job: SweepPass) -> bool:
+    """Return whether all that a pass depends on is in its key."""
+    settings = [value for value in msgspec.structs.astuple(job.how) if isinstance(value, str)]
+    words = {word.strip() for value in settings for word in re.split("[,=]", value)}
+    return (
+        bool(job.log_origin)
+        and MEASURED not in settings
+        and words.isdisjoint(_parts_of_others())
+        and not any(plugin_files.files(job.how))
+    )
+
+
+def _finished(outcome: PassOutcome) -> bool:
+    """Return whether a pass was done, and no decision in it depended on how fast the machine is."""
+    if outcome.status is not PassStatus.DONE:
+        return False
+    if outcome.made_from.kind is RunKind.YARDSTICKS:
+        return not outcome.warnings  # they say where a solver did not finish
+    return outcome.figures is None or _CUT_SHORT.isdisjoint(outcome.figures.fallback_causes)
+
+
+def _decoded(content: bytes, job: SweepPass) -> PassOutcome | None:
+    checksum, _, body = content.partition(b"\n")
+    if checksum.decode("ascii", "replace") != hashlib.sha256(body).hexdigest():
+        return None
+    try:
+        outcome = wire.decode(body, PassOutcome)
+    except BadInput:
+        return None
+    return outcome if outcome.id == job.id and outcome.made_from.kind is job.kind else None
