@@ -27,6 +27,7 @@ pytest = $(bin)/python -m pytest
 parallel = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
 # What make bench measures: all, or what TESTS names
+before = $(or $(BEFORE),$(if $(COMPARE),release))
 bench = $(if $(filter tests,$(TESTS)),tests/perf,$(TESTS))
 # Horovod is the one extra that pip alone cannot install
 horovod = $(if $(filter horovod,$(subst $(comma), ,$(EXTRAS))),$(bin)/python tools/horovod_wheel.py)
@@ -39,7 +40,8 @@ help:
 	@echo 'make coverage  unit tests, and which lines they leave out: at most a tenth'
 	@echo 'make lowest  import a log and replay it with the lowest versions that are allowed: a minute'
 	@echo 'make versions  unit tests with the lowest versions that are allowed, and on each Python'
-	@echo 'make bench   measure, and print the figures; with BEFORE=COMMIT beside those of that commit'
+	@echo 'make bench   measure, and print the figures; with COMPARE=yes beside those of the last release,'
+	@echo '             with BEFORE=COMMIT beside those of that commit'
 	@echo 'make soak    take nodes and kill processes for hours, and write the figures to soak.log'
 	@echo 'make horovod build Horovod for the torch in $(VENV), once a machine, and install it'
 	@echo 'make docs    build the documentation (site/)'
@@ -83,7 +85,7 @@ versions:
 
 bench:
 	@tools/venv.sh test$(extras)
-	@$(if $(BEFORE),$(bin)/python tools/compare_benchmarks.py '$(BEFORE)' $(bench),$(pytest) -q -m bench $(bench))
+	@$(if $(before),$(bin)/python tools/compare_benchmarks.py '$(before)' $(bench),$(pytest) -q -m bench $(bench))
 
 soak:
 	@tools/venv.sh test$(extras)

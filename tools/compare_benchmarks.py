@@ -1,8 +1,9 @@
 """Run the benchmarks of two commits by turns, and print the figures of both with their ratio.
 
-``tools/compare_benchmarks.py BEFORE TEST...`` compares the working tree with the commit BEFORE. A figure of which less
-is better (a time, a size) has lost if the best of its runs now is more than a tenth above the best of before and above
-every run of before; likewise a rate. Each commit runs its own tests, with the packages of this Python.
+``tools/compare_benchmarks.py BEFORE TEST...`` compares the working tree with the commit BEFORE, or if that is
+``release`` with the newest tag ``v*``, and where there is none with the commit that set the version. A figure of which
+less is better (a time, a size) has lost if the best of its runs now is more than a tenth above the best of before and
+above every run of before; likewise a rate. Each commit runs its own tests, with the packages of this Python.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ RUNS: Final = 3
 LOSS: Final = 1.1  # a ratio to before that is worse than this is a loss
 PACKAGES: Final = ("bftrain", "*/bftrain_*")
 LESS_IS_BETTER: Final = frozenset({"s", "ms", "us", "ns", "MB", "GB", "kB", "core s"})
+RELEASE: Final = "release"
 NO_TESTS, FAILED = 5, 1  # exit codes of pytest
 
 Key = tuple[str, str, str]  # of a figure: test, what was measured, unit
@@ -105,6 +107,21 @@ def table(figures: Sequence[ComparedBenchmark]) -> Iterator[str]:
         yield f"{f'{test}  {what}':{wide}}  {before:12,.6g} {now:12,.6g} {each.ratio:7.2f} {unit}{mark}".rstrip()
 
 
+def commit_of(before: str) -> str:
+    """Return the commit to compare with; the one that set the version is found by the line in ``version.py``."""
+    if before != RELEASE:
+        return before
+    for command in (
+        ["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"],
+        ["log", "-1", "--format=%h", "-G", "^__version__", "--", "bftrain/version.py"],
+    ):
+        git = ["git", "-C", str(ROOT), *command]
+        done = subprocess.run(git, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout.strip()
+    raise SystemExit("No release is known here: name a commit, make bench BEFORE=COMMIT")
+
+
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
     """Give a folder with the files of a commit."""
@@ -138,12 +155,18 @@ def run(tree: Path, tests: Sequence[str]) -> dict[Key, float]:
 
 def main(before: str, tests: Sequence[str]) -> int:
     """Compare, print, and return 1 if a figure has lost."""
+    before = commit_of(before)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the other tree is removed
     pairs = []
     with checked_out(before) as tree:
+        there = [test for test in tests if (tree / test.partition("::")[0]).exists()]
+        for test in sorted(set(tests) - set(there)):
+            sys.stderr.write(f"{before} has no {test}, which is left out\n")
+        if not there:
+            raise SystemExit(f"{before} has none of these benchmarks")
         for number in range(RUNS):
             sys.stderr.write(f"Run {number + 1} of {RUNS}: {before}, then the working tree ...\n")
-            pairs.append((run(tree, tests), run(ROOT, tests)))
+            pairs.append((run(tree, there), run(ROOT, there)))
     figures = compared(pairs)
     if not figures:
         raise SystemExit(f"{before} and the working tree have no figure in common")

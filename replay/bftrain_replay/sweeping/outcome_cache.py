@@ -68,7 +68,7 @@ class OutcomeCache:
 
     @property
     def remark(self) -> str:
-        """What is to be said about damaged entries; "" if there were none."""
+        """The warning about damaged entries; "" if there were none."""
         if not self.damaged:
             return ""
         entries = "1 earlier result" if self.damaged == 1 else f"{self.damaged:,} earlier results"

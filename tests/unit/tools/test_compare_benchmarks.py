@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers.figures import Figures
 from tools import compare_benchmarks as benchmarks
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_figures_are_read_as_they_are_printed() -> None:
@@ -53,3 +58,23 @@ def test_only_figures_of_every_run_are_compared() -> None:
 
 def test_nothing_before_gives_no_ratio() -> None:
     assert math.isnan(benchmarks.ComparedBenchmark(("t", "a", "s"), (0.0,), (1.0,)).ratio)
+
+
+def test_the_last_release_is_the_newest_tag_or_the_commit_that_set_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    monkeypatch.setattr(benchmarks, "ROOT", tmp_path)
+    git("init", "-q")
+    (tmp_path / "bftrain").mkdir()
+    for line in ('__version__ = "1"\n', '__version__ = "1"\n# a remark\n'):
+        (tmp_path / "bftrain" / "version.py").write_text(line)
+        git("add", "-A")
+        git("commit", "-qm", "one")
+    assert benchmarks.commit_of("release") == git("rev-parse", "--short", "HEAD~1").strip()
+    git("tag", "other")
+    git("tag", "v1.0.0", "HEAD")
+    assert (benchmarks.commit_of("release"), benchmarks.commit_of("abc")) == ("v1.0.0", "abc")
