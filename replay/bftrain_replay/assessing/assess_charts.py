@@ -12,8 +12,7 @@ from bftrain_replay.assessing.what_if import TASKS, WhatIfRow
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.results.harvest_by_block import interval
 
-_HEIGHT: Final = 150
-_CAPTION: Final = "Bars: nodes at work on average; lines: 90 % intervals."
+_HEIGHT: Final = 124
 
 
 def by_hour(found: LogAssessment) -> ChartFigure:
@@ -47,6 +46,8 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
             f"Most at {most['part']} ({text_formats.count(most['nodes'])} nodes), "
             f"least at {least['part']} ({text_formats.count(least['nodes'])})."
         )
+    if any(part.nodes and part.nodes.low is not None for part in known):
+        title += ", with 90 % intervals"
     order = [part.part[:3] for part in parts]
     axis = {"labelAngle": 0, "grid": False, "ticks": False, "labelOverlap": "greedy"}
     return ChartFigure(
@@ -54,7 +55,6 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
         title=title,
         says=says,
         alt=f"{title}: {'; '.join(row['tooltip'] for row in rows)}.",
-        caption=_CAPTION if any(part.nodes and part.nodes.low is not None for part in known) else "",
         height=_HEIGHT,
         spec={
             "data": {"values": rows},
@@ -67,7 +67,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
                         "tooltip": {"expr": "datum.tooltip"},
                         "color": "@used",
                     },
-                    "encoding": {"y": quantity("nodes", title="nodes", axis={"tickCount": 4})},
+                    "encoding": {"y": quantity("nodes", title="nodes at work", axis={"tickCount": 4})},
                 },
                 {
                     "mark": {"type": "rule", "color": "@ink", "strokeWidth": 1.5},
@@ -89,10 +89,10 @@ def saturation(found: LogAssessment) -> ChartFigure | None:
     return _curve(
         rows,
         name="saturation",
-        title="With more or fewer tasks",
+        title="With more or fewer tasks, with 90 % intervals",
         says=(
             f"{own.label} tasks compete here; {rows[-1]['at']:,.0f} would harvest "
-            f"{text_formats.percent(gain) if gain > 0.0 else 'nothing'} more."
+            f"{text_formats.percent(gain) if gain > 0.0 else 'nothing'} more. Each point is a replay."
         ),
         x=quantity(
             "at",
@@ -129,8 +129,7 @@ def _curve(rows: list[dict[str, Any]], *, name: str, title: str, says: str, x: d
         title=title,
         says=says,
         alt=f"Node-hours a week. {title}: {'; '.join(row['tooltip'] for row in rows)}.",
-        caption="Shaded: 90 % intervals. Each point is a replay of its own.",
-        height=_HEIGHT + 20,
+        height=_HEIGHT + 26,
         spec={
             "data": {"values": rows},
             "encoding": {"x": x},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +24,7 @@ from bftrain_replay.assessing.figure_text import (
     open_questions,
     worth_rows,
 )
-from bftrain_replay.assessing.handback import HandbackEffect, LaterJobs
+from bftrain_replay.assessing.handback import HandbackEffect
 from bftrain_replay.assessing.what_if import COSTS, KEPT, LEAD, TASKS, MixRow, WhatIfRow
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection
@@ -32,7 +34,8 @@ from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigur
 _SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
 _WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", KEPT: "saved {}"}
 _MIXES: Final = 3  # rows
-_GROUPS: Final = 8  # rows; more are one row together
+_HEAD: Final = 1.5  # rows that the head of a table and the gap below the table take
+_GROUPS: Final = 8  # rows; of more groups the last row is all others together
 _BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
 
 
@@ -62,7 +65,7 @@ def _cards(found: LogAssessment) -> Iterator[FigureCard]:
         "Of the idle time", text_formats.percent(share.median if share else None), f"does work that counts; {most}"
     )
     if found.sure.median < SURE_BELOW * found.harvest.median:
-        yield _card("Surely idle", found.sure, "node-hours", "of the harvest: the rest is doubtful in the records")
+        yield _card("Surely idle", found.sure, "node-hours", "the rest is doubtful in the records")
     worth = found.worth
     if worth.value is not None:
         net = f"; {text_formats.count(worth.net.median)} after energy" if worth.net else ""
@@ -97,24 +100,34 @@ def _sections(found: LogAssessment) -> Iterator[PageSection]:
         )
     lost = HtmlTable(
         label="What is lost to what",
-        headings=("node-hours a week", "(90 % interval)", "of the idle time"),
+        headings=("what is lost to what", "node-hours a week", "of the idle time"),
         rows=list(_lost(found)),
         css="compare",
     )
     groups, mixes = _groups(found), [_mixes(found.mixes)] if found.mixes else []
     jobs = list(_batch_jobs(found.handback)) if found.handback is not None else []
     heading = "Where it goes, and what it does to batch jobs" if jobs else "Where it goes"
-    parts = (lost, *groups, *mixes, *jobs)
+    parts = _balanced((lost, *groups, *mixes, *jobs))
     yield PageSection(heading=heading, parts=parts, columns=len(parts) > 1)
     yield PageSection(heading="Assumptions, and how to repeat this", parts=(_assumed(found),))
+
+
+def _balanced(tables: Sequence[HtmlTable]) -> Sequence[HtmlTable]:
+    """Return the tables so ordered that two columns of them are about equally high; the first one stays first."""
+    sizes = [len(list(table.rows)) + _HEAD for table in tables]
+    others = range(1, len(tables))
+    chosen = ((0, *more) for count in range(len(tables)) for more in combinations(others, count))
+    left = min(chosen, key=lambda places: abs(2 * sum(sizes[place] for place in places) - sum(sizes)))
+    return [tables[place] for place in (*left, *(place for place in others if place not in left))]
 
 
 def _groups(found: LogAssessment) -> list[HtmlTable]:
     if not found.groups:
         return []
     ordered = sorted(found.groups, key=lambda each: -each.harvest.median)
-    rows = [(each.name, f"{each.nodes:,}", interval(each.idle), interval(each.harvest)) for each in ordered[:_GROUPS]]
-    others = ordered[_GROUPS:]
+    shown = len(ordered) if len(ordered) <= _GROUPS else _GROUPS - 1
+    rows = [(each.name, f"{each.nodes:,}", interval(each.idle), interval(each.harvest)) for each in ordered[:shown]]
+    others = ordered[shown:]
     if others:
         harvest = text_formats.count(sum(each.harvest.median for each in others))
         idle = text_formats.count(sum(each.idle.median for each in others))
@@ -132,11 +145,10 @@ def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
         jobs = text_formats.counted(found.jobs, "job")
         rows.append(("jobs that take idle nodes", f"{interval(found.taking, text_formats.percent)} of {jobs}"))
         rows.append(("jobs that begin later", interval(found.delayed, text_formats.percent)))
-        rows += [
-            (f"jobs that begin more than {text_formats.duration(each.over_s)} later", _of_jobs(each))
-            for each in found.distribution
-            if each.jobs and each.over_s
-        ]
+        later = [each for each in found.distribution if each.jobs and each.over_s]
+        if later:
+            times = " / ".join(text_formats.duration(each.over_s) for each in later)
+            rows.append((f"by more than {times}", " / ".join(f"{each.jobs:,}" for each in later) + " jobs"))
         rows.append(("extra wait, on average over all jobs", interval(found.mean_s, text_formats.duration)))
         spread = [text_formats.duration(wait_s) for wait_s in (found.extra_s or {}).values()]
         if spread:
@@ -158,14 +170,10 @@ def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
     yield HtmlTable(label="Extra waits", headings=headings, rows=rows, css="compare")
 
 
-def _of_jobs(found: LaterJobs) -> str:
-    return f"{text_formats.count(found.jobs)} ({text_formats.percent(found.share)})"
-
-
 def _lost(found: LogAssessment) -> Iterator[Sequence[str]]:
     yield "idle", interval(found.idle), ""
     for name, node_h, share in causes(found):
-        yield f"{name}", interval(node_h), interval(share, text_formats.percent)
+        yield f"less: {name.lower()}", interval(node_h), interval(share, text_formats.percent)
     yield "harvest: work that counts", interval(found.harvest), interval(found.harvest_share, text_formats.percent)
 
 
@@ -207,8 +215,10 @@ def _mixes(rows: Sequence[MixRow]) -> HtmlTable:
 def _assumed(found: LogAssessment) -> HtmlText:
     unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
     items = "".join(f"<li>{escape(text)}</li>" for text in (*found.assumptions, *unanswered))
+    items = re.sub(r"(--[a-z][a-z0-9-]*)", r"<code>\1</code>", items)  # options, which lines are not to be broken in
     cited = f'<p class="soft">To cite: {CITATION}.</p>'
-    return HtmlText(f'<ul class="advice facts">{items}</ul><p><code>{escape(found.command)}</code></p>{cited}')
+    command = f'<p class="command"><code>{escape(found.command)}</code></p>'
+    return HtmlText(f'<ul class="advice facts">{items}</ul>{command}{cited}')
 
 
 def figures(found: LogAssessment) -> tuple[ChartFigure, ...]:

@@ -93,7 +93,8 @@ def jobs_of(
 def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Sequence[Path]) -> None:
     if {each.sha256 for each in sources} != {each.sha256 for each in log.provenance.sources}:
         what = "are not the records that the log was made of"
-        raise BadInput(what, where=", ".join(map(str, paths)), fix="name all of them, and no others")
+        names = ", ".join(each.name for each in log.provenance.sources)
+        raise BadInput(what, where=", ".join(map(str, paths)), fix=f"name {names}, and no others")
 
 
 def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:

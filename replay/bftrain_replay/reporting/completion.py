@@ -84,7 +84,7 @@ def _spreads(summary: Mapping[str, Any]) -> HtmlTable:
             cells = (figure.format(summary[name][part]) for part in parts)
             rows.append((figure.label.removesuffix(", mean"), *cells, text_formats.count(summary[name]["count"])))
     headings = ("", *(PARTS[part] for part in parts), "of tasks")
-    return HtmlTable(label="How long tasks took", headings=headings, rows=rows)
+    return HtmlTable(label="How long tasks took", headings=headings, rows=rows, css="compare")
 
 
 def _finished(tasks: TaskColumns) -> ChartFigure | None:
