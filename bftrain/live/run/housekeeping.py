@@ -24,6 +24,7 @@ from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.pilot_backend import PILOT_LOGS
 from bftrain.live.tasks.task_store import EndedTask, TaskStore
 from bftrain.live.tasks.usage_ledger import without_tasks
+from bftrain.text_formats import counted
 
 ARCHIVE: Final = "archive"  # the folder beside the journal
 _EVERY_S: Final = 3600.0
@@ -31,6 +32,7 @@ _FIRST_S: Final = 60.0
 _ROWS: Final = 1000  # that are removed at a time
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
+_NAMED: Final = 5  # tasks, in a remark
 _PILOT_LOG_BYTES: Final = 4_000_000  # of a log of a node's pilots, beyond which it is begun again
 
 
@@ -97,7 +99,10 @@ class Housekeeping:
             await run_in_daemon_thread(lambda: _remove_older(files, old_s))
         ended = self._task_store.ended()
         own = [task for task in ended if self._is_own(task)]
-        await run_in_daemon_thread(lambda: self._remove_folders(own, now))
+        if removed := await run_in_daemon_thread(lambda: self._remove_folders(own, now)):
+            first = ", ".join(f"#{number}" for number in removed[:_NAMED])
+            folders = f"{counted(len(removed), 'folder')} of tasks that are over, the oldest, took too much"
+            self._remark(f"{folders} and were removed ([keep] folders_gb): {first}{', ...' * (len(removed) > _NAMED)}")
         if keep.task_days:
             self._forget([task.number for task in ended if now - task.ended_s > keep.task_days * _DAY_S])
         logs = self._site.tasks.parent / PILOT_LOGS
@@ -113,8 +118,11 @@ class Housekeeping:
             and task.folder not in used
         )
 
-    def _remove_folders(self, tasks: Sequence[EndedTask], now: float) -> None:
-        """Remove folders, or all but the logs in them; the oldest first. From a thread."""
+    def _remove_folders(self, tasks: Sequence[EndedTask], now: float) -> list[int]:
+        """Remove folders, or all but the logs in them, the oldest first; from a thread.
+
+        Return the numbers of tasks whose folders went because all together took too much.
+        """
         keep = self._site.keep
         left: list[EndedTask] = []
         for task in tasks:
@@ -128,17 +136,19 @@ class Housekeeping:
                 _remove_all_but_logs(folder)
                 self._sizes.pop(task.number, None)
             left.append(task)
-        if keep.folders_gb:
-            self._limit_folders(left, keep.folders_gb * _GB)
+        return self._limit_folders(left, keep.folders_gb * _GB) if keep.folders_gb else []
 
-    def _limit_folders(self, tasks: Sequence[EndedTask], most: float) -> None:
+    def _limit_folders(self, tasks: Sequence[EndedTask], most: float) -> list[int]:
         self._sizes = {task.number: self._sizes.get(task.number) or _size_of(task.folder) for task in tasks}
         total = sum(self._sizes.values())
+        removed: list[int] = []
         for task in tasks:
             if total <= most:
-                return
+                break
             total -= self._sizes.pop(task.number)
             shutil.rmtree(task.folder, ignore_errors=True)
+            removed.append(task.number)
+        return removed
 
     def _forget(self, numbers: Sequence[int]) -> None:
         for begin in range(0, len(numbers), _ROWS):

@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from email.message import EmailMessage
+from email.utils import make_msgid
 from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import Final
@@ -122,8 +123,13 @@ class Notifier:
     def _mail(self, mail: EmailMessage) -> None:
         if self._settings.smtp:
             host, _, port = self._settings.smtp.rpartition(":")
-            with smtplib.SMTP(host, int(port), timeout=_PATIENCE_S) as server:
+            server = smtplib.SMTP(host, int(port), timeout=_PATIENCE_S)
+            try:
                 server.send_message(mail)
+            finally:
+                with suppress(OSError, smtplib.SMTPException):  # it has the mail, or has refused it, by now
+                    server.quit()
+                server.close()
             return
         subprocess.run(  # noqa: S603 - as words that no shell reads; the address stands in the mail
             [self._settings.sendmail, "-t", "-i"],
@@ -154,6 +160,10 @@ def _words(error: Exception) -> str:
         return f"it answered {error.code}"
     if isinstance(error, subprocess.CalledProcessError):
         return f"{Path(error.cmd[0]).name} ended with {error.returncode}"
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return f"the address is refused: {', '.join(f'{code}' for code, _ in error.recipients.values())}"
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"it answered {error.smtp_code}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     known = isinstance(cause, OSError | smtplib.SMTPException) and not isinstance(cause, http.client.InvalidURL)
     strerror = getattr(cause, "strerror", None)
@@ -186,6 +196,7 @@ def _mail(record: LiveTaskRecord, site: str, to: str, sender: str) -> EmailMessa
     mail = EmailMessage()
     mail["From"], mail["To"] = sender, to
     mail["Subject"] = f"[{site}] {_summary(record)}"
+    mail["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
     mail["Auto-Submitted"] = "auto-generated"
     with suppress(ValueError):
         mail["Date"] = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(record.ended_s or time.time()))

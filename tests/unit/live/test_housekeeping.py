@@ -102,6 +102,13 @@ async def test_the_oldest_folders_go_where_they_take_too_much_and_those_in_use_s
         await inside.service.submit(ANN, submission("again", 1, run=Run(argv=("train.py",), folder=str(folders[0]))))
         await inside.daemon.housekeeping.tidy()
         assert [folder.exists() for folder in folders] == [True, False, True, True]
+        (remark,) = inside.daemon.remarks.latest
+        assert remark.text.startswith("1 folder of tasks that are over")
+        assert remark.text.endswith("([keep] folders_gb): #2")
+
+
+def test_nothing_grows_for_ever_if_nothing_is_said() -> None:
+    assert all(getattr(KeepSettings(), name) > 0 for name in KeepSettings.__struct_fields__)
 
 
 @in_a_loop

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import threading
 from contextlib import contextmanager
+from email import message_from_bytes
+from email.policy import default
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +76,35 @@ def receiver(*answers: int) -> Iterator[tuple[str, list[Any]]]:
         thread.join()
 
 
+@contextmanager
+def mail_server(**answers: str) -> Iterator[tuple[str, list[bytes]]]:
+    """Give the address of a mail server, and the mails that it took; ``answers`` to verbs, else all is fine."""
+    mails: list[bytes] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.say("220 here")
+            while line := self.rfile.readline():
+                verb = line.split()[0].decode().upper()
+                if verb == "DATA":
+                    self.say("354 go on")
+                    text = b"".join(iter(self.rfile.readline, b".\r\n"))
+                    mails.append(text.replace(b"\r\n..", b"\r\n."))
+                self.say(answers.get(verb, "250 fine"))
+
+        def say(self, text: str) -> None:
+            self.wfile.write(f"{text}\r\n".encode())
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}", mails
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def webhook(folder: Path, address: str, mode: int = 0o600) -> str:
     file = folder / "webhook"
     file.write_text(f"{address}\n")
@@ -136,6 +168,38 @@ def test_mail_goes_to_the_user_and_the_address_is_in_no_argument(tmp_path: Path)
     assert "Subject: [site] task b (#7) is failed" in head
     assert head.count("Subject:") == 1
     assert "no such file" in body
+
+
+def test_mail_goes_through_a_server_whole_and_once() -> None:
+    with mail_server() as (address, mails):
+        settings = Notify(mail_to="{user}@example.org", mail_from="us@example.org", smtp=address)
+        reason = "Gr\xf6\xdfe\n.\nRCPT TO:<x@evil>"  # a dot alone ends a mail
+        assert sent(settings, record("b", LiveTaskState.FAILED, reason=reason), record()) == []
+    failed, done = (message_from_bytes(mail, policy=default) for mail in mails)
+    assert [(one["To"], one["Subject"]) for one in (failed, done)] == [
+        ("ann@example.org", "[site] task b (#7) is failed"),
+        ("ann@example.org", "[site] task a (#7) is done"),
+    ]
+    assert failed["Message-ID"] != done["Message-ID"]
+    assert reason in failed.get_content().replace("\r\n", "\n")
+    assert "5 in 2.000 node-hours" in done.get_content()
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ({"RCPT": "550 no such user"}, "the address is refused: 550"),
+        ({"MAIL": "451 later"}, "it answered 451"),
+        ({"DATA": "552 too much"}, "it answered 552"),
+        ({"QUIT": "421 too busy to say goodbye"}, ""),
+    ],
+)
+def test_what_a_mail_server_refuses_is_said_and_harms_no_other(answers: dict[str, str], reason: str) -> None:
+    with mail_server(**answers) as (address, _):
+        settings = Notify(mail_to="{user}@example.org", mail_from="us@example.org", smtp=address)
+        assert sent(settings, record()) == ([f"the mail on task 'a' could not be sent: {reason}"] if reason else [])
+    (away,) = sent(settings, record())
+    assert away == "the mail on task 'a' could not be sent: ConnectionRefusedError: Connection refused"
 
 
 def test_a_user_that_can_be_no_address_and_a_program_that_fails_are_said() -> None:
