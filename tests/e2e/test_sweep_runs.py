@@ -60,7 +60,8 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(
     kept = outcomes(tmp_path / "out")
     release(tmp_path)
     ended = bftrain(*SWEEP, cwd=tmp_path)
-    assert (ended.code, ended.err) == (0, "result: out\n")
+    said = f"computed before: 2 of 4 points ({len(kept)} of 12 replays)\nresult: out\n"
+    assert (ended.code, ended.err) == (0, said)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
     assert repeatable(tmp_path / "out") == in_one_go
 
