@@ -36,6 +36,9 @@ ONLY_IN_REPLAYS: Final[Mapping[str, object]] = {
     "cost_factor": 1.0,
     "progress": "memory",
     "checkpoint_interval_s": None,
+    "speed_error": 0.0,
+    "profiled": 0.0,
+    "learning": "no",
     "seed": 0,
     "metrics": "",
 }

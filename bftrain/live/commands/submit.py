@@ -24,16 +24,20 @@ from bftrain.live.commands.task_variants import Values, read_curves, variants, v
 from bftrain.live.commands.tasks import OVER, talks
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run, described
+from bftrain.live.tasks.learned_profiles import script_of
 from bftrain.taskfiles.files import toml_records
+from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.wire import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bftrain.live.client.client import Client
     from bftrain.live.model.schemas import TaskView
+    from bftrain.taskfiles.records import Profile
 
 _ASK_S: Final = 1.0
 _NAMED_OTHERWISE: Final = frozenset({"name", "launcher", "min_nodes", "max_nodes", "work_samples", "deadline_s"})
@@ -145,6 +149,11 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="[KIND=]N:V,N:V",
     help="Its samples/s by nodes, such as 1:100,2:190; for each kind of node one [measured].",
 )
+@click.option(
+    "--profiles",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Speeds by script, as bftrain journal profiles writes them, for tasks that say none.",
+)
 @click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
 @with_options(task_options())
 @talks
@@ -155,6 +164,7 @@ def command(
     folder: Path | None,
     cwd: Path | None,
     env: tuple[str, ...],
+    profiles: Path | None,
     client: Client,
     out: Output,
     **given: Any,  # noqa: ANN401 - the other options
@@ -165,7 +175,7 @@ def command(
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
     options |= {"env": _environment(env)} if env else {}
-    tasks = _submit_all(_submissions(what, words, options, values), client, out)
+    tasks = _submit_all(_submissions(what, words, options, values, _learned(profiles)), client, out)
     if not wait:
         out.result(tasks, lambda: "\n".join(map(_submitted, tasks)))
         return
@@ -219,7 +229,13 @@ def wait_for(numbers: Sequence[int], client: Client) -> list[TaskView]:
     return [ended[number] for number in numbers]
 
 
-def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any], values: list[Values]) -> list[Submission]:
+def _learned(path: Path | None) -> Mapping[str, Profile]:
+    return {} if path is None else {each.name: each for each in load_profiles(path)}
+
+
+def _submissions(
+    what: str, words: tuple[str, ...], options: dict[str, Any], values: list[Values], learned: Mapping[str, Profile]
+) -> list[Submission]:
     if what.endswith(".toml"):
         records = records_of(Path(what))
         if words and len(records) != 1:
@@ -230,11 +246,13 @@ def _submissions(what: str, words: tuple[str, ...], options: dict[str, Any], val
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
         base = Path(what).absolute().parent
-        return [submission_of(one, where, base) for where, record in records for one in _varied(record, values)]
+        return [
+            submission_of(one, where, base, learned) for where, record in records for one in _varied(record, values)
+        ]
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)
-    return [submission_of(one, "bftrain submit", Path.cwd()) for one in _varied(record, values)]
+    return [submission_of(one, "bftrain submit", Path.cwd(), learned) for one in _varied(record, values)]
 
 
 def _varied(record: dict[str, Any], values: list[Values]) -> list[dict[str, Any]]:
@@ -257,20 +275,19 @@ def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return records
 
 
-def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
+def submission_of(
+    record: dict[str, Any], where: str, base: Path, learned: Mapping[str, Profile] = NOTHING
+) -> Submission:
     """Build the request for one record; relative paths are relative to ``base``.
+
+    A task without speeds of its own has those of its script in ``learned``.
 
     A live run ignores ``user`` and ``submit_s``: a task belongs to its sender and starts when it is sent.
     """
     check_keys(record, where)
     given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record} | sizes_of(record, where)
     given |= _deadline(record, where)
-    if "profile" in record:
-        if "curve" in record:
-            raise BadInput("profile and curve are both given", where=where, fix="give one of them, or none")
-        found = profile(str(record["profile"]), where=f"{where}: profile")
-        costs = {"grow_cost_s": found.grow_cost_s, "shrink_cost_s": found.shrink_cost_s}
-        given = {**costs, **given, "curve": wire.plain(found.curve)}
+    given = {**_measured(record, where, learned), **given}
     run: dict[str, Any] = {key: record[key] for key in _OF_THE_RUN if key in record}
     run["cwd"] = str((base / run.get("cwd", ".")).resolve())
     if "folder" in run:
@@ -293,6 +310,23 @@ def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
         raise BadInput(f"{(error.where or '').rpartition('.')[2]}: {error.what}", where=where, fix=error.fix) from error
     except TypeError as error:
         raise BadInput(str(error), where=where) from error
+
+
+def _measured(record: dict[str, Any], where: str, learned: Mapping[str, Profile]) -> dict[str, Any]:
+    """Return speeds and costs of the task's profile; without speeds of its own, of that of its script."""
+    if "profile" in record:
+        if "curve" in record:
+            raise BadInput("profile and curve are both given", where=where, fix="give one of them, or none")
+        found: Profile | None = profile(str(record["profile"]), where=f"{where}: profile")
+    elif "curve" in record or "curves" in record:
+        found = None
+    else:
+        found = learned.get(script_of([str(record.get("script", record.get("command", "")))]))
+    if found is None:
+        return {}
+    costs = {"grow_cost_s": found.grow_cost_s, "shrink_cost_s": found.shrink_cost_s}
+    costs |= {} if found.start_cost_s is None else {"start_cost_s": found.start_cost_s}
+    return {**costs, "curve": wire.plain(found.curve)}
 
 
 def _python(run: dict[str, Any], base: Path) -> dict[str, str]:

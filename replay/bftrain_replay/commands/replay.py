@@ -62,6 +62,12 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "cost_factor": (float, "Multiplies what growing, shrinking and starting take [1]."),
     "progress": (str, "What preemption takes back: memory, memory:DURATION, disk:DURATION or task [memory]."),
     "checkpoint_interval_s": (DurationType(), "The same as --progress disk:DURATION."),
+    "speed_error": (float, "Decisions mistake each speed by a factor whose logarithm has this standard deviation [0]."),
+    "profiled": (float, "With --speed-error: share of the tasks whose speeds are known exactly [0]."),
+    "learning": (
+        Choice(("yes", "no")),
+        "With --speed-error: whether decisions learn the speeds at which tasks have run [no].",
+    ),
     "seed": (int, "Seed of all random choices [0]."),
     "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),
 }

@@ -16,7 +16,7 @@ from bftrain_datasets.log.measures import idle_node_s_by_kind
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_replay.simulation.fixed_cluster import idle_log
 from bftrain_replay.simulation.progress_kept import TASK
-from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
+from bftrain_replay.simulation.replay_settings import NO, PUBLISHED, ReplaySettings
 
 EXACT: Final = "exact"  # the solver that needs no other package, and proves what it finds
 
@@ -44,6 +44,9 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
         decision_latency_s=0.0,
         min_interval_s=0.0,
         progress=None if settings.semantics == PUBLISHED else TASK,
+        speed_error=0.0,
+        profiled=0.0,
+        learning=NO,
         metrics="",
     )
 

@@ -215,6 +215,9 @@ class _Engine:
         """Divide the pool again; return why the remaining nodes do not work."""
         if self._tells_work_left:
             self._decider.absorb(*self._work_left(now_s))
+        if self._semantics.learnt is not None:
+            running = (task for task in self._arrived.values() if task.size and task.finish_s is None)
+            self._decider.absorb(*self._semantics.learnt.measured(running, self._kind, now_s))
         begun = perf_counter()
         decision = self._decider.decide(now_s)
         self._decisions.add(decision, perf_counter() - begun)
@@ -255,7 +258,10 @@ class _Engine:
                 task.spread = SpreadNodes(advances, self._semantics.place_of)
             self._arrived[spec.name] = task
             self._unfinished += 1
-            events.append(TaskSubmitted(time_s=now_s, spec=spec))
+            believed = spec if (wrong := self._semantics.wrong) is None else wrong.believed(spec)
+            if self._semantics.learnt is not None:
+                self._semantics.learnt.submitted(spec, believed)
+            events.append(TaskSubmitted(time_s=now_s, spec=believed))
         self._absorb(events, now_s)
 
     def _absorb(self, events: Sequence[Event], now_s: float) -> None:

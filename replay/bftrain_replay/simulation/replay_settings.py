@@ -25,7 +25,13 @@ EVENTS: Final = (ALL, CHOSEN)
 
 MEASURED: Final = "measured"
 
-_REFUSED_BY_PUBLISHED: Final = ("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s")
+YES: Final = "yes"
+NO: Final = "no"
+
+_REFUSED_BY_PUBLISHED: Final = (
+    *("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s", "speed_error"),
+)
+_LARGEST_ERROR: Final = 10.0  # speeds stay finite
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +57,10 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     cost_factor: float = 1.0  # what every task's costs are multiplied with
     progress: str | None = None
     checkpoint_interval_s: float | None = None
-    seed: int = 0  # seed of all random choices; at present there are none
+    speed_error: float = 0.0  # standard deviation of the logarithm of the factor by which decisions mistake a speed
+    profiled: float = 0.0  # share of the tasks whose speeds are known exactly all the same
+    learning: str = NO  # whether decisions learn the true speed of sizes at which a task has run
+    seed: int = 0  # seed of all random choices: of the errors of speeds
     metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
 
     def __post_init__(self) -> None:
@@ -73,6 +82,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
                 checks.number(self, cost, at_least=0.0)
         checks.number(self, "cost_factor", at_least=0.0)
         checks.optional_number(self, "checkpoint_interval_s", above=0.0)
+        _check_errors(self)
         checks.integer(self, "seed", at_least=0)
         if self.semantics == PUBLISHED:
             _as_published(self)
@@ -97,6 +107,15 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def of(cls, settings: Settings) -> ReplaySettings:
         """Return ``settings`` as those of a replay; missing fields have their defaults."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+
+
+def _check_errors(settings: ReplaySettings) -> None:
+    """Check what decisions know of speeds."""
+    checks.number(settings, "speed_error", "profiled", at_least=0.0)
+    for name, most in (("speed_error", _LARGEST_ERROR), ("profiled", 1.0)):
+        if getattr(settings, name) > most:
+            checks.reject(settings, name, f"must be at most {most:g}, not {getattr(settings, name):g}")
+    _one_of(settings, "learning", (YES, NO))
 
 
 def _as_published(settings: ReplaySettings) -> None:
@@ -162,6 +181,9 @@ class ReplayOptions(TypedDict, total=False):
     cost_factor: float
     progress: str | None
     checkpoint_interval_s: float | None
+    speed_error: float
+    profiled: float
+    learning: str
     seed: int
     metrics: str
 

@@ -20,9 +20,10 @@ from bftrain.values.task import TaskSpec, with_places
 from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.progress_kept import TASK, ProgressKept, progress_kept
-from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, ReplaySettings
+from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, YES, ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 from bftrain_replay.simulation.timeline import EventTimeline
+from bftrain_replay.simulation.wrong_speeds import LearntSpeeds, WrongSpeeds
 
 
 class PublishedTimeline(EventTimeline):
@@ -95,8 +96,15 @@ class ReplayRules:
 
     losses_first = False  # whether what leaves is dealt with before tasks that have completed by then
 
-    def __init__(self, kept: ProgressKept | None = None, racks: Mapping[str, str] = NOTHING) -> None:
+    def __init__(
+        self,
+        kept: ProgressKept | None = None,
+        racks: Mapping[str, str] = NOTHING,
+        wrong: WrongSpeeds | None = None,
+        learnt: LearntSpeeds | None = None,
+    ) -> None:
         self.place_of = place_of(racks)  # where a node lies
+        self.wrong, self.learnt = wrong, learnt  # what decisions believe of speeds
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
@@ -130,7 +138,9 @@ def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -
     """Build the rules that ``settings`` name, for a log with its counted events at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
         return PublishedRules(event_times_s, settings.racks)
-    return ReplayRules(settings.progress_kept, settings.racks)
+    wrong = WrongSpeeds(settings.speed_error, settings.profiled, settings.seed) if settings.speed_error else None
+    learnt = LearntSpeeds() if wrong is not None and settings.learning == YES else None
+    return ReplayRules(settings.progress_kept, settings.racks, wrong, learnt)
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:

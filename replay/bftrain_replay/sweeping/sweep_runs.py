@@ -41,7 +41,10 @@ from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
 from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 
 _ID_DIGITS = 16
-_LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (("racks", {}),)  # of settings added since release 0.1.0
+_LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added since release 0.1.0
+    *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
+)
+_LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (("placement", "auto"),)  # replays had it before
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
 
@@ -66,7 +69,8 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """A hash of all inputs. Later settings at their defaults do not change it."""
-        settings = {name: value for name, value in self.settings.items() if (name, value) not in _LATER_DEFAULTS}
+        later = (*_LATER_DEFAULTS, *(_LATER_IN_ROUNDS if self.kind is RunKind.ROUNDS else ()))
+        settings = {name: value for name, value in self.settings.items() if (name, value) not in later}
         return hashlib.sha256(wire.encode(replace(self, settings=settings))).hexdigest()[:_ID_DIGITS]
 
 

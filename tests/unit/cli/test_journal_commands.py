@@ -11,8 +11,14 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
+from bftrain.live.commands.submit import submission_of
+from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
 from bftrain.live.tasks.task_store import CLUSTER, TaskStore
+from bftrain.taskfiles.profile_files import load_profiles, save_profiles
+from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined
 
@@ -53,6 +59,51 @@ def test_show_prints_a_row_per_step(
         "-> resnet grows to 5 nodes by n8",
     ):
         assert words in example
+
+
+def test_profiles_are_what_was_measured_and_the_next_tasks_have_them(bftrain: CommandLine, tmp_path: Path) -> None:
+    def record(number: int, script: str, **progress: object) -> LiveTaskRecord:
+        spec = TaskSpec(name=f"t{number}", max_nodes=4, curve=SpeedCurve(nodes=(4,), rate=(4.0,)))
+        return LiveTaskRecord(
+            number=number, name=spec.name, uid=1, user="ada", launcher="fake", spec=spec, guessed=True,
+            run=Run(argv=(f"/home/ada/{script}.py",)), submitted_s=0.0, progress=Progress(**progress),  # type: ignore[arg-type]  # fields
+        )  # fmt: skip
+
+    path, target = tmp_path / "live.db", tmp_path / "learned.toml"
+    with Journal.create(path, Settings()) as opened:
+        store = TaskStore(opened)
+        costs = {"grow": 0.5, "start": 4.0}
+        store.add(record(1, "cnn", speeds={1: 90.0, 2: 170.0, 4: 1.0}, settled=(1, 2), costs=costs))
+        store.add(record(2, "cnn", speeds={1: 110.0}, settled=(1,)))
+        store.add(record(3, "new"))
+        store.write()
+    old = SpeedCurve(nodes=(1,), rate=(7.0,))
+    free = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0}
+    save_profiles([Profile(name=name, curve=old, source="", **free) for name in ("bert", "cnn")], target)
+    ended = bftrain("journal", "profiles", path, "-o", target)
+    assert (ended.code, "cnn" in ended.out, "1 2" in ended.out) == (0, True, True)
+    bert, cnn = load_profiles(target)
+    assert (bert.name, bert.curve.rate, cnn.name, cnn.curve) == (
+        *("bert", (7.0,), "cnn"),
+        SpeedCurve(nodes=(1, 2), rate=(100.0, 170.0)),
+    )
+    assert (cnn.grow_cost_s, cnn.shrink_cost_s, cnn.start_cost_s) == (0.5, 0.0, 4.0)
+    (tmp_path / "cnn.py").write_text("", encoding="utf-8")
+    learned = {each.name: each for each in (bert, cnn)}
+    task = submission_of({"script": "cnn.py", "nodes": "1:8"}, "task.toml", tmp_path, learned)
+    assert (task.curve, task.max_nodes, task.start_cost_s) == (cnn.curve, 8, 4.0)
+    own = {"nodes": [1], "rate": [5.0]}
+    assert submission_of({"script": "cnn.py", "curve": own}, "task.toml", tmp_path, learned).start_cost_s == 0.0
+    assert submission_of({"command": "other", "nodes": "1:8"}, "task.toml", tmp_path, learned).curve is None
+
+
+def test_a_journal_without_measured_tasks_gives_no_profiles(
+    bftrain: CommandLine, recorded: Path, tmp_path: Path
+) -> None:
+    ended = bftrain("journal", "profiles", recorded, "-o", tmp_path / "learned.toml")
+    assert (ended.code, "no task in it has a measured speed" in ended.err) == (3, True)
+    assert not (tmp_path / "learned.toml").exists()
+    assert bftrain("journal", "profiles", recorded, "-o", tmp_path / "learned.csv").code == 3
 
 
 def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Speeds that decisions believe where they are not known exactly: with errors, and learnt as tasks run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+from msgspec.structs import replace
+
+from bftrain import speed_estimates
+from bftrain.values.curve import ANY_KIND, SpeedCurve
+from bftrain.values.events import TaskMeasured
+from bftrain.values.task import TaskSpec
+from bftrain_replay.simulation.task_progress import TaskProgress
+
+
+@dataclass(frozen=True, slots=True)
+class WrongSpeeds:
+    """Multiplies the points of all curves by lognormal factors, drawn by task, kind and size.
+
+    ``error`` is the standard deviation of the logarithm of a factor. A share ``profiled`` of the tasks, drawn too, is
+    known exactly.
+    """
+
+    error: float
+    profiled: float
+    seed: int
+
+    def believed(self, spec: TaskSpec) -> TaskSpec:
+        """Return a task as decisions believe it to be when it comes."""
+        if self._drawn(spec.name, "").random() < self.profiled:
+            return spec
+        curves = {kind: self._wrong(curve, spec.name, kind) for kind, curve in spec.curves.items()}
+        own = next((kind for kind, curve in spec.curves.items() if curve == spec.curve), None)
+        curve = self._wrong(spec.curve, spec.name, ANY_KIND) if own is None else curves[own]
+        return replace(spec, curve=curve, curves=curves)
+
+    def _wrong(self, curve: SpeedCurve, task: str, kind: str) -> SpeedCurve:
+        factors = np.exp(self.error * self._drawn(task, f"={kind}").standard_normal(len(curve.nodes)))
+        return SpeedCurve(nodes=curve.nodes, rate=tuple((np.array(curve.rate) * factors).tolist()))
+
+    def _drawn(self, *words: str) -> np.random.Generator:
+        digest = sha256("\n".join((str(self.seed), *words)).encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8]))
+
+
+@dataclass(slots=True)
+class LearntSpeeds:
+    """Tells decisions the true speed at each size at which a task has run, as live runs measure it.
+
+    Sizes that were not measured keep the believed shape, scaled to the nearest one that was.
+    """
+
+    _true: dict[str, TaskSpec] = field(default_factory=dict)
+    _believed: dict[str, TaskSpec] = field(default_factory=dict)
+    _known: dict[str, dict[tuple[str, int], float]] = field(default_factory=dict)  # by task: kind and size
+    _runs: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # kind and size, since when
+
+    def submitted(self, spec: TaskSpec, believed: TaskSpec) -> None:
+        """Take in a task that comes, and what is believed of it."""
+        self._true[spec.name], self._believed[spec.name] = spec, believed
+
+    def measured(
+        self, running: Iterable[TaskProgress], kind_of: Mapping[str, str], now_s: float
+    ) -> Iterator[TaskMeasured]:
+        """Yield new curves of tasks that have run at a size for the first time since the last call."""
+        for task in running:
+            name, kind = task.spec.name, kind_of.get(task.spec.name, ANY_KIND)
+            before = self._runs.get(name)
+            if before is None or before[:2] != (kind, task.size):
+                self._runs[name] = kind, task.size, now_s
+                continue
+            known = self._known.setdefault(name, {})
+            if before[2] < now_s and (kind, task.size) not in known:
+                true = self._true[name].curve_on(kind)
+                known[kind, task.size] = 0.0 if true is None else true.speed(task.size)
+                yield self._learnt(name, kind, now_s)
+
+    def _learnt(self, name: str, kind: str, now_s: float) -> TaskMeasured:
+        spec = self._believed[name]
+        sizes = {size: rate for (where, size), rate in self._known[name].items() if where == kind}
+        curve = partial(speed_estimates.curve, sizes, largest=spec.max_nodes)
+        found = TaskMeasured(time_s=now_s, task=name, curve=curve(stated=spec.curve))
+        if kind in spec.curves:
+            curves = {**spec.curves, kind: curve(stated=spec.curves[kind]) or spec.curves[kind]}
+            found = replace(found, curve=spec.curve, curves=curves)
+            self._believed[name] = replace(spec, curves=curves)
+        return found
