@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -110,9 +111,35 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def fragments(log: EventLog) -> IdleFragments:
     """Return all idle fragments, by node and then by time."""
-    # A node alternately joins and leaves: its k-th departure ends the fragment begun by its k-th arrival
     index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
-    (node, join), (left, ended) = (sorted_pairs(log.nodes[which], index[which]) for which in (log.joins, log.leaves))
+    return _fragments(log, log.joins, log.leaves, lambda changes: index[changes])
+
+
+def fragments_in_parts(log: EventLog, at_once: int = 1 << 22) -> Iterator[IdleFragments]:
+    """Yield all idle fragments, those of some nodes at a time, so that about ``at_once`` changes are looked at."""
+    parts = -(-log.nodes.size // at_once) or 1
+    for first, end in pairwise(np.linspace(0, len(log.node_names), parts + 1).astype(int).tolist()):
+        inside = (log.nodes >= first) & (log.nodes < end)
+        yield _fragments(
+            log,
+            inside & log.joins,
+            inside & log.leaves,
+            lambda changes: np.searchsorted(log.offsets, changes, side="right") - 1,
+        )
+
+
+def _fragments(
+    log: EventLog,
+    joining: NDArray[np.bool_],
+    leaving: NDArray[np.bool_],
+    time_of: Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]],
+) -> IdleFragments:
+    """Return the fragments of the nodes whose changes are marked; ``time_of`` gives the index of a change's time."""
+    # A node alternately joins and leaves: its k-th departure ends the fragment begun by its k-th arrival
+    (node, join), (left, ended) = (
+        sorted_pairs(log.nodes[changes], time_of(changes))
+        for changes in (np.flatnonzero(joining), np.flatnonzero(leaving))
+    )
     joins, leaves = (np.bincount(each, minlength=len(log.node_names)) for each in (node, left))
     still_idle = np.zeros(node.size, dtype=np.bool_)
     still_idle[(np.cumsum(joins) - 1)[joins > leaves]] = True

@@ -9,9 +9,9 @@ from __future__ import annotations
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import SpooledTemporaryFile
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,37 @@ class AllocationBlock:
         return len(self.task)
 
 
+class AllocationRows(Protocol):
+    """Rows that are read block by block, with the names of tasks and nodes."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that ever held a node."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of all nodes."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> Iterator[AllocationBlock]:
+        """Yield all rows, block by block."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationTable(AllocationBlock):
     """All rows, with the names of tasks and nodes."""
 
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
+
+    def blocks(self) -> Iterator[AllocationBlock]:
+        """Yield all rows, block by block."""
+        for begin in range(0, len(self), BLOCK_ROWS):
+            part = slice(begin, begin + BLOCK_ROWS)
+            yield AllocationBlock(
+                task=self.task[part], node=self.node[part], from_s=self.from_s[part], to_s=self.to_s[part]
+            )
 
     def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield each task that held a node, with the indices of its rows."""
@@ -49,6 +74,36 @@ class AllocationTable(AllocationBlock):
         order = np.argsort(self.task, kind="stable")
         ends = np.cumsum(np.bincount(self.task, minlength=len(self.tasks)))
         yield from zip(self.tasks, np.split(order, ends[:-1]), strict=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RenumberedAllocations:
+    """The rows of another table with other names: ``task_place`` and ``node_place`` say which number becomes which."""
+
+    rows: AllocationRows
+    tasks: tuple[str, ...]
+    nodes: tuple[str, ...]
+    task_place: NDArray[np.int32]
+    node_place: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def blocks(self) -> Iterator[AllocationBlock]:
+        """Yield all rows, block by block."""
+        for block in self.rows.blocks():
+            yield replace(block, task=self.task_place[block.task], node=self.node_place[block.node])
+
+    def table(self) -> AllocationTable:
+        """Return all rows in memory."""
+        return table_of(self)
+
+
+def table_of(rows: AllocationRows) -> AllocationTable:
+    """Return all rows in memory."""
+    blocks = [_block(b"", 0), *rows.blocks()]
+    columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _ROW.names or ()}
+    return AllocationTable(tasks=rows.tasks, nodes=rows.nodes, **columns)
 
 
 class AllocationRecorder:
@@ -110,9 +165,7 @@ class AllocationRecorder:
 
     def table(self) -> AllocationTable:
         """Return all rows in memory."""
-        blocks = [_block(b"", 0), *self.blocks()]
-        columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _ROW.names or ()}
-        return AllocationTable(tasks=self.tasks, nodes=self.nodes, **columns)
+        return table_of(self)
 
     def _add(self, task: str, nodes: Iterable[str], since_s: Iterable[float], now_s: float) -> None:
         before = len(self._node)

@@ -49,9 +49,9 @@ def in_order(
 ) -> StateChanges:
     """Return changes in order; of several at one moment in one row the last counts. Rows begin in state 0."""
     inside = since_s < (end_s or 1.0)
-    row = np.concatenate((np.arange(rows), row[inside])).astype(np.int64)
+    row = np.concatenate((np.arange(rows, dtype=np.int32), row[inside]), dtype=np.int32)
     since_s = np.concatenate((np.zeros(rows), np.maximum(since_s[inside], 0.0)))
-    state = np.concatenate((np.zeros(rows, dtype=np.int64), state[inside])).astype(np.int64)
+    state = np.concatenate((np.zeros(rows, dtype=np.int32), state[inside]), dtype=np.int32)
     order = np.lexsort((since_s, row))  # stable
     row, since_s, state = row[order], since_s[order], state[order]
     last = np.append((np.diff(row) != 0) | (np.diff(since_s) != 0.0), True)
@@ -159,18 +159,16 @@ class StateRaster:
         ).reshape(-1, 3)
         looks = np.column_stack((colours - colours[0], np.arange(len(colours)) > 0))
         knots = np.append(changes.row * span + changes.since_s, count * span)  # one long line of time, row after row
-        sums = np.zeros((4, knots.size))
-        np.cumsum(looks[changes.state].T * np.diff(knots), axis=1, out=sums[:, 1:])
         bounds = np.linspace(0, count, height + 1).astype(np.int64)
         places = np.searchsorted(changes.row, bounds)
         picture = np.zeros((height, width, 3))
         for line, (low, high) in enumerate(pairwise(bounds.tolist())):
-            mine = slice(places[line], places[line + 1] + 1)
+            first, last = places[line], places[line + 1]
+            mine = knots[first : last + 1]
+            sums = np.zeros((4, mine.size))
+            np.cumsum(looks[changes.state[first:last]].T * np.diff(mine), axis=1, out=sums[:, 1:])
             edges = np.linspace(low * span, high * span, (high - low) * width + 1)
-            mixed = [
-                np.diff(np.interp(edges, knots[mine], column[mine])).reshape(high - low, width).mean(axis=0)
-                for column in sums
-            ]
+            mixed = [np.diff(np.interp(edges, mine, column)).reshape(high - low, width).mean(axis=0) for column in sums]
             seen = np.clip(mixed[3] * (width / span), 1e-9, 1.0)
             picture[line] = np.column_stack(mixed[:3]) * (width / span / np.sqrt(seen))[:, None]
         pixels: NDArray[np.uint8] = np.clip(np.round(picture + colours[0]), 0, 255).astype(np.uint8)

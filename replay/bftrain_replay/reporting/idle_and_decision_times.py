@@ -7,8 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from bftrain import text_formats
-from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
+from bftrain_replay.drawing.sums import median_of, sum_by_key
 from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -18,22 +19,25 @@ _PIECES, _TIME = "share of the times", "share of the idle node-time"
 
 def idle_pieces(material: ReportData) -> ChartFigure | None:
     """Return the chart; ``None`` if nothing was ever idle."""
-    length_s = fragments(material.log).length_s
-    if not length_s.size or not length_s.sum() > 0.0:
+    length_s, count = sum_by_key(
+        (part.length_s, np.ones(part.length_s.size, dtype=np.int64)) for part in fragments_in_parts(material.log)
+    )
+    total_s = length_s * count
+    if not total_s.sum() > 0.0:
         return None
     place = np.searchsorted(_BOUNDS_S, length_s, side="left")
     bins = len(_BOUNDS_S) + 1
-    pieces = np.bincount(place, minlength=bins) / length_s.size
-    time = np.bincount(place, weights=length_s, minlength=bins) / length_s.sum()
+    pieces = np.bincount(place, weights=count, minlength=bins) / count.sum()
+    time = np.bincount(place, weights=total_s, minlength=bins) / total_s.sum()
     some = np.flatnonzero(pieces)
     shown = range(int(some[0]), int(some[-1]) + 1)
     rows = [
         _row(number, kind, float(of[number])) for number in shown for kind, of in ((_PIECES, pieces), (_TIME, time))
     ]
-    half_s = float(np.median(length_s))
-    long = float(length_s[length_s > SECONDS_AN_HOUR].sum() / length_s.sum())
+    half_s = median_of(length_s, count)
+    long = float(total_s[length_s > SECONDS_AN_HOUR].sum() / total_s.sum())
     says = (
-        f"Nodes were idle {text_formats.count(length_s.size)} times, half of these for less than "
+        f"Nodes were idle {text_formats.count(int(count.sum()))} times, half of these for less than "
         f"{text_formats.duration(half_s)}. "
         f"Times longer than an hour hold {text_formats.percent(long)} of the idle node-time."
     )

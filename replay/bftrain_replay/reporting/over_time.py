@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import SIMULATED
-from bftrain_datasets.log.measures import fragments
+from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order, quantity
 from bftrain_replay.drawing.series import TimeAxis
+from bftrain_replay.drawing.sums import median, sum_by_key
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.report_data import ReportData, RunPageData
 from bftrain_replay.tables import SECONDS_AN_HOUR
@@ -141,10 +142,11 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
     grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
     rounded = f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
     says = "No node was ever given to a task"
-    if held.task.size:
+    if len(held):
+        half_s = median(block.to_s - block.from_s for block in held.blocks())
         says = (
-            f"A node was given to a task {text_formats.counted(held.task.size, 'time')}"
-            f", half of these times for less than {text_formats.duration(float(np.median(held.to_s - held.from_s)))}"
+            f"A node was given to a task {text_formats.counted(len(held), 'time')}"
+            f", half of these times for less than {text_formats.duration(half_s)}"
         )
     return ChartFigure(
         name="holders",
@@ -208,21 +210,30 @@ def _node_rows(log: EventLog, racks: Mapping[str, str] | None) -> tuple[NDArray[
 def _holders_raster(material: ReportData, step_s: float, most: int | None) -> StateRaster | None:
     """Return the raster with times rounded to ``step_s``; ``None`` if there were more than ``most`` changes."""
     log, held = material.log, material.holdings
-    stays = fragments(log)
     bounds = np.append(log.times, log.end_s) - log.start_s
-    idle = _rounded(stays.node, bounds[stays.join], bounds[stays.leave], step_s)
-    node, from_s, to_s, task = _rounded(held.node, held.from_s, held.to_s, step_s, held.task)
-    if most is not None and idle[0].size + node.size > most:
+    taken = _rounded(((block.node, block.from_s, block.to_s, block.task) for block in held.blocks()), step_s, most)
+    if taken is None:
+        return None
+    node, from_s, to_s, task = taken
+    stays = fragments_in_parts(log)
+    idle = _rounded(
+        ((part.node, bounds[part.join], bounds[part.leave], part.node) for part in stays),
+        step_s,
+        None if most is None else most - node.size,
+    )
+    if idle is None:
         return None
     order, groups = _node_rows(log, material.summary["settings"].get("racks"))
-    row_of = np.argsort(order)
+    row_of = np.argsort(order).astype(np.int32)
     # Of what happens to a node at one moment the last counts: a task leaves it idle, it leaves, joins, a task takes it
-    left, joined = np.full(idle[0].size, _BUSY), np.full(idle[0].size, _IDLE)
-    ended, taken = np.full(node.size, _IDLE), task.astype(np.int64) + _FIRST_TASK
+    left, joined, ended = (
+        np.full(size, state, dtype=np.int32)
+        for size, state in ((idle[0].size, _BUSY), (idle[0].size, _IDLE), (node.size, _IDLE))
+    )
     changes = in_order(
         row_of[np.concatenate((node, idle[0], idle[0], node))],
         np.concatenate((to_s, idle[2], idle[1], from_s)),
-        np.concatenate((ended, left, joined, taken)),
+        np.concatenate((ended, left, joined, task + np.int32(_FIRST_TASK))),
         rows=len(log.node_names),
         end_s=material.end_s,
     )
@@ -237,23 +248,26 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     )
 
 
-def _rounded(
-    node: NDArray[np.int32],
-    from_s: NDArray[np.float64],
-    to_s: NDArray[np.float64],
-    step_s: float,
-    task: NDArray[np.int32] | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
-    """Round the times of intervals, and drop empty ones.
+_Intervals = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]
+
+
+def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _Intervals | None:
+    """Round the times of intervals (node, begin, end, task), and drop empty ones; ``None`` if more than ``most`` stay.
 
     Whether a short one remains depends on its place: on average as often as its length in steps. So the total time
     stays about the same.
     """
-    if step_s:
-        from_s, to_s = np.round(from_s / step_s) * step_s, np.round(to_s / step_s) * step_s
-    some = to_s > from_s
-    task = np.zeros(node.size, dtype=np.int32) if task is None else task
-    return node[some], from_s[some], to_s[some], task[some]
+    none, never = np.empty(0, dtype=np.int32), np.empty(0)
+    found, count = [(none, never, never, none)], 0
+    for node, begin_s, end_s, task in parts:
+        from_s, to_s = (np.round(each / step_s) * step_s if step_s else each for each in (begin_s, end_s))
+        some = to_s > from_s
+        found.append((node[some], from_s[some], to_s[some], task[some]))
+        count += found[-1][0].size
+        if most is not None and count > most:
+            return None
+    nodes, begins, ends, tasks = zip(*found, strict=True)
+    return np.concatenate(nodes), np.concatenate(begins), np.concatenate(ends), np.concatenate(tasks)
 
 
 _ROW_PIXELS: Final = 16
@@ -294,18 +308,16 @@ def sizes(material: ReportData) -> ChartFigure | None:
 
 def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
     held = material.holdings
-    first = np.full(len(held.tasks), np.inf)
-    np.minimum.at(first, held.task, held.from_s)
-    order = np.argsort(first, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    row = np.concatenate((place[held.task], place[held.task]))
-    when = np.concatenate((held.from_s, held.to_s))
-    change = np.repeat(np.array((1, -1)), held.task.size)
-    sorted_ = np.lexsort((when, row))
+    keys, change = sum_by_key(
+        (block.task + 1j * when, np.full(when.size, by))  # complex numbers sort by task, and then by time
+        for block in held.blocks()
+        for when, by in ((block.from_s, 1), (block.to_s, -1))
+    )
+    task, when = keys.real.astype(np.int64), keys.imag
+    order = np.argsort(when[np.searchsorted(task, np.arange(len(held.tasks)))], kind="stable")
+    row = np.argsort(order)[task]
+    sorted_ = np.argsort(row, kind="stable")
     row, when, size = row[sorted_], when[sorted_], np.cumsum(change[sorted_])  # each row ends at 0 nodes
-    last = np.append((np.diff(row) != 0) | (np.diff(when) != 0.0), True)
-    row, when, size = row[last], when[last], size[last]
     largest = int(size.max(initial=1))
     ran_s = np.diff(when, append=0.0)[size > 0].sum()
     drawn = StateRaster(
@@ -317,7 +329,8 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
         follows=True,
         tasks_are="rows",
     )
-    return drawn, float((held.to_s - held.from_s).sum() / ran_s) if ran_s else 0.0
+    held_s = sum(float((block.to_s - block.from_s).sum()) for block in held.blocks())
+    return drawn, held_s / float(ran_s) if ran_s else 0.0
 
 
 def shade(size: int, largest: int) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay import tables
-from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
+from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationRows, RenumberedAllocations
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
+from bftrain_replay.drawing.sums import sum_by_key
 from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.output.summary_json import summary
@@ -65,7 +67,7 @@ class ReportData:
     summary: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
     log: EventLog
-    holdings: AllocationTable
+    holdings: RenumberedAllocations
     campaigns: Sequence[CampaignRow] = ()
 
     @cached_property
@@ -89,14 +91,15 @@ class ReportData:
         idle_times = self.log.times - self.log.start_s
         at_s, doubtful = doubtful_nodes(self.log)
         doubtful_s = at_s - self.log.start_s
-        held = self.holdings
-        times = np.concatenate((held.from_s, held.to_s))
-        changes = np.repeat(np.array((1, -1)), (held.from_s.size, held.to_s.size))
+        times, changes = sum_by_key(
+            (when, np.full(when.size, change))
+            for block in self.holdings.blocks()
+            for when, change in ((block.from_s, 1), (block.to_s, -1))
+        )
         changed = np.concatenate((idle_times, times, doubtful_s))
         moments = np.unique(np.append(changed[changed < self.end_s], 0.0))
-        order = np.argsort(times, kind="stable")
-        counts = np.concatenate(((0,), np.cumsum(changes[order])))
-        used = counts[np.searchsorted(times[order], moments, side="right")]
+        counts = np.concatenate(((0,), np.cumsum(changes)))
+        used = counts[np.searchsorted(times, moments, side="right")]
         idle = self.log.pool_sizes()[np.searchsorted(idle_times, moments, side="right") - 1]
         columns = {"idle": idle, "used": used}
         if doubtful.any():
@@ -107,9 +110,8 @@ class ReportData:
 def of_study(study: ReplayStudy, source: InputSource) -> ReportData:
     """Return the data of a study in memory."""
     taken = study.result.allocations or AllocationRecorder(study.part.node_names)
-    held = replace(taken.table(), nodes=study.part.node_names)
     rows, found = study.result.task_rows(), campaigns_of(study.result)
-    return _material(summary(study, source), rows, study.part, held, found)
+    return _material(summary(study, source), rows, study.part, taken, found)
 
 
 def log_of_folder(folder: Path) -> EventLog:
@@ -125,30 +127,41 @@ def of_folder(folder: Path) -> ReportData:
     """Read the folder of a replay."""
     saved = SavedReplay(folder)
     log, held = log_of_folder(folder), saved.holdings()
-    places = {name: place for place, name in enumerate(log.node_names)}
-    strange = [name for name in held.nodes if name not in places]
+    strange = set(held.nodes).difference(log.node_names)
     if strange:
-        what = f"{LOG_FILE} knows no node '{strange[0]}' of the table of allocations"
+        what = f"{LOG_FILE} knows no node '{min(strange)}' of the table of allocations"
         raise BadInput(what, where=str(folder), fix="run the replay again, and leave its files as they are")
-    index = np.array([places[name] for name in held.nodes], dtype=np.int32)
-    node = index[held.node] if held.node.size else held.node
-    rows = saved.rows("tasks", *_TASK_COLUMNS)
+    rows = list(saved.rows("tasks", *_TASK_COLUMNS))
+    unknown = set(held.tasks).difference(row[0] for row in rows)
+    if unknown:
+        what = f"the table of tasks knows no task '{min(unknown)}' of the table of allocations"
+        raise BadInput(what, where=str(folder), fix="run the replay again, and leave its files as they are")
     found = (CampaignRow(**dict(zip(_CAMPAIGN, row, strict=True))) for row in saved.rows("campaigns", *_CAMPAIGN))
-    return _material(saved.summary, rows, log, replace(held, nodes=log.node_names, node=node), found)
+    return _material(saved.summary, rows, log, held, found)
 
 
 def _material(
     figures: Mapping[str, Any],
     rows: Iterable[Sequence[Any]],
     log: EventLog,
-    held: AllocationTable,
+    held: AllocationRows,
     campaigns: Iterable[CampaignRow],
 ) -> ReportData:
     """Build the data; tasks that held a node get the order of the table."""
     tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
-    found = {name: place for place, name in enumerate(held.tasks)}
-    names = tuple(task["name"] for task in tasks if task["name"] in found)
-    place = np.zeros(len(found), dtype=np.int32)
-    place[[found[name] for name in names]] = np.arange(len(names))
-    ordered = replace(held, tasks=names, task=place[held.task])
+    known = frozenset(held.tasks)
+    names = tuple(task["name"] for task in tasks if task["name"] in known)
+    ordered = RenumberedAllocations(
+        rows=held,
+        tasks=names,
+        nodes=log.node_names,
+        task_place=_places(held.tasks, names),
+        node_place=_places(held.nodes, log.node_names),
+    )
     return ReportData(summary=figures, tasks=tasks, log=log, holdings=ordered, campaigns=tuple(campaigns))
+
+
+def _places(names: Sequence[str], among: Sequence[str]) -> NDArray[np.int32]:
+    """Return the place of each name ``among`` others."""
+    places = {name: place for place, name in enumerate(among)}
+    return np.array([places[name] for name in names], dtype=np.int32)

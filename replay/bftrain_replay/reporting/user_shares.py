@@ -99,13 +99,16 @@ def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[
     """Return times, and the node-seconds that each user's tasks had held by then; empty where tasks have no users."""
     tasks, held = material.task_columns, material.holdings
     edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
-    if not any(tasks.user) or not held.task.size or not material.end_s:
+    if not any(tasks.user) or not len(held) or not material.end_s:
         return edges, {}
     found = {}
     for user, which in by_user(tasks, len(HUES)):
         names = {name for name, theirs in zip(tasks.name, which.tolist(), strict=True) if theirs}
-        theirs = np.array([name in names for name in held.tasks], dtype=bool)[held.task]
-        found[user] = _since(held.from_s[theirs], edges) - _since(held.to_s[theirs], edges)
+        of_user = np.array([name in names for name in held.tasks], dtype=bool)
+        found[user] = np.zeros(edges.size)
+        for block in held.blocks():
+            theirs = of_user[block.task]
+            found[user] += _since(block.from_s[theirs], edges) - _since(block.to_s[theirs], edges)
     return edges, found
 
 

@@ -8,6 +8,7 @@ from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.measures import (
     down_node_s,
     fragments,
+    fragments_in_parts,
     in_large_departures,
     leave_chance,
     leaving_at_once,
@@ -42,6 +43,14 @@ def test_fragments_are_the_stays_in_the_pool(log: EventLog) -> None:
     assert pieces.open.tolist() == [False, False, False, True]
     assert pieces.join.tolist() == [0, 0, 0, 3]
     assert pieces.leave.tolist() == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
+def test_fragments_in_parts_are_those_of_the_whole(log: EventLog, at_once: int) -> None:
+    parts, whole = list(fragments_in_parts(log, at_once)), fragments(log)
+    for name in ("node", "join", "leave", "length_s", "open"):
+        joined = [value for part in parts for value in getattr(part, name).tolist()]
+        assert joined == getattr(whole, name).tolist()
 
 
 def test_pool_percentiles_are_weighted_by_time(log: EventLog) -> None:

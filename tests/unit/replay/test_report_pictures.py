@@ -191,7 +191,7 @@ def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
     material = made()
     drawn = over_time.holders(material).raster
     assert drawn is not None
-    held = material.holdings
+    held = material.holdings.table()
     assert tuple(drawn.rows) == material.log.node_names
     seen = set()
     for row, name in enumerate(material.log.node_names):
@@ -241,7 +241,7 @@ def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
     figure = over_time.sizes(material)
     assert figure is not None
     assert figure.raster is not None
-    held = material.holdings
+    held = material.holdings.table()
     begun = [min(held.from_s[held.task == held.tasks.index(name)]) for name in figure.raster.rows]
     assert begun == sorted(begun)
     for row, name in enumerate(figure.raster.rows):
