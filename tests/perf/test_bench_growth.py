@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,6 +10,7 @@ import pytest
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
+from bftrain_elastic.tryout.wire_speed import broadcast_s
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +21,17 @@ pytestmark = [pytest.mark.bench, pytest.mark.torch]
 
 ROUNDS = 5
 BAR, BAR_S = 2.0, 0.1  # times a raw broadcast, and beside that
+PAUSE, PAUSE_S = 0.1, 0.2  # the same where training goes on meanwhile
 PATIENCE_S = 180.0
 
-# A model in pieces of 4 MB and the two tensors of the same size that Adam keeps for each
+# A model in pieces of 4 MB and the two tensors of the same size that Adam keeps for each. With a time for a step each
+# step changes all of them; without one only a few numbers, in steps that are too fast to be followed
 SCRIPT = """
 import sys, time, torch
 import torch.distributed as dist
 from bftrain_elastic import State, report, run
 torch.set_num_threads(1)
+step_s = float(sys.argv[2])
 left, parts = int(float(sys.argv[1]) * 1e6 / 12), []
 while left:
     parts.append(torch.nn.Parameter(torch.full((min(left, 1 << 20),), 0.5)))
@@ -45,8 +46,10 @@ def train(state):
         optimizer.step()
         optimizer.zero_grad()
     while True:
-        time.sleep(0.02)
+        time.sleep(step_s or 0.02)
         model[-1].grad = torch.ones(8)
+        for one in model if step_s else ():
+            one.grad = torch.full_like(one, 0.1) if one.grad is None else one.grad.fill_(0.1)
         if state.workers > 1:
             dist.all_reduce(model[-1].grad)
         optimizer.step()
@@ -57,46 +60,16 @@ def train(state):
 run(State(model=model, optimizer=optimizer, position=0), train)
 """
 
-# A member of a group of two that broadcasts so many bytes: it prints the median of the seconds that it takes
-RAW = """
-import os, sys, time, torch
-import torch.distributed as dist
-from datetime import timedelta
-rank, port, size = int(sys.argv[1]), int(sys.argv[2]), int(float(sys.argv[3]) * 1e6)
-torch.set_num_threads(1)
-store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
-if rank == 0:
-    print(store.port, flush=True)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(minutes=5))
-box, took = torch.full((size,), rank, dtype=torch.uint8), []
-for _ in range(5):
-    dist.barrier()
-    begun = time.perf_counter()
-    dist.broadcast(box, src=0)
-    dist.barrier()
-    took.append(time.perf_counter() - begun)
-print(sorted(took)[2], flush=True)
-os._exit(0)  # PyTorch may abort at the end of one whose peer ended first
-"""
 
+def changed(mb: float, folder: Path, size: int = 2, step_s: float = 0.0) -> tuple[SpeedMeasurement, float, float]:
+    """Grow by one node to ``size`` and shrink again, so often.
 
-def raw_s(mb: float) -> float:
-    """Return how long it takes to broadcast so many bytes from one process to another."""
-    command = [sys.executable, "-c", RAW]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    first = subprocess.Popen([*command, "0", "0", str(mb)], stdout=subprocess.PIPE, text=True, env=environment)
-    assert first.stdout is not None
-    port = first.stdout.readline().strip()
-    subprocess.run([*command, "1", port, str(mb)], check=True, env=environment, stdout=subprocess.DEVNULL)
-    said, _ = first.communicate(timeout=PATIENCE_S)
-    return float(said)
-
-
-def changed(mb: float, folder: Path) -> tuple[SpeedMeasurement, float]:
-    """Grow 1 -> 2 and shrink again, so often; return what that cost, and how long steps stood still for a save."""
+    Return what that cost, how long steps stood still for a save, and which part of the state was sent.
+    """
+    nodes = [f"n{number}" for number in range(1, size + 1)]
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    with conformance.LocalStage(launchers.native, (str(script), str(mb)), nodes=("n1", "n2")) as stage:
+    with conformance.LocalStage(launchers.native, (str(script), str(mb), str(step_s)), nodes=nodes) as stage:
         task = stage.new()
 
         def steps(size: int, count: int) -> None:
@@ -107,29 +80,41 @@ def changed(mb: float, folder: Path) -> tuple[SpeedMeasurement, float]:
                 PATIENCE_S,
             )
 
-        stage.do("start", task, "n1")
-        steps(1, 12)
+        stage.do("start", task, *nodes[:-1])
+        steps(size - 1, 12)
         stage.messages.until(lambda: bool(stage.messages.of("on_disk", task)), "it is on disk", PATIENCE_S)
         for _ in range(ROUNDS):
-            stage.do("grow", task, "n2")
-            steps(2, 6)
-            stage.do("shrink", task, "n2", cause="decided")
-            steps(1, 12)
+            stage.do("grow", task, nodes[-1])
+            steps(size, 6)
+            stage.do("shrink", task, nodes[-1], cause="decided")
+            steps(size - 1, 6 if step_s else 12)
         measuring, stood_s = SpeedMeasurement(), [0.0]
         last = None
         for one in stage.messages.of("report", task):
             measuring.on_message(one)
-            if last and last["size"] == one["size"] == 1:
+            if last and last["size"] == one["size"] == size - 1:
                 stood_s.append(one["t"] - last["t"])
             last = one
-    return measuring, max(stood_s)
+        sent = [
+            one["sent_bytes"] / one["state_bytes"]
+            for one in stage.messages.of("confirmed", task)
+            if one["size"] == size
+        ]
+    return measuring, max(stood_s), median(sent)
+
+
+def wire(mb: float) -> float:
+    """Return how long a raw broadcast of so many bytes takes now."""
+    found = broadcast_s(int(mb * 1e6))
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("mb", [10, 100, 500, 1000])
 def test_growth_costs_little_more_than_the_wire(mb: float, tmp_path: Path, figures: Figures) -> None:
-    before = raw_s(mb)
-    measuring, stood_s = changed(mb, tmp_path)
-    wire_s = (before + raw_s(mb)) / 2  # the machine may be busier now
+    before = wire(mb)
+    measuring, stood_s, _ = changed(mb, tmp_path)
+    wire_s = (before + wire(mb)) / 2  # the machine may be busier now
     costs = measuring.changes()
     grow_s, shrink_s = median(costs["grow"]), median(costs["shrink"])
     figures.add(f"{mb} MB: raw broadcast", wire_s, "s")
@@ -139,3 +124,21 @@ def test_growth_costs_little_more_than_the_wire(mb: float, tmp_path: Path, figur
     figures.add(f"{mb} MB: longest time between two steps of 0.02 s", stood_s, "s")
     assert grow_s <= BAR * wire_s + BAR_S
     assert shrink_s <= BAR_S
+
+
+@pytest.mark.parametrize(("mb", "size"), [(100, 2), (500, 2), (1000, 2), (2000, 2), (500, 4)])
+def test_members_hardly_wait_where_a_new_worker_can_follow_them(
+    mb: float, size: int, tmp_path: Path, figures: Figures
+) -> None:
+    before = wire(mb)
+    measuring, _, sent = changed(mb, tmp_path, size, step_s=mb / 1000)
+    wire_s = (before + wire(mb)) / 2
+    pause_s = median(measuring.changes()["grow"])
+    what = f"{mb} MB, {size - 1} -> {size}"
+    figures.add(f"{what}: raw broadcast", wire_s, "s")
+    figures.add(f"{what}: step", measuring.step_s(size - 1) or 0.0, "s")
+    figures.add(f"{what}: pause of the members, median of {ROUNDS}", pause_s, "s")
+    figures.add(f"{what}: pause less {PAUSE_S} s, times a raw broadcast", (pause_s - PAUSE_S) / wire_s)
+    figures.add(f"{what}: sent while they waited", 100 * sent, "%")
+    assert sent < 0.01
+    assert pause_s <= PAUSE * wire_s + PAUSE_S

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from bftrain_elastic.wire.messages import Message
@@ -28,9 +27,13 @@ from bftrain_elastic.worker.regrouped_training import (
     reason_left,
 )
 from bftrain_elastic.worker.state import RegroupSignal, leave_group, report_in_memory
+from bftrain_elastic.worker.state_follower import StateFollower
+from bftrain_elastic.worker.state_stream import StateStream
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
+from bftrain_elastic.worker.state_tree import StateTree, size_of
 from bftrain_elastic.worker.state_values import (
     NO_STEP,
+    capture,
     compared_values,
     keep,
     load,
@@ -60,8 +63,13 @@ class NativeTraining(RegroupedTraining):
         self._own.asked = lambda: self._channel.gather
         self._own.leaving = lambda: self._channel.leaving
         self._own.keeps_alone = grace_s() > 0
-        self._own.describe = partial(describe, self._store.store)
-        prepare(self._state, os.environ.get(PEER, ""))
+        self._own.stream = self._stream = StateStream(self._state, address)
+        self._own.describe = self._describe
+        peer = os.environ.get(PEER, "")
+        prepare(self._state, peer)
+        self._follower = StateFollower.of_peer(self._state, peer)
+        if self._follower is not None:
+            self._follower.wait()
         self._serve(self._abort)
         self._own.place = "after train"
 
@@ -83,6 +91,10 @@ class NativeTraining(RegroupedTraining):
                 rescue(self._state)
             os._exit(os.EX_TEMPFAIL)
 
+    def _describe(self, tree: StateTree) -> None:
+        describe(self._store.store, tree)
+        self._stream.publish(self._store.store)
+
     def _meeting_point(self) -> list[Any]:
         return [self._store.host, self._store.port]
 
@@ -100,6 +112,8 @@ class NativeTraining(RegroupedTraining):
         return reason_left(error, lost_others=lost_others)
 
     def _leave_group(self, *, broken: bool) -> None:
+        if broken:
+            self._stream.drop()
         leave_group(self._state, broken=broken)
 
     def _join(self, place: GroupRank, order: Message) -> None:
@@ -115,31 +129,34 @@ class NativeTraining(RegroupedTraining):
         if place.rank == 0:
             self._channel.send({"type": "joined", "generation": place.generation})
         tidy(self._state)
+        sizes: Message = {}
         if self._own.shards is not None:
             self._own.shards.regroup(self._state, holds=self._holds_state)
             self._holds_state = True
             group.largest(0)
         else:
-            self._agree(place, sync=order["sync"])
+            sizes = self._agree(place, sync=order["sync"])
         if place.rank == 0:
-            self._channel.send({"type": "confirmed", "generation": place.generation, "step": self._own.step})
+            step = {"generation": place.generation, "step": self._own.step}
+            self._channel.send({"type": "confirmed", **step, **sizes})
             if place.size > 1 and self._own.shards is None:
                 report_in_memory(self._own)
             save_if_only_here(self._state)
 
-    def _agree(self, place: GroupRank, *, sync: bool) -> None:
-        """Make sure that all members hold the same state, and a copy of it."""
+    def _agree(self, place: GroupRank, *, sync: bool) -> Message:
+        """Make sure that all members hold the same state, and a copy of it; return its bytes and those sent."""
         if not self._holds_state and place.rank == 0:
             self._load()
-        self._own.place = "forming"
+        self._own.place, sent = "forming", 0
         if place.workers > 1:
             if sync:
-                self._spread()
+                sent = self._spread()
             if self._own.copy_step != self._own.step:
                 keep(self._state)
             self._own.group.largest(0)  # all are through
         elif self._own.keeps_alone:
             keep(self._state)
+        return {"state_bytes": size_of(capture(self._state)), "sent_bytes": sent}
 
     def _load(self) -> None:
         self._own.place = LOADING
@@ -147,13 +164,21 @@ class NativeTraining(RegroupedTraining):
             raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's own first state
         self._holds_state = True
 
-    def _spread(self) -> None:
-        """Send the state to the members that lack it."""
+    def _spread(self) -> int:
+        """Send the state to the members that lack it; return how many bytes were sent."""
         own = self._own
         step = own.step if self._holds_state else NOTHING
         sources = own.group.same_as_first([step, compared_values(self._state).digest()])
-        share_state(self._state, sources, fresh=not self._holds_state)
+        ahead = self._has_followed(own.group.largest(step))
+        sent = share_state(self._state, sources, fresh=not self._holds_state, ahead=ahead)
+        self._stream.joined(sent)
         self._holds_state = True
+        return sent
+
+    def _has_followed(self, step: int) -> bool:
+        """Return whether this worker made all steps up to this one before it joined."""
+        follower, self._follower = self._follower, None
+        return follower is not None and follower.reach(step)
 
     def _finish(self, _place: GroupRank) -> None:
         """Handle that the script is done.

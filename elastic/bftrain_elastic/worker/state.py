@@ -158,7 +158,7 @@ class State(StateBase):
             largest = own.asked()
             own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
-            if own.keeps_alone:  # an error may have to return to it
+            if own.keeps_alone or own.stream.is_followed:  # an error, or a group that grows, may have to return to it
                 keep(self)
             largest = own.asked()
         compare_states(self, own.group.spread)
@@ -166,6 +166,7 @@ class State(StateBase):
             save_if_due(self)
             if time.monotonic() - own.disk_reported_at > REPORTS_S:
                 report_on_disk(own)
+        own.stream.at_commit(leaving=largest > own.group.place.generation)
         if largest > own.group.place.generation:
             raise RegroupSignal
         own.place = "script"

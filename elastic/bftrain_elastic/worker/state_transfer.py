@@ -20,7 +20,15 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_keeper import StateBase
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of
+from bftrain_elastic.worker.state_tree import (
+    StateTree,
+    Tensor,
+    TreeShape,
+    as_bytes,
+    digest_of,
+    places_of,
+    size_of,
+)
 from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -51,16 +59,18 @@ def offer(place: GroupRank, tree: StateTree | None, into: StateTree | None = Non
     Return the own tree on members that have one, and an empty one on the others, in tensors of ``into`` where these
     fit.
     """
-    header = broadcast_bytes(_described(tree) if place.rank == 0 and tree is not None else b"")
-    return _receivable(header, into) if tree is None else tree
+    header = broadcast_bytes(described(tree) if place.rank == 0 and tree is not None else b"")
+    return receivable(header, into) if tree is None else tree
 
 
-def _described(tree: StateTree) -> bytes:
+def described(tree: StateTree) -> bytes:
+    """Return the plain part of a tree, and the shapes of its tensors."""
     shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
     return json.dumps([tree.plain, shapes], separators=(",", ":")).encode()
 
 
-def _receivable(description: bytes, into: StateTree | None) -> StateTree:
+def receivable(description: bytes, into: StateTree | None) -> StateTree:
+    """Return a tree as described, in tensors of ``into`` where these fit, otherwise in new ones."""
     plain, shapes = json.loads(description)
     here = dict(zip(places_of(into.plain), into.tensors, strict=True)) if into else {}
     where = places_of(plain) if here else [()] * len(shapes)
@@ -70,7 +80,7 @@ def _receivable(description: bytes, into: StateTree | None) -> StateTree:
 
 def describe(store: Any, tree: StateTree) -> None:  # noqa: ANN401 - torch.distributed.Store
     """Store the structure of the state, so that new workers can prepare memory for it."""
-    store.set(_DESCRIPTION, _described(tree))
+    store.set(_DESCRIPTION, described(tree))
 
 
 def prepare(state: StateBase, peer: str) -> None:
@@ -92,10 +102,9 @@ def _make_room(state: StateBase, description: bytes) -> None:
     import torch
 
     own, mine = inner(state), capture(state)
-    tree = _receivable(description, mine)
+    tree = receivable(description, mine)
     present = {id(one) for one in mine.tensors}
-    size = sum(one.nbytes for one in tree.tensors)
-    if all(one.device.type == "cpu" for one in tree.tensors) and fits_in_memory(2 * size):
+    if all(one.device.type == "cpu" for one in tree.tensors) and fits_in_memory(2 * size_of(tree)):
         with torch.no_grad():
             for one in tree.tensors:
                 if id(one) not in present:
@@ -286,22 +295,49 @@ def _pass_on(
         relay.finish()
 
 
-def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> None:
-    """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place."""
+def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead: bool = False) -> int:
+    """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place.
+
+    A fresh member that is ``ahead`` has followed the sources, and lacks only what is not equal to theirs. Return how
+    many bytes were sent.
+    """
     own = inner(state)
     place = own.group.place
     has, mine = place.rank in sources, capture(state)
     tree = offer(place, mine if has else None, (own.prepared or mine) if fresh else None)
     own.prepared = None
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
-    copy = CopyInPieces(own, tree) if on_cpu and (own.copy_step != own.step if has else fresh) else None
+    followed = len(sources) < place.workers and not own.group.largest(int(not (has or ahead)))
+    copies = on_cpu and not followed and (own.copy_step != own.step if has else fresh)
     own.mixed = fresh and not has
-    move(place, tree, sources, _Reporter(own, copy.take if copy else None))
+    lacking = _lacking(own, tree, mine, has=has) if followed else range(len(tree.tensors))
+    copy = CopyInPieces(own, tree) if copies else None
+    sent = StateTree(tree.plain, [tree.tensors[number] for number in lacking])
+    move(place, sent, sources, _Reporter(own, copy.take if copy else None))
     if not has:
         restore(state, tree, ours=True)
     own.mixed = False
     if copy:
         copy.finish()
+    return size_of(sent)
+
+
+def _lacking(own: StateInternals, tree: StateTree, mine: StateTree, *, has: bool) -> list[int]:
+    """Find the tensors that a member lacks; those that it has take their place in its tree."""
+    here = dict(zip(places_of(mine.plain), mine.tensors, strict=True))
+    present = [here.get(at) for at in places_of(tree.plain)] if not has else tree.tensors
+    digests = [
+        digest_of(found) if found is not None and TreeShape.of(found) == TreeShape.of(one) else 0
+        for one, found in zip(tree.tensors, present, strict=True)
+    ]
+    theirs = json.loads(broadcast_bytes(json.dumps(digests).encode() if own.group.place.rank == 0 else b""))
+    differ = own.group.largest_each([int(one != their) for one, their in zip(digests, theirs, strict=True)])
+    if not has:
+        tree.tensors[:] = [  # type: ignore[index]
+            found if one == their else room
+            for one, their, found, room in zip(digests, theirs, present, tree.tensors, strict=True)
+        ]
+    return [number for number, one in enumerate(differ) if one]
 
 
 def broadcast_bytes(data: bytes) -> bytes:

@@ -18,6 +18,10 @@ from bftrain_elastic.errors import BadCommit, BadScript
 
 _COPY_SHARE: Final = 0.25  # of the GPU's free memory may hold a copy; the rest is for what training needs besides
 _DIGEST_BYTES: Final = 7  # so that the number and its negative fit into 64 bits
+_HASHED_BYTES: Final = 64 * 1024
+_BLOCK_BYTES: Final = 512
+_WORD: Final = 8
+_WEIGHT: Final = 0x9E3779B97F4A7C1  # of the blocks of a large tensor: odd multiples of large numbers
 _SCALARS: Final = (int, float, str, bool, type(None))
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make a new encoder each time
 Tensor = Any  # torch is imported only where a script uses it
@@ -151,6 +155,29 @@ def as_bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
+def size_of(tree: StateTree) -> int:
+    """Return the bytes of the tensors of a tree."""
+    return sum(one.nbytes for one in tree.tensors)
+
+
+def digest_of(tensor: Tensor) -> int:
+    """Return a hash of the bytes of a tensor on the CPU.
+
+    That of a large one is a weighted sum over blocks: as fast as memory, and it differs unless words within a block are
+    swapped.
+    """
+    flat = as_bytes(tensor)
+    if flat.numel() <= _HASHED_BYTES or flat.storage_offset() % _WORD:
+        data = ctypes.string_at(flat.data_ptr(), flat.numel()) if flat.numel() else b""
+        return int.from_bytes(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), "little")
+    import torch
+
+    whole = flat.numel() // _BLOCK_BYTES * _BLOCK_BYTES
+    sums = flat[:whole].view(torch.int64).view(-1, _BLOCK_BYTES // _WORD).sum(dim=1)
+    weights = torch.arange(len(sums)).mul_(2 * _WEIGHT).add_(1)
+    return int(sums.mul_(weights).sum()) ^ digest_of(flat[whole:])
+
+
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:
     """Copy a tree; ``into`` is an older copy whose memory may be reused.
 
@@ -181,7 +208,8 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
 
         with torch.no_grad():
             for mine, theirs in zip(current.tensors, tree.tensors, strict=True):
-                mine.copy_(theirs)
+                if (mine.data_ptr(), mine.stride()) != (theirs.data_ptr(), theirs.stride()):  # received in place
+                    mine.copy_(theirs)
     return StateTree(tree.plain, current.tensors)
 
 

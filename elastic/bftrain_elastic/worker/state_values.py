@@ -16,6 +16,7 @@ from bftrain_elastic.errors import BadCommit
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
+from bftrain_elastic.worker.no_stream import NoStream
 from bftrain_elastic.worker.process_groups import ProcessGroup, aside
 from bftrain_elastic.worker.shard_keeper import ShardKeeper, StateBase
 from bftrain_elastic.worker.state_tree import (
@@ -68,6 +69,7 @@ class StateInternals:
         self.spares: list[StateTree] = []  # memory for other copies, while one is being written
         self.no_room = False  # there is no such memory
         self.saving = BackgroundJob()
+        self.stream = NoStream()
         self.save_at = 0.0
         self.save_soon = False  # before save_at too
         self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
@@ -159,8 +161,9 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
 
 
 def _room(own: StateInternals) -> StateTree | None:
-    """Return an older copy that is not being written: its memory may be used for the next one."""
-    return next((one for one in (own.copy, *own.spares) if one is not None and not own.saving.holds(one)), None)
+    """Return an older copy that is neither written nor sent: its memory may be used for the next one."""
+    free = (one for one in (own.copy, *own.spares) if not (own.saving.holds(one) or own.stream.holds(one)))
+    return next((one for one in free if one is not None), None)
 
 
 def _take_copy(own: StateInternals, copy: StateTree, room: StateTree | None) -> None:

@@ -26,6 +26,7 @@ from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecy
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.messages import Message
 
+_SIZES: Final = ("state_bytes", "sent_bytes")  # of a confirmed group: its state, and what was sent of it
 REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
 ASTRAY: Final = 3  # steps in no group that show that a script does not know of groups
 RETRY_S: Final = 0.25  # before the second try to form a group that did not form; twice as long each time
@@ -217,16 +218,16 @@ class NativeLifecycle(SupervisedLifecycle):
         elif leads and message["type"] == "joined":
             self._forming.met(self._context.now())
         elif leads:
-            self._confirm(int(message["step"]))
+            self._confirm(int(message["step"]), **{key: message[key] for key in _SIZES if message.get(key)})
 
-    def _confirm(self, step: int) -> None:
+    def _confirm(self, step: int, **sizes: int) -> None:
         self._group.confirmed, self._members.adopted_at = True, 0.0
         self._forming.confirmed(self._context.now(), learn=step > 0)
         self._supervision.further(step)
         self._members.growth.confirmed(member.name for member in self._members.group)
         for member in self._members.group:
             member.step = step
-        self._supervision.confirmed(self._group.generation, self._members.nodes_of(self._members.group), step)
+        self._supervision.confirmed(self._group.generation, self._members.nodes_of(self._members.group), step, **sizes)
 
     def _record_death(self, member: GroupMember, end: WorkerExit) -> None:
         text, fatal = exit_text(member.name, end.code), False

@@ -239,10 +239,10 @@ class TaskSupervision:
         if text:
             self._context.emit({"type": "note", "text": text})
 
-    def confirmed(self, generation: int, nodes: Sequence[str], step: int) -> None:
-        """Report that a group trains."""
+    def confirmed(self, generation: int, nodes: Sequence[str], step: int, **sizes: int) -> None:
+        """Report that a group trains, and the bytes of its state."""
         event = {"type": "confirmed", "generation": generation, "size": len(nodes)}
-        self._context.emit({**event, "nodes": list(nodes), "step": step})
+        self._context.emit({**event, "nodes": list(nodes), "step": step, **sizes})
 
     def report_end(self, *, done: bool, failure: str = "", finished: bool = True) -> None:
         """Report that no worker is left: the task is done, has failed, or is paused."""
