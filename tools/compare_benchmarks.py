@@ -60,7 +60,7 @@ class ComparedBenchmark:
     def less_is_better(self) -> bool | None:
         """Whether less of it is better; ``None`` if neither is."""
         unit = self.key[2]
-        return True if unit in LESS_IS_BETTER else False if unit.endswith("/s") else None
+        return True if unit in LESS_IS_BETTER else False if unit.endswith("/s") or unit == "times" else None
 
     @property
     def best(self) -> tuple[float, float]:
@@ -171,7 +171,9 @@ def main(before: str, tests: Sequence[str]) -> int:
     if not figures:
         raise SystemExit(f"{before} and the working tree have no figure in common")
     sys.stdout.write("\n".join(table(figures)) + "\n")
-    return int(any(each.lost for each in figures))
+    lost = sum(each.lost for each in figures)
+    sys.stderr.write(f"{len(figures)} figures, of which {lost} have lost more than a tenth since {before}\n")
+    return int(lost > 0)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,10 @@ def packed(count: int, seed: int) -> SharingProblem:
 )
 def test_packed_policies(policy: str, figures: Figures) -> None:
     share(packed(48, 0), f"{policy}-packed")  # what is slow to import
-    took = [share(packed(256, seed), f"{policy}-packed").wall_s for seed in range(3)]
+    took = []
+    for seed in range(3):
+        given, begun = packed(256, seed), process_time()
+        share(given, f"{policy}-packed")
+        took.append(process_time() - begun)
     figures.add(f"{policy}-packed, 256 tasks on three kinds, best of 3", 1e3 * min(took), "ms")
     assert min(took) < {"finish-time": 1.5, "water-filling": 3.0}.get(policy, 1.0)

@@ -39,6 +39,7 @@ def test_figures_are_read_as_they_are_printed() -> None:
         ("MB", (100.0,), (50.0,), False),
         ("rows/s", (100.0, 101.0), (80.0, 85.0), True),
         ("rows/s", (100.0, 101.0), (180.0, 85.0), False),
+        ("times", (2000.0, 1900.0), (1500.0, 1600.0), True),
         ("", (1.0,), (5.0,), False),  # a count is neither
     ],
 )
