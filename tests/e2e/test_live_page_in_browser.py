@@ -104,6 +104,7 @@ def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: 
         page = opened(browser, busy, width, dark=dark)
         page.wait_until("document.getElementById('tasks').children.length === 6")
         page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")
+        page.wait_until("document.querySelector('#usage-box thead').offsetHeight > 0")  # or the figures are unexplained
         page.screenshot(PICTURES / f"live-page-{width}-{'dark' if dark else 'light'}.png")
         assert page.complaints() == []
         assert page.evaluate(STICKING_OUT) == []
