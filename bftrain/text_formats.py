@@ -9,6 +9,7 @@ UNKNOWN: Final = "-"
 
 _LARGE: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 _WHOLE_FROM: Final = 100  # from here on without decimals
+_ROUNDING: Final = 1e-12  # what sums of floats are off
 _SMALLEST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _A_SECOND_MS: Final = 1000.0
 _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))
@@ -16,6 +17,8 @@ _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120
 
 def count(number: float) -> str:
     """Return whole numbers with thousands separators; small ones with the decimals they need."""
+    if abs(number) < _ROUNDING:
+        return "0"
     if abs(number) >= _WHOLE_FROM or number == int(number):
         return f"{number:,.0f}"
     return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2g}"

@@ -1,11 +1,13 @@
 """Batch jobs of a log: submissions, starts, ends and nodes, with their users.
 
 A log holds states of nodes and no jobs, so these are read again from the records. Times and nodes are those that the
-import decided on; users and submissions are known if the records are a table with such columns.
+import decided on; users and submissions are known from tables with such columns and from some forms of lines.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -24,6 +26,7 @@ from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import place_of
 from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_cells import moments
 from bftrain_datasets.job_tables.table_reading import read_table
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import ProvenanceSource
@@ -63,8 +66,21 @@ class BatchJobs:
         return np.diff(self.offsets)
 
 
+# Lines of records that are no table with a header, with the user and the submission of a job
+_LINES: Final = tuple(
+    re.compile(form)
+    for form in (
+        r"[^;]*;[A-Za-z];[^;]*;(?=.*\buser=(?P<user>\S+)).*\bctime=(?P<submit>\d+)",  # PBS
+        r"JobId=\S+ UserId=(?P<user>[^(\s]+)\(.* SubmitTime=(?P<submit>\S+)",  # jobcomp
+        r"(?:[^|]*\|){8}(?P<user>[^|]*)\|[^|]*\|(?P<submit>\d{4}-[^|]*)\|",  # sacct in the order of Open XDMoD
+        r"(?:[^:]*:){3}(?P<user>[^:]*):(?:[^:]*:){4}(?P<submit>\d{10,13}):",  # Grid Engine
+        r'"JOB_FINISH" "[^"]*" (?:\d+ ){5}(?P<submit>\d+) (?:\d+ ){3}"(?P<user>[^"]*)"',  # LSF
+    )
+)
+
+
 class _Owners(NamedTuple):
-    """A table's user, partition and submission of a job, by file and line."""
+    """A user and a submission of jobs, by file and line."""
 
     place: NDArray[np.int64]
     submit_s: Floats
@@ -158,7 +174,7 @@ def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None
 
 
 def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
-    """Return a table's columns on who submitted its jobs; ``None`` for records that are no table."""
+    """Return who submitted the jobs and when, by a table's columns or a known form of lines; ``None`` if unknown."""
     tally = FindingsTally()
     clock = RecordClock(zone(options.timezone) if options.timezone else UTC, lambda: tally.where)
     places, submits, users = [], [], list[str]()
@@ -173,8 +189,23 @@ def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
                 submits.append(table.times(batch, "submit") if "submit" in table.map else np.full(len(jobs), np.nan))
                 users += table.words(batch, "user") or [""] * len(jobs)
     except BadInput:
-        return None
-    return _Owners(np.concatenate(places), np.concatenate(submits), users) if places else None
+        places = []
+    if places:
+        return _Owners(np.concatenate(places), np.concatenate(submits), users)
+    with RawFile(path, tally, None) as file:
+        return _line_owners(file, number, clock)
+
+
+def _line_owners(file: RawFile, number: int, clock: RecordClock) -> _Owners | None:
+    places, submits, names, form = list[int](), list[float](), list[str](), None
+    for place, line in file.lines():
+        form = form or next((each for each in _LINES if each.match(line)), None)
+        found = form.match(line) if form else None
+        if found is not None:
+            places.append(place_of(number, place))
+            submits.append(moments(clock.seconds, found["submit"])[0] or math.nan)
+            names.append(found["user"])
+    return _Owners(np.array(places, dtype=np.int64), np.array(submits), names) if places else None
 
 
 def _swf_owners(file: RawFile, number: int, tally: FindingsTally) -> _Owners:

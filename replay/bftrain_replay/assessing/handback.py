@@ -78,21 +78,28 @@ def extra_waits(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return how much later each job starts, and whether it takes idle nodes.
 
-    Jobs that started by ``since_s``, before which no node is known, do not wait.
+    Jobs that started by ``since_s``, before which no node is known, do not wait. Jobs that start together do not wait
+    for each other, so the order of records makes no difference.
     """
     ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)  # by node: as recorded, and with the delay
     extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
     offsets, held = jobs.offsets.tolist(), jobs.nodes
+    together: list[tuple[NDArray[np.int64], float, float]] = []  # nodes of jobs that start at the same time, and ends
+    last_s = -math.inf
     for job, (start_s, end_s) in enumerate(zip(jobs.start_s.tolist(), jobs.end_s.tolist(), strict=True)):
         own = held[offsets[job] : offsets[job + 1]]
+        if start_s > last_s:
+            for nodes_of, recorded_s, late_s in together:
+                ended[nodes_of] = np.maximum(ended[nodes_of], recorded_s)
+                ends[nodes_of] = np.maximum(ends[nodes_of], late_s)
+            together, last_s = [], start_s
         before, free = ended[own], ends[own]
         free_s = free[before <= start_s]
         if free_s.size and start_s > since_s:
             ready_s = max(start_s, float(free_s.max()))
             taking[job] = free_s.min() < ready_s
             extra[job] = ready_s - start_s + taking[job] * delay_s
-        ended[own] = np.maximum(before, end_s)
-        ends[own] = np.maximum(free, end_s + extra[job])
+        together.append((own, end_s, end_s + float(extra[job])))
     return extra, taking
 
 

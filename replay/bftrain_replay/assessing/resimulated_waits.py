@@ -67,7 +67,7 @@ def obstacle(jobs: BatchJobs | None, nodes: int) -> str:
     if jobs is None:
         return "no record of jobs is known"
     if not _submitted(jobs).size:
-        return "no record says when a job was submitted"
+        return "these records do not tell when jobs were submitted"
     shared = shared_share(jobs, nodes)
     if shared > _SHARED:
         return f"jobs share nodes for {100 * shared:.0f} % of their node-time, and only whole nodes are scheduled here"

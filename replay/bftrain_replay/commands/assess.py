@@ -31,9 +31,12 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
         """Read the text."""
         parts = dict(part.partition("=")[::2] for part in str(value).replace(" ", "").split(","))
         try:
-            return {"idle_watts": float(parts["idle"]), "busy_watts": float(parts["busy"])}
+            idle_watts, busy_watts = float(parts["idle"]), float(parts["busy"])
         except (KeyError, ValueError):
             self.fail(f"{value!r} does not give both; write idle=150,busy=500", param, ctx)
+        if not 0.0 <= idle_watts <= busy_watts:
+            self.fail(f"{value!r}: a busy node draws no less than an idle one, as idle=150,busy=500", param, ctx)
+        return {"idle_watts": idle_watts, "busy_watts": busy_watts}
 
 
 @click.command(

@@ -35,7 +35,7 @@ def in_words(found: LogAssessment) -> RenderableType:
     from rich.text import Text
 
     log, words = found.log, words_of(found.log.unit)
-    heading = f"{Path(log.name).name}: {log.nodes:,} nodes, {text_formats.duration(log.span_s)}"
+    heading = f"{Path(log.name).name}: {text_formats.counted(log.nodes, 'node')}, {text_formats.duration(log.span_s)}"
     rows = [(words(name), *others) for name, *others in _rows(found)]
     figures = table("", (words("node-hours a week"), "", "of idle"), rows, left=(0,), compact=True)
     worth = "; ".join(

@@ -200,7 +200,7 @@ def test_jobs_that_share_nodes_leave_open_how_the_queue_would_be_scheduled_again
         (("--price-kwh", 0.2), "--price-kwh: needs the power of a node"),
         (("--co2", 300), "--co2: needs the power of a node"),
         (("--node-watts", "busy=3"), "write idle=150,busy=500"),
-        (("--node-watts", "idle=300,busy=3"), "busy_watts"),
+        (("--node-watts", "idle=300,busy=3"), "a busy node draws no less than an idle one"),
         (("--timezone", "Nowhere/Atlantis"), "Nowhere/Atlantis"),
         (("--handback-delay", 30, "--resimulate", "--json"), "'--resimulate' requires an argument, POLICY, before"),
         (("--resimulate", "easy"), "--resimulate: needs a delay, and the records"),

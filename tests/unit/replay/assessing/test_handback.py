@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.pipeline import import_logs
+from bftrain_datasets.importing.pipeline import import_files, import_logs
 from bftrain_datasets.scheduling.scheduling import schedule
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.handback import effect_of, extra_waits
@@ -40,7 +40,7 @@ def _jobs(rows: Sequence[Row], users: Sequence[str] = ()) -> BatchJobs:
 
 
 def _by_definition(rows: Sequence[Row], delay_s: float) -> list[float]:
-    """Compute each start from all jobs before it on each of its nodes."""
+    """Compute each start from all jobs that start before it on each of its nodes."""
     starts: list[float] = []
 
     def late_end(job: int) -> float:
@@ -49,7 +49,7 @@ def _by_definition(rows: Sequence[Row], delay_s: float) -> list[float]:
     for job, (start_s, _, nodes) in enumerate(rows):
         free = []
         for node in nodes:
-            before = [other for other in range(job) if node in rows[other][2]]
+            before = [other for other in range(job) if node in rows[other][2] and rows[other][0] < start_s]
             if all(rows[other][1] <= start_s for other in before):  # else it was shared, and not idle
                 free.append(max(map(late_end, before), default=float("-inf")))
         ready_s = max([start_s, *free])
@@ -78,6 +78,12 @@ def test_a_node_that_jobs_share_was_not_idle() -> None:
     assert extra_waits(_jobs(rows), 1, 30.0)[0].tolist() == [30.0, 0.0, 0.0]
 
 
+def test_jobs_that_start_together_on_an_idle_node_all_wait_in_any_order_of_records() -> None:
+    rows = [(0.0, 100.0, (0,)), (0.0, 80.0, (0, 1)), (200.0, 300.0, (1,))]
+    for order in ((0, 1, 2), (1, 0, 2)):
+        assert extra_waits(_jobs([rows[place] for place in order]), 2, 30.0)[0].tolist() == [30.0, 30.0, 30.0]
+
+
 def test_jobs_that_run_when_a_log_begins_are_before_others_and_do_not_wait() -> None:
     rows = [(0.0, 100.0, (0,)), (100.0, 200.0, (0,)), (250.0, 300.0, (0,))]
     assert extra_waits(_jobs(rows), 1, 30.0, since_s=50.0)[0].tolist() == [0.0, 0.0, 30.0]
@@ -93,6 +99,40 @@ def test_random_jobs_wait_as_the_definition_says(seed: int) -> None:
     ]
     delay_s = float(rng.integers(0, 40))
     assert extra_waits(_jobs(rows), 8, delay_s)[0].tolist() == pytest.approx(_by_definition(rows, delay_s))
+
+
+SUBMITTED: Final = {  # the forms in which a job of `ann` that was submitted at 08:00 is recorded
+    "pbs": "01/05/2026 10:00:00;E;1.pbs;user=ann group=g queue=q ctime=1767600000 qtime=1767600000 "
+    "start=1767603600 exec_host=n1/0 end=1767607200 Exit_status=0",
+    "jobcomp": "JobId=1 UserId=ann(1005) GroupId=g(1005) Name=x JobState=COMPLETED Partition=q TimeLimit=7 "
+    "StartTime=2026-01-05T09:00:00 EndTime=2026-01-05T10:00:00 NodeList=n1 NodeCnt=1 ProcCnt=12 WorkDir=/x "
+    "ReservationName= Gres= Account=a QOS=normal WcKey= Cluster=c SubmitTime=2026-01-05T08:00:00 "
+    "EligibleTime=2026-01-05T08:00:00 DerivedExitCode=0:0 ExitCode=0:0 ",
+    "sacct": "1|1|c|q|normal|a|g|7|ann|8|2026-01-05T08:00:00|2026-01-05T08:00:00|2026-01-05T09:00:00|"
+    "2026-01-05T10:00:00|01:00:00|0:0|COMPLETED|1|1|1|1Mn|cpu=1|cpu=1|02:00:00|n1|x",
+    "sge": "q:n1:g:ann:x:1:sge:0:1767600000:1767603600:1767607200:0:0:60:60.0:0.0:1:0:0:0:0:2:0:0:0.0:24:0:0:0:4:5:"
+    "NONE:d:NONE:1:0:60.1:7.3:0.0:NONE:0.0:NONE:1.0:0:0",
+    "lsf": '"JOB_FINISH" "9.11" 1767607200 1 22025 33882739 1 1767600000 0 0 1767603600 "ann" "q" "" "" "" "n0" "/x" '
+    '"" "o" "" "1767600000.1" 0 1 "n1" 64 60.0 "x" "y" 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 "" "" 0 1 "" "" 0 0',
+}
+
+
+@pytest.mark.parametrize("form", SUBMITTED)
+def test_users_and_submissions_are_known_from_the_records_of_each_scheduler(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_text(f"{SUBMITTED[form]}\n")
+    log = import_files([path], ImportOptions(keep_end=True)).log
+    found = jobs_of([path], log)
+    assert (found.users, found.submit_s.tolist(), found.start_s.tolist()) == (("ann",), [1767600000], [1767603600])
+
+
+def test_two_records_of_the_same_jobs_give_the_same_figures() -> None:
+    paths = [site_data(f"sacct/ub-micro-{name}") for name in ("slurm_acct.out", "jobcomp.log")]
+    effects = []
+    for path in paths:
+        log = import_logs(path).log
+        effects.append(effect_of(log, TimeBlocks.of_span(log.span_s), 60.0, jobs_of([path], log)))
+    assert effects[0] == effects[1]
 
 
 def _rows(found: BatchJobs) -> list[tuple[float, float, tuple[int, ...]]]:

@@ -102,5 +102,5 @@ def test_jobs_without_submission_and_a_stop_give_nothing() -> None:
     assert obstacle(jobs, NODES) == ""
     assert resimulate(jobs, NODES, DELAY_S, "easy", lambda *_: False) is None
     jobs.submit_s[:] = np.nan
-    assert obstacle(jobs, NODES) == "no record says when a job was submitted"
+    assert obstacle(jobs, NODES) == "these records do not tell when jobs were submitted"
     assert obstacle(None, NODES) == "no record of jobs is known"
