@@ -26,6 +26,8 @@ pytest = $(bin)/python -m pytest
 # first and in any (tests/conftest.py). xdist would start files of few tests last
 parallel = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
+# One layer for tests and checks: to install a second one would disturb tests that run
+layer = test,check$(extras)
 # What make bench measures: all, or what TESTS names
 before = $(or $(BEFORE),$(if $(COMPARE),release))
 bench = $(if $(filter tests,$(TESTS)),tests/perf,$(TESTS))
@@ -62,17 +64,17 @@ live-demo:
 	@$(bin)/bftrain live --demo
 
 test:
-	@tools/venv.sh test$(extras)
+	@tools/venv.sh $(layer)
 	@tools/debian-packages.sh
 	@HOROVOD=$(if $(horovod),yes) tools/run-tests.sh -q $(parallel) --durations=10 --durations-min=2 $(TESTS)
 
 check:
-	@tools/venv.sh test,check$(extras)
+	@tools/venv.sh $(layer)
 	@# The static checks use one core, of a machine that has more
 	@tools/beside.sh tools/static-checks.sh $(bin)/python tools/run_pytest.py -q $(parallel) tests/unit
 
 coverage:
-	@tools/venv.sh test,check$(extras)
+	@tools/venv.sh $(layer)
 	@# Apart from make check, and without the property tests: it makes the ones twice and the others three times as slow
 	@$(pytest) -q $(parallel) tests/unit --cov=bftrain --cov-branch --cov-fail-under=90 \
 		--cov-report=term-missing:skip-covered
@@ -84,11 +86,11 @@ versions:
 	@tools/try-versions.sh -q $(parallel) $(if $(filter tests,$(TESTS)),tests/unit,$(TESTS))
 
 bench:
-	@tools/venv.sh test$(extras)
+	@tools/venv.sh $(layer)
 	@$(if $(before),$(bin)/python tools/compare_benchmarks.py '$(before)' $(bench),$(pytest) -q -m bench $(bench))
 
 soak:
-	@tools/venv.sh test$(extras)
+	@tools/venv.sh $(layer)
 	@tools/debian-packages.sh
 	@$(if $(horovod),$(horovod) --if-possible)
 	@$(pytest) -m soak tests/soak tests/e2e

@@ -31,14 +31,17 @@ _NEEDS = {
 _FIGURES = pytest.StashKey[Figures]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C reach what tests start, also when we were started in the background, where it is switched off.
 
     Replays leave their sensitivity tables out, as with --quick; tests of that table ask for it. Nothing is taken from
-    what earlier tests have replayed.
+    what earlier tests have replayed. Each process but those that are measured computes with one thread: threads of
+    several processes that wait for each other take several times as long as the work.
     """
     os.environ.setdefault("BFTRAIN_NO_CACHE", "1")
     os.environ.setdefault("BFTRAIN_QUICK", "1")
+    if config.option.markexpr != "bench":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup

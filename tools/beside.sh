@@ -1,12 +1,12 @@
 #!/bin/sh
-# tools/beside.sh ONE OTHER...: run the command ONE beside OTHER and its arguments; fail if either fails. What ONE prints
-# comes after what OTHER prints.
+# tools/beside.sh ONE OTHER...: run the command line ONE, with less right to the cores, beside OTHER and its arguments; fail if
+# either fails. What ONE prints comes after what OTHER prints.
 set -eu
 one=$1
 shift
 
 printed=$(mktemp)
-nice "$one" >"$printed" 2>&1 &
+nice sh -c "exec $one" >"$printed" 2>&1 &
 beside=$!
 # A shell lets what it starts in the background ignore Ctrl-C
 trap 'kill "$beside" 2>/dev/null || true; rm -f "$printed"' EXIT

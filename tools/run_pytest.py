@@ -1,4 +1,4 @@
-"""Run pytest; run the tests that failed once more, one after the other, with nothing beside them.
+"""Run pytest; run the tests that failed once more, one after the other.
 
 ``tools/run_pytest.py ARGUMENT...`` passes its arguments on. Many tests start programs and wait for them, and run beside
 each other on few cores, so that one may fail only because the machine was busy. A test that passes the second time is
@@ -10,22 +10,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 MOST_AGAIN: Final = 8
 FAILED: Final = 1  # exit code of pytest
-LAST_FAILED: Final = Path(".pytest_cache/v/cache/lastfailed")
+LAST_FAILED: Final = "v/cache/lastfailed"
 
 
 def run_pytest(arguments: Sequence[str], cwd: Path | None = None) -> int:
     """Run pytest in ``cwd`` and return its exit code, or that of the second run of what failed."""
     pytest = (sys.executable, "-m", "pytest")
-    # Without the cache of earlier runs, what it holds afterwards failed in this one
-    code = subprocess.run([*pytest, "--cache-clear", *arguments], cwd=cwd, check=False).returncode
-    kept = (cwd or Path()) / LAST_FAILED
-    failed = list(json.loads(kept.read_text(encoding="utf-8"))) if code == FAILED and kept.exists() else []
+    # With a cache of its own, what that holds afterwards failed in this run, and not in one before or beside it
+    with tempfile.TemporaryDirectory() as cache:
+        code = subprocess.run([*pytest, "-o", f"cache_dir={cache}", *arguments], cwd=cwd, check=False).returncode
+        kept = Path(cache) / LAST_FAILED
+        failed = list(json.loads(kept.read_text(encoding="utf-8"))) if code == FAILED and kept.exists() else []
     if not 0 < len(failed) <= MOST_AGAIN:
         return code
     _say("Once more, by themselves", failed)

@@ -111,10 +111,8 @@ esac
 say "Installing bftrain and what it needs into $venv ($takes the first time) ..."
 mkdir -p "$state"
 [ -e "$unfinished" ] || packages >"$unfinished" || explain
-what=.[$layer] compile=--compile
-if [ "$layer" = base ]; then
-    what=. compile=--no-compile # a first look imports few modules; Python keeps the bytecode of these by itself
-fi
+what=.[$layer]
+[ "$layer" != base ] || what=.
 # A source archive comes without the links
 mkdir -p tools/import_path
 for package in bftrain */bftrain_*; do
@@ -123,7 +121,12 @@ done
 # PIP_USER=0: a user's own setting would send the packages elsewhere.
 # PIP_RETRIES: pip asks five times, a minute in all, before it says that there is no network
 PIP_USER=0 PIP_RETRIES="${PIP_RETRIES:-2}" "$venv/bin/python" -m pip install --no-input --disable-pip-version-check --progress-bar off \
-    "$compile" --editable "$what" >>"$log" 2>&1 || explain
+    --no-compile --editable "$what" >>"$log" 2>&1 || explain
+# A first look imports few modules, and Python keeps the bytecode of these by itself. pip would compile all, on one core
+if [ "$layer" != base ]; then
+    "$venv/bin/python" -m compileall -q -j 0 -x '/tests?/|/testing/|/transformers/models/' \
+        "$venv"/lib/python3*/site-packages >>"$log" 2>&1 || true # some files are templates, or for another Python
+fi
 contents >"$state/contents" || explain
 packages | LC_ALL=C comm -13 "$unfinished" - >>"$state/packages" || explain
 LC_ALL=C sort -u -o "$state/packages" "$state/packages" || explain

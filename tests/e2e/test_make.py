@@ -291,6 +291,6 @@ def test_the_lowest_versions_are_those_of_the_project_file(checkout: Path) -> No
 def test_two_commands_run_beside_each_other_and_either_may_fail(
     tmp_path: Path, one: int, other: int, code: int
 ) -> None:
-    fake_python(tmp_path, "one", f"echo of one; exit {one}")
-    ended = run(ROOT, "tools/beside.sh", str(tmp_path / "one"), "sh", "-c", f"echo of other; exit {other}")
+    fake_python(tmp_path, "one", f"echo of $1; exit {one}")
+    ended = run(ROOT, "tools/beside.sh", f"{tmp_path / 'one'} one", "sh", "-c", f"echo of other; exit {other}")
     assert (ended.returncode, ended.stdout) == (code, "of other\nof one\n")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytestmark = pytest.mark.torch
+from tests.helpers.members import run_members
 
-ROOM = str(Path(__file__).parents[2] / "elastic")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.torch
 
 # A member of a group of two; ``before`` is what happened to it earlier. It ends as workers do: Python's own end of a
 # process destroys what threads of torch may still use, and now and then that aborts the process.
@@ -63,23 +63,8 @@ os._exit(0)
 
 def pair(folder: Path, first: str, second: str) -> list[tuple[int, str]]:
     """Let two processes form a group; give the exit code and the output of each."""
-    environment = os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"}
-    members = [
-        subprocess.Popen(
-            [sys.executable, "-c", MEMBER.replace("{before}", before), str(rank), str(folder / "port")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            text=True,
-        )
-        for rank, before in enumerate((first, second))
-    ]
-    try:
-        said = [member.communicate(timeout=90)[0] for member in members]
-    finally:
-        for member in members:
-            member.kill()
-    return [(member.returncode, text) for member, text in zip(members, said, strict=True)]
+    scripts = [MEMBER.replace("{before}", before) for before in (first, second)]
+    return run_members(folder, scripts, [(rank, folder / "port") for rank in range(2)])
 
 
 @pytest.mark.parametrize(
@@ -105,23 +90,19 @@ from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, Process
 """
 
 
-def alone(script: str) -> str:
+def alone(folder: Path, script: str) -> str:
     """Run a script; give what it wrote."""
-    environment = os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        [sys.executable, "-c", f"{SCRIPT}{script}\nsys.stdout.flush(); os._exit(0)  # as workers end"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+    ((code, said),) = run_members(
+        folder, [f"{SCRIPT}{script}\nsys.stdout.flush(); os._exit(0)  # as workers end"], [()]
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert code == 0, said
+    return said
 
 
-def test_a_group_that_cannot_be_closed_is_forgotten_all_the_same() -> None:
-    said = alone("""
+def test_a_group_that_cannot_be_closed_is_forgotten_all_the_same(tmp_path: Path) -> None:
+    said = alone(
+        tmp_path,
+        """
 c10d = dist.distributed_c10d
 def broken(*_):
     raise RuntimeError("cannot be closed")
@@ -131,13 +112,16 @@ for _ in range(3):
     dist.new_group([0])
     groups._destroy()
     print(dist.is_initialized(), len(c10d._world.pg_names), c10d._world.group_count)
-""")
+""",
+    )
     assert said.split("\n")[:3] == ["False 0 0"] * 3
 
 
-def test_a_thousand_groups_leave_one_hook_for_exceptions() -> None:
+def test_a_thousand_groups_leave_one_hook_for_exceptions(tmp_path: Path) -> None:
     """Torch wraps sys.excepthook whenever a group forms; a training has thousands."""
-    said = alone("""
+    said = alone(
+        tmp_path,
+        """
 before = sys.excepthook
 group = ProcessGroup()
 store = GroupStore("127.0.0.1").store
@@ -157,5 +141,6 @@ assert sys.excepthook is own, "what the script set stays"
 groups.warm_up()
 assert sys.excepthook is own
 print("well")
-""")
+""",
+    )
     assert said == "well\n"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytestmark = pytest.mark.torch
+from tests.helpers.members import run_members
 
-ROOM = str(Path(__file__).parents[2] / "elastic")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.torch
 
 # A member of a group. Its state is of many kinds of tensors; those that lack it begin with other numbers.
 MEMBER = """
@@ -74,26 +74,9 @@ os._exit(0)
 
 def moved(folder: Path, workers: int, sources: list[int], before: str = "") -> list[tuple[str, float]]:
     """Let processes share a state; return for each whether it arrived, and after how many seconds."""
-    members = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                MEMBER.replace("{before}", before),
-                *map(str, (rank, workers, sources, folder / "port")),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": ROOM, "GLOO_SOCKET_IFNAME": "lo"},
-            text=True,
-        )
-        for rank in range(workers)
-    ]
-    try:
-        said = [member.communicate(timeout=90)[0] for member in members]
-    finally:
-        for member in members:
-            member.kill()
+    script = MEMBER.replace("{before}", before)
+    words = [(rank, workers, sources, folder / "port") for rank in range(workers)]
+    said = [text for _, text in run_members(folder, [script] * workers, words)]
     ends = [text.splitlines()[-1].split() if text else ["nothing"] for text in said]
     assert all(len(end) == 2 for end in ends), said
     return [(word, float(took)) for word, took in ends]

@@ -37,7 +37,7 @@ def broken(draw: st.DrawFn, sample: bytes) -> bytes:
 
 @pytest.mark.parametrize(("name", "sample"), CASES)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
 def test_any_file_is_read_or_refused(tmp_path: Path, name: str, sample: bytes, data: st.DataObject) -> None:

@@ -173,7 +173,7 @@ def highest_level(speeds: np.ndarray, counts: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problem=problems(), objective=OBJECTIVES)
 def test_claims_hold_for_numbers_of_any_size(name: str, problem: AllocationProblem, objective: str) -> None:
     check_claims(name, problem, objective)

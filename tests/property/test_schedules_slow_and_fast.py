@@ -32,7 +32,7 @@ def fast(found: list[SlowJob]) -> list[Row]:
 
 @pytest.mark.parametrize("estimates", ["limit", "actual", "last2"])
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "fairshare", "ostrich", "ostrich-fifo"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(found=jobs, shares=st.lists(st.sampled_from((1.0, 2.0, 0.5)), min_size=3, max_size=3), depth=st.integers(1, 6))
 def test_the_same_starts(policy: str, estimates: str, found: list[SlowJob], shares: list[float], depth: int) -> None:
     given_shares = shares[: len({job.user for job in found})]

@@ -49,7 +49,7 @@ def _with_what_if(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.npz"
-    save_log(sample_log().select(nodes=slice(0, 64)), path)
+    save_log(sample_log().select(nodes=slice(0, 24)), path)
     return path
 
 
@@ -78,8 +78,11 @@ def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(
     assert len(screen.get().splitlines()) <= 24
 
 
-def test_more_tasks_and_cheaper_rescaling_harvest_no_less(bftrain: CommandLine, log: Path, tmp_path: Path) -> None:
-    found = json.loads(bftrain("assess", log, "-o", tmp_path / "out", "--json", "-q").out)
+def test_cheaper_rescaling_harvests_no_less_and_leaving_on_notice_is_a_replay_of_the_log_that_slice_writes(
+    bftrain: CommandLine, log: Path, tmp_path: Path
+) -> None:
+    asked = ("-o", tmp_path / "out", "--json", "-q", "--overwrite", "--events", 0)
+    found = json.loads(bftrain("assess", log, *asked).out)
     rows = {row["option"]: row["harvest"]["median"] for row in found["what_ifs"]}
     assert rows["--cost-factor 0.25"] > rows["--cost-factor 1"] > rows["--cost-factor 4"] > rows["--cost-factor 10"]
     assert rows["--progress disk:1800"] < rows["--progress memory"] <= rows["--progress memory:1"]
@@ -91,20 +94,14 @@ def test_more_tasks_and_cheaper_rescaling_harvest_no_less(bftrain: CommandLine, 
     changes = [row["change"] for row in found["what_ifs"] if not row["assumed"]]
     assert all(change["low"] <= change["median"] <= change["high"] for change in changes)
 
-
-def test_leaving_on_notice_is_a_replay_of_the_log_that_slice_writes(
-    bftrain: CommandLine, log: Path, tmp_path: Path
-) -> None:
-    asked = ("-o", tmp_path / "out", "--json", "-q", "--overwrite", "--events", 0)
-    rows = json.loads(bftrain("assess", log, *asked).out)["what_ifs"]
-    found = next(row["harvest"]["median"] for row in rows if row["value"] == 120.0 and row["what"] == "lead")
+    on_notice = next(row["harvest"]["median"] for row in early if row["value"] == 120.0)
     tasks = ("tasks", "generate", "--kind", "trials", "--count", 400, "-o", tmp_path / "tasks.toml", "--work", "1e9")
     assert bftrain(*tasks).code == 0  # more than the idle nodes can do, as the assessment's own
-    early = tmp_path / "early.npz"
-    assert bftrain("slice", log, "-o", early, "--leave-early", "2min").code == 0
+    left = tmp_path / "early.npz"
+    assert bftrain("slice", log, "-o", left, "--leave-early", "2min").code == 0
     again = ("--tasks", tmp_path / "tasks.toml", "--progress", "memory:1", "--quick")
-    alone = json.loads(bftrain("assess", early, *asked, *again).out)["harvest"]["median"]
-    assert found == pytest.approx(alone, rel=0.01)
+    alone = json.loads(bftrain("assess", left, *asked, *again).out)["harvest"]["median"]
+    assert on_notice == pytest.approx(alone, rel=0.01)
 
 
 def test_records_are_read_as_they_are(bftrain: CommandLine, tmp_path: Path) -> None:

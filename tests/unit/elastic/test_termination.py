@@ -26,7 +26,7 @@ def test_a_forked_process_ends_of_a_sigterm_that_comes_at_once() -> None:
     forked = multiprocessing.get_context("fork")
     codes = []
     with on_sigterm(lambda: heard.append(1)):
-        for _ in range(100):
+        for _ in range(30):
             child = forked.Process(target=_wait)
             child.start()
             child.terminate()

@@ -153,7 +153,9 @@ def test_without_the_library_replay_and_demo_say_why_there_is_no_page(
     assert "no page: figures need vl-convert-python" in ended.err
     assert "pip install vl-convert-python" in ended.err
     assert not (here / "report.html").exists()
-    again = command_line("replay", here / "log.npz", "--tasks", here / "tasks.toml", "-o", tmp_path / "out")
+    log = tmp_path / "log.npz"
+    assert command_line("generate", "log", "-o", log, "--nodes", 8, "--days", 0.1).code == 0
+    again = command_line("replay", log, "--tasks", here / "tasks.toml", "-o", tmp_path / "out")
     assert again.code == 0
     assert "no page: " in again.err
     drawn = command_line("report", tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from bftrain_datasets.importing.pipeline import import_logs
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
 
 
+@functools.cache
 def site_log(name: str) -> EventLog:
     """Give the log: a part of Summit, of wagap or of a schedule of Theta's jobs, or all of ub-micro."""
     if name == "summit":

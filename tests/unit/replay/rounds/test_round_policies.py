@@ -48,8 +48,13 @@ def test_max_min_reaches_the_published_speeds() -> None:
     assert result.shares_computed == 1
 
 
-@pytest.mark.parametrize(("order", "near"), [("priority", 0.95), ("listed", 0.7), ("drawn", 0.7)])
-@pytest.mark.parametrize("policy", sorted(registry.parts("sharing")))
+@pytest.mark.parametrize(
+    ("policy", "order", "near"),
+    [
+        *((policy, "priority", 0.95) for policy in sorted(registry.parts("sharing"))),
+        *((policy, order, 0.7) for policy in ("max-min", "hierarchical", "makespan") for order in ("listed", "drawn")),
+    ],
+)
 def test_every_sharing_policy_is_carried_out(policy: str, order: str, near: float) -> None:
     nodes = {"v": 2, "k": 2}
     tasks = tuple(
