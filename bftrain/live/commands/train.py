@@ -136,6 +136,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     for size in asked:
         if not any(one["size"] == size for one in trying.lines()):
             out.warn(f"no step was done on {size} nodes{why}")
+    result["state"] = trying.state_costs(compare=not interrupted)  # with no training beside it
     save_profile(result)
     out.result(result, lambda: _words(result))
     if interrupted:
@@ -256,7 +257,19 @@ def _words(result: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [table(title, ("nodes", "samples/s", "step, ms"), speeds)] if speeds else [title, ""]
     if costs:
         parts.append(table("Costs of changing the size", ("change", "times", "median, s", "worst, s"), costs))
+    if result["state"]:
+        parts.append(_state_words(**result["state"]))
     return Group(*parts)
+
+
+def _state_words(bytes: int, grow_s: float | None, sent_bytes: int, broadcast_s: float | None) -> str:  # noqa: A002 - a key
+    """Return the size of the state, and what growth costs beside a raw broadcast of as many bytes."""
+    words = f"The state has {bytes / 1e6:,.1f} MB."
+    if broadcast_s is not None:
+        wire = f"a raw broadcast of as many bytes between two processes here takes {broadcast_s:.3f} s"
+        sent = f"at most {100 * sent_bytes / bytes:.0f} % of it was sent while the training stood still"
+        words += f" Growing cost {grow_s:.3f} s (median), {wire}; {sent}."
+    return words
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Final, Self
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
@@ -18,12 +19,14 @@ from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents
 from bftrain_elastic.tryout.local_stage import MessageLog
+from bftrain_elastic.tryout.wire_speed import broadcast_s
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
 
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
 _GRACE_S: Final = 10.0  # for a planned stop
+_LEAST_COMPARED: Final = 1_000_000  # bytes of a state: a smaller one takes no time to send
 _SPARE_S: Final = 2.0
 
 
@@ -145,6 +148,20 @@ class ScriptTrial:
     def failure(self) -> str:
         """Why it failed; "" if it did not."""
         return next((one["reason"] for one in self.messages if one["type"] == "failed"), "")
+
+    def state_costs(self, *, compare: bool) -> Message | None:
+        """Return the size of the state, and what growth costs; ``compare`` measures a raw broadcast of as many bytes.
+
+        ``None`` if the launcher does not say how large the state is.
+        """
+        groups = [one for one in self._all("confirmed") if "state_bytes" in one]
+        if not groups:
+            return None
+        size, grown = groups[-1]["state_bytes"], self.measuring.changes().get("grow")
+        grew = [one for before, one in pairwise(groups) if one["size"] > before["size"]]
+        sent = max((one.get("sent_bytes", 0) for one in grew), default=0)
+        wire_s = broadcast_s(size) if compare and grown and size >= _LEAST_COMPARED else None
+        return {"bytes": size, "grow_s": median(grown) if grown else None, "sent_bytes": sent, "broadcast_s": wire_s}
 
     def lines(self) -> list[Message]:
         """Return all reported steps."""

@@ -134,6 +134,25 @@ def test_figures_as_json_and_a_folder_that_stays(bftrain: CommandLine, script: P
     assert "paused at step 80" in ended.err, "its state is in the folder"
 
 
+def test_growth_is_shown_beside_a_raw_broadcast_of_the_state(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def large(played: Played, size: int) -> None:
+        sent = {"sent_bytes": 1_500_000} if size > 1 else {}
+        played.tell("confirmed", size=size, step=played.step, state_bytes=3_000_000, **sent)
+        played.t += 0.5 * (size > 1)
+        played.steps(10, size)
+
+    plays(monkeypatch, large)
+    monkeypatch.setattr(try_script, "broadcast_s", lambda size: size / 1e9)
+    ended = bftrain("train", script, "--nodes", "1:2", "--for", "0.3", "--json")
+    state = json.loads(ended.out)["state"]
+    assert state == {"bytes": 3_000_000, "grow_s": pytest.approx(0.5), "sent_bytes": 1_500_000, "broadcast_s": 0.003}
+    shown = " ".join(bftrain("train", script, "--nodes", "1:2", "--for", "0.3").out.split())
+    assert "The state has 3.0 MB. Growing cost 0.500 s (median), a raw broadcast" in shown
+    assert "takes 0.003 s; at most 50 % of it was sent" in shown
+
+
 def test_a_script_that_ends_ends_the_trial(bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(played: Played, size: int) -> None:
         well(played, size)
