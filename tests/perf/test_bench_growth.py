@@ -96,7 +96,7 @@ def changed(mb: float, folder: Path, size: int = 2, step_s: float = 0.0) -> tupl
                 stood_s.append(one["t"] - last["t"])
             last = one
         sent = [
-            one["sent_bytes"] / one["state_bytes"]
+            one.get("sent_bytes", 0) / one["state_bytes"]
             for one in stage.messages.of("confirmed", task)
             if one["size"] == size
         ]
