@@ -100,15 +100,21 @@ class CheapestKinds:
 def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
     """Return the cheapest way of each task."""
     demand, pairs = np.minimum(demand, 1.0), market.pairs
-    costs, _ = pairs.costs(market.nodes, demand, prices)
-    best, tasks = costs.argmin(axis=0), np.arange(len(demand))
-    cost = costs[best, tasks]
-    costs[best, tasks] = np.inf
+    costs, slopes = pairs.costs(market.nodes, demand, prices)
+    # At the largest speed a task is on one kind alone, and all pairs with it cost the same. A little below, the pair
+    # is best that saves most, and no other one as long as prices leave it so
+    tied = costs <= costs.min(axis=0) * (1.0 + _TIED)
+    savings = np.where(tied, slopes, -np.inf)
+    best, tasks = savings.argmax(axis=0), np.arange(len(demand))
+    cost, saving = costs[best, tasks], savings[best, tasks]
+    costs[tied], savings[best, tasks] = np.inf, -np.inf
     with np.errstate(invalid="ignore"):
         dearer = np.where(cost > 0.0, costs.min(axis=0) / np.maximum(cost, 1e-300) - 1.0, 0.0)
-    slow, fast = pairs.slow[best, tasks], pairs.fast[best, tasks]
+        less = 1.0 - savings.max(axis=0) / np.where(saving > 0.0, saving, 1.0)
+    dearer = np.minimum(dearer, np.where(saving > 0.0, less, 0.0))
+    slow, fast, high = pairs.slow[best, tasks], pairs.fast[best, tasks], pairs.high[best, tasks]
     alone = slow == _NOTHING
-    room = pairs.high[best, tasks] - demand
+    room = np.where(high >= 1.0 - _TIED, np.inf, high - demand)  # no task goes beyond its largest speed
     room = np.where(alone, room, np.minimum(room, demand - pairs.low[best, tasks]))
     return CheapestKinds(slow=np.where(alone, fast, slow), fast=fast, doubt=np.minimum(dearer, room))
 

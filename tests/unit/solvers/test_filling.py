@@ -100,3 +100,13 @@ def test_levels_are_those_of_a_plain_sequence(
     expected = plain_levels(columns, [task.entity for task in problem.tasks], by_entity=policy == "hierarchical")
     assert not isinstance(found.notes, tuple)
     assert list(found.speeds.values()) == pytest.approx(expected, rel=1e-8, abs=1e-12)
+
+
+def test_a_task_at_its_largest_speed_is_in_doubt_only_where_two_other_kinds_save_nearly_as_much() -> None:
+    market = rising.ShareDemands(np.array([[3.0, 2.0, 1.0]]) / 3.0, np.ones(1), np.ones(3))
+    # A little less speed saves 1 a unit if the task rests, 0.3 beside the second kind, 1.35 beside the third
+    chosen = rising.ways(market, np.ones(1), np.array([1.0, 0.9, 0.1]))
+    assert (chosen.slow[0], chosen.fast[0]) == (2, 0)
+    assert chosen.doubt[0] == pytest.approx(1.0 - 1.0 / 1.35)
+    nearly = rising.ways(market, np.ones(1), np.array([1.0, 0.9, 1.0 / 3.0 + 1e-6]))
+    assert nearly.doubt[0] == pytest.approx(1.5e-6, rel=1e-3)
