@@ -37,6 +37,7 @@ WATCHERS: Final = 100  # at a time
 _OF_ONE: Final = 20  # of a user who is no operator, so that none keeps the others from watching
 LONGEST_S: Final = 864_000.0
 _BEAT_S: Final = 1.0  # between two updates when nothing happens
+_DECISION_S: Final = 0.02  # after events: mostly a decision follows within that, and must not wait for our look
 _LEAST_S: Final = 0.2  # between two updates when much happens
 _SAVE_EVERY: Final = 120  # beats
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
@@ -90,8 +91,15 @@ class StatusStream:
             self.feed.on_event(event, self._daemon.harvester.pool_size, lambda name: self._numbers.get(name, 0))
         if what != "message" or value["type"] in {"registered", "gone", "vacated"}:
             self._nodes_of.clear()
+            if what == "decision" and self._soon is not None:
+                self._soon.cancel()
+                self._soon = None
             if self._soon is None:
-                self._soon = self._loop.call_soon(self._look)
+                # Tasks have other sizes at once only where nodes left; of the rest the decision is waited for
+                waits = what == "events" and not any(isinstance(event, NodesLeft) for event in value)
+                self._soon = (
+                    self._loop.call_later(_DECISION_S, self._look) if waits else self._loop.call_soon(self._look)
+                )
 
     def _know(self, record: LiveTaskRecord | None) -> None:
         if record is not None:

@@ -131,10 +131,11 @@ class TaskManager:
         holdings = self._harvester.held
         self._cut_day(time_s)
         for name, track in self.tracks.items():
-            before = track.held
-            track.hold(holdings.get(name, ()), time_s, decided=decided, gone=gone)
-            if before and track.held != before:
-                self._count(track, before)
+            before, nodes = track.held, holdings.get(name, ())
+            if nodes != before:  # as of few tasks
+                track.hold(nodes, time_s, decided=decided, gone=gone)
+                if before:
+                    self._count(track, before)
 
     def _cut_day(self, time_s: float) -> None:
         """Count on the day before what was done until midnight."""

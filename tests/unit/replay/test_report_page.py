@@ -238,9 +238,10 @@ def test_a_folder_without_its_log_is_refused_with_what_to_do(tmp_path: Path) -> 
         report_data.of_folder(tmp_path)
 
 
-def test_a_node_that_the_log_does_not_know_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", ["one,stranger,", "stranger,a,"])
+def test_a_node_or_a_task_that_other_files_do_not_know_is_refused(tmp_path: Path, row: str) -> None:
     replay_folder.write(study_of("one"), tmp_path)
     table = tmp_path / "allocations.csv"
-    table.write_text(table.read_text().replace("one,a,", "one,stranger,"))
+    table.write_text(table.read_text().replace("one,a,", row))
     with pytest.raises(BadInput, match="stranger"):
         report_data.of_folder(tmp_path)
