@@ -90,6 +90,7 @@ _TABLE: Final = {
     "top": (_LIVE, "Watch a live run in the terminal: nodes, tasks, their sizes over time, events."),
     "page": (f"{_LIVE}.live:page", "Print the address of a live run's status page, or open it."),
     "logs": (f"{_LIVE}.tasks:logs", "Print the output of a task's workers."),
+    "edit": (f"{_LIVE}.edit:edit", "Change waiting tasks."),
     "cancel": (f"{_LIVE}.tasks:cancel", "Cancel tasks."),
     "pause": (f"{_LIVE}.tasks:pause", "Pause tasks: they release their nodes and wait until resumed."),
     "resume": (f"{_LIVE}.tasks:resume", "Resume paused tasks."),

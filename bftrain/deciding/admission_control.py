@@ -15,6 +15,7 @@ from bftrain.values.events import (
     AdmissionUpdate,
     Event,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskInfo,
@@ -135,7 +136,7 @@ class AdmissionControl:
             task = getattr(event, "task", None)
             if task not in self._known:
                 continue
-            if isinstance(event, TaskMeasured):
+            if isinstance(event, TaskMeasured | TaskEdited):
                 changed[task] = None
                 continue
             if isinstance(event, TaskFinished):

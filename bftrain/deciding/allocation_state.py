@@ -173,6 +173,8 @@ class AllocationState:
                 self.notes.extend(f"task '{spec.name}': {note}" for note in self._warnings_about(spec))
             case happened.TaskMeasured() if self.knows(event.task):
                 tasks[event.task].measured(event)
+            case happened.TaskEdited(spec=spec) if self.knows(spec.name):
+                return self._edit(spec, event.time_s)
             case happened.TaskFinished() if self.knows(event.task):
                 self.pool.give_back(tasks.remove(event.task))
             case happened.TaskCancelled() if self.knows(event.task):
@@ -185,14 +187,20 @@ class AllocationState:
                     what = f"given up after {member.failures} failures: {event.reason}"
                     self.notes.append(f"task '{event.task}' {what}")
                 return self._stop(event.task, Cause.FAILED, is_over=given_up)
-            case happened.TaskPaused() if self.knows(event.task):
-                tasks[event.task].paused = True
-                return self._stop(event.task, Cause.PAUSED)
-            case happened.TaskResumed() if self.knows(event.task):
-                tasks[event.task].paused = False
+            case happened.TaskPaused() | happened.TaskResumed() if self.knows(event.task):
+                paused = tasks[event.task].paused = isinstance(event, happened.TaskPaused)
+                return self._stop(event.task, Cause.PAUSED) if paused else ()
             case _:
                 pass  # departures are already processed; an unknown task was noted
         return ()
+
+    def _edit(self, spec: TaskSpec, time_s: float) -> Iterable[Action]:
+        """Apply the changes of a task's owner; a task of a size that they exclude stops."""
+        task = self.task_table[spec.name]
+        fits = spec.min_nodes <= task.size <= spec.max_nodes and spec.curve_on(task.kind) is not None
+        stopped = () if fits else self._stop(spec.name)
+        self.task_table.edit(spec, time_s)
+        return stopped
 
     def _warnings_about(self, spec: TaskSpec) -> Iterator[str]:
         """Yield warnings about a new task: sizes without measurements, and a lack of nodes of its kinds."""

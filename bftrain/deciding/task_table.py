@@ -114,6 +114,12 @@ class TaskEntry:
         self._speed = None
         self.changes += 1
 
+    def edited(self, spec: TaskSpec, now_s: float) -> None:
+        """Apply its owner's changes; work that is done stays done."""
+        self.advance_to(now_s)
+        self._checked = self._by_progress = None
+        self.spec = spec
+
     def measured(self, event: TaskMeasured) -> None:
         """Apply new measurements."""
         self.advance_to(event.time_s)
@@ -290,6 +296,12 @@ class TaskTable:
             self._spread.add(name)
         if member.spec.deadline_s is not None:
             self._timed.add(name)
+
+    def edit(self, spec: TaskSpec, now_s: float) -> None:
+        """Apply the changes of its owner to a task."""
+        self._members[spec.name].edited(spec, now_s)
+        for names, given in ((self._spread, spec.spread), (self._timed, spec.deadline_s)):
+            names.discard(spec.name) if given is None else names.add(spec.name)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return the nodes it held."""

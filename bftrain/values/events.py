@@ -97,6 +97,21 @@ class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
     """Its owner resumed a paused task, which competes again from its old place in the queue."""
 
 
+class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited"):
+    """Its owner changed the description of a task, known by its name; nodes of a size that it excludes are released."""
+
+    spec: TaskSpec
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.instance(self, "spec", TaskSpec)
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self.spec.name
+
+
 class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
     """The processes of a task died by themselves; the task waits for a retry unless it failed too often."""
 
@@ -137,6 +152,7 @@ Event = (
     | TaskCancelled
     | TaskPaused
     | TaskResumed
+    | TaskEdited
     | TaskFailed
     | TaskMeasured
 )

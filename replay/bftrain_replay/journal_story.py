@@ -18,6 +18,7 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
@@ -32,6 +33,7 @@ _CHANGES: Final = {
     TaskCancelled: "is cancelled",
     TaskPaused: "is paused",
     TaskResumed: "goes on",
+    TaskEdited: "was changed by its owner",
 }
 
 

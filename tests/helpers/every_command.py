@@ -88,6 +88,7 @@ CALLS: Final[dict[str, Call]] = {
     "top": Call("--live {}/none", code=4, nothing=True),
     "page": Call("--live {}/none", code=4, nothing=True),
     "logs": Call("--live {}/none a", code=4, nothing=True, lines=True),
+    "edit": Call("--live {}/none a --weight 1", code=4, nothing=True),
     "cancel": Call("--live {}/none a", code=4, nothing=True),
     "pause": Call("--live {}/none a", code=4, nothing=True),
     "resume": Call("--live {}/none a", code=4, nothing=True),

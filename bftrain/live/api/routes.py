@@ -127,6 +127,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     _post(f"{_TASK}/cancel", "End it for good.", schemas.TaskView, _of_task("cancel")),
     _post(f"{_TASK}/pause", "Let it wait without nodes.", schemas.TaskView, _of_task("pause")),
     _post(f"{_TASK}/resume", "Let it compete again.", schemas.TaskView, _of_task("resume")),
+    _post(
+        f"{_TASK}/edit",
+        "Change it while it holds no nodes; what is not given stays.",
+        schemas.TaskView,
+        lambda to, asked: to.edit(asked.caller, asked.names["task"], asked.body),
+        takes=schemas.TaskEdit,
+    ),
     _get(f"{_TASK}/logs", "Its log files.", tuple[schemas.LogFile, ...], _of_task("logs")),
     _get(f"{_TASK}/logs/{{file}}", _PIECE, bytes, _log, kind=BYTES, query={"offset": _OFFSET}),
     _get("/v1/nodes", _ALL_NODES, tuple[schemas.NodeView, ...], lambda service, asked: service.nodes(asked.caller)),

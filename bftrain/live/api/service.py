@@ -20,6 +20,8 @@ from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live.api import resource_status
 from bftrain.live.api.member_service import MemberService, check_may_submit
 from bftrain.live.api.prometheus import LiveMetrics
+from bftrain.live.api.task_edits import edited
+from bftrain.live.api.task_views import view_of
 from bftrain.live.api.why_waiting import why_waiting
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
@@ -29,13 +31,11 @@ from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progre
 from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks.task_logs import log_files, read_log
-from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.live.tasks.usage_ledger import usage
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
 
-_SHOWN: Final = frozenset(schemas.TaskView.__struct_fields__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
 _ODD: Final = (_FAULT, "no decision")  # what follows are words of an error, which may say anything
@@ -108,6 +108,15 @@ class LiveService:
                 self._insist(self._daemon.write())  # it goes on once it can
             else:
                 self._happened(TaskResumed(time_s=self._daemon.decision_loop.now, task=record.name))
+        return self._view(record)
+
+    async def edit(self, caller: Caller, name: str, given: schemas.TaskEdit) -> schemas.TaskView:
+        """Change a task that holds no nodes."""
+        await self._until_ready()
+        record, event = edited(self._daemon, caller, self._unfinished(caller, name), given)
+        self._task_store.change(record)
+        self._daemon.task_manager.tracks[record.name].edit(record)
+        self._happened(event)
         return self._view(record)
 
     def tasks(self, caller: Caller, *, over: bool) -> tuple[schemas.TaskView, ...]:
@@ -382,18 +391,3 @@ class LiveService:
         found = [self._task_store.find(name) for name in _NAMED.findall(text)]
         own = all(record is not None and caller.may_touch(record) and record.submitted_s <= time_s for record in found)
         return own and not text.startswith(_ODD)
-
-
-def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -> schemas.TaskView:
-    """Return the view of a task; ``track`` is its progress while it is unfinished."""
-    held = track.held if track is not None else ()
-    progress = record.progress if track is None else track.advance_to(now)
-    shown = schemas.view_fields(record.spec)
-    for source in (record, progress):
-        shown |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _SHOWN}
-    shown |= {"state": schemas.state_of(record, len(held)), "nodes": held}
-    shown |= {"folder": record.run.folder, "argv": record.run.argv}
-    shown["in_memory_step"] = max(progress.in_memory_step, progress.committed_step)
-    if track is not None:
-        shown |= {"running": track.running, "speed": track.speed(now), "speeds": track.speeds}
-    return schemas.TaskView(**shown)

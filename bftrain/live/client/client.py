@@ -99,6 +99,10 @@ class Client:
         """Cancel, pause or resume a task."""
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
+    def edit(self, name: str, changes: schemas.TaskEdit) -> schemas.TaskView:
+        """Change a task that holds no nodes."""
+        return self._ask("POST", _of_task(name, "edit"), schemas.TaskView, body=changes)
+
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
         """Return the log files of a task."""
         return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])

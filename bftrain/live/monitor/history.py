@@ -27,6 +27,7 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskPaused,
@@ -266,7 +267,7 @@ class EventFeed:
                 self._add(event.time_s, kind, nodes=event.nodes, pool=pool)
             case TaskSubmitted():
                 self._add(event.time_s, "task", task=number_of(event.spec.name), what="submitted")
-            case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskFailed():
+            case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskEdited() | TaskFailed():
                 what = str(event.__struct_config__.tag).removeprefix("task_")
                 kind = "failed" if isinstance(event, TaskFailed) else "task"
                 self._add(event.time_s, kind, task=number_of(event.task), what=what)

@@ -149,6 +149,10 @@ class TaskProgressTrack:
             return None
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
+    def edit(self, record: LiveTaskRecord) -> None:
+        """Go on with the record that its owner changed."""
+        self.record = record
+
     def size_to_run(self) -> int | None:
         """Return the size on which to run so that all speeds become known; ``None``: on all its nodes."""
         if not self.record.guessed or not self.held:

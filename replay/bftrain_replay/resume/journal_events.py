@@ -21,6 +21,7 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
@@ -101,6 +102,12 @@ class _Reading:
                 place = self.places[event.task]
                 known = {name: getattr(event, name) for name in _MEASURED if getattr(event, name) is not None}
                 self.tasks[place] = replace(self.tasks[place], **known)
+            case TaskEdited() if event.task in self.places:
+                place = self.places[event.task]
+                before, spec = self.tasks[place], event.spec
+                least, most = min(before.min_nodes, spec.min_nodes), max(before.max_nodes, spec.max_nodes)
+                # Sizes that it had before stay possible
+                self.tasks[place] = replace(spec, name=before.name, min_nodes=least, max_nodes=most)
             case TaskFinished() | TaskCancelled():
                 self._forget(event.task)
             case TaskFailed() if event.task in self.places:

@@ -79,6 +79,7 @@ QUIET = {  # command -> what is run with -q, one after the other
 ASK_A_LIVE_RUN = {
     "submit": "submit gang.toml",
     **{name: name for name in ("queue", "status", "usage", "top", "page")},
+    "edit": "edit a --weight 1",
     **{name: f"{name} a" for name in ("logs", "cancel", "pause", "resume", "drain")},
 }
 SLOW = {"demo", "train", "elastic"}  # tests/e2e/test_replay_commands.py and test_elastic_commands.py try them with -q

@@ -45,14 +45,19 @@ async def test_every_address_answers_as_it_says_on_the_socket_and_over_tcp(tmp_p
                 if route.kind == "text/event-stream":
                     continue  # it goes on
                 path = route.path.replace("{task}", "a").replace("{file}", "n1.log")
-                bodies = {"drain": {"nodes": ["n7"]}, "undrain": {"nodes": ["n7"]}, "pause": {"for_s": 0.1}}
+                bodies = {
+                    "drain": {"nodes": ["n7"]},
+                    "undrain": {"nodes": ["n7"]},
+                    "pause": {"for_s": 0.1},
+                    "edit": {"max_nodes": 2},
+                }
                 body = bodies.get(path.rpartition("/")[2], SUBMISSION) if route.takes else None
                 answered = await ask(address, f"{route.method} {path}", body, authorization=token_of(inside))
                 # A second submission has the name of the first; there is no log; what is over stays so
                 # and this is no site with members
                 odd = {"/v1/tasks": {200, 409}, "/v1/tasks/{task}/logs/{file}": {404}}
                 expected = (odd | {"/v1/site": {409}, "/v1/members": {400, 409}}).get(route.path, {200})
-                after_cancel = {409} if route.path.endswith(("/cancel", "/pause", "/resume")) else set()
+                after_cancel = {409} if route.path.endswith(("/cancel", "/pause", "/resume", "/edit")) else set()
                 assert answered.status in expected | after_cancel, f"{route.method} {path}: {answered}"
                 kind = route.kind if answered.status == 200 else "application/json"
                 assert answered.headers["content-type"].partition(";")[0] == kind.partition(";")[0]
