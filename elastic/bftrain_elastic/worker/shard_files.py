@@ -59,7 +59,7 @@ class ShardFiles:
         """Start to write a version, while the training goes on; called by all members."""
         self.writing, self._begun = version, time.monotonic()
         self._own.save_soon = False
-        self._job.start(partial(self.write, version), version, version.step)
+        self._job.start(partial(self.write, version))
 
     def write(self, version: ShardVersion) -> None:
         """Write this worker's share of a version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from bftrain_elastic.worker.shard_pieces import (
     local_optimizer,
     make_optimizer_state,
     restore_numbers,
+    return_memory,
 )
 from bftrain_elastic.worker.state_tree import copied, fold
 
@@ -71,7 +73,8 @@ class ShardedTraining:
         """Return model and optimizer for the present group, as they were at the last commit; of all its members."""
         import torch.distributed as dist
 
-        self.model = self.optimizer = None  # their memory is needed
+        self.model = self.optimizer = None
+        gc.collect()  # models that were divided refer to themselves, and their memory is needed
         self.model = trained = self._build()
         if dist.is_initialized() and dist.get_world_size() > 1:
             if not self._begun:
@@ -82,6 +85,7 @@ class ShardedTraining:
         self.optimizer = self._make_optimizer()
         if self._begun:
             self._fill()
+        return_memory()
         return trained, self.optimizer
 
     @property
