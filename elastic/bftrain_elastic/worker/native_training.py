@@ -20,6 +20,7 @@ from bftrain_elastic.worker.process_groups import (
 )
 from bftrain_elastic.worker.regrouped_training import (
     ADDRESS,
+    FORMING_GROUP,
     NOTHING,
     RegroupedTraining,
     end_together,
@@ -106,8 +107,9 @@ class NativeTraining(RegroupedTraining):
         has_copy = own.copy is not None and self._holds_state
         if not isinstance(error, Exception) or not (lost_others or (has_copy and is_caused_by_notice(error))):
             return None
-        # Without a step a copy was being made, and the state is as committed
-        if own.copy is not None and self._holds_state and own.copy_step != NO_STEP:
+        # Without a step a copy was being made, and the state is as committed; so it is while a group forms
+        as_committed = own.copy_step == NO_STEP or (own.place == FORMING_GROUP and not (own.mixed or own.shards))
+        if own.copy is not None and self._holds_state and not as_committed:
             restore(self._state, own.copy)
         return reason_left(error, lost_others=lost_others)
 

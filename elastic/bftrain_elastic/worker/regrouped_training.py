@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.errors import BadCommit, ElasticError
 from bftrain_elastic.wire.messages import Message, encode
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.batch_shares import BATCH
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state import State
-from bftrain_elastic.worker.state_values import inner, report_on_disk, save, save_or_end
+from bftrain_elastic.worker.state_values import StateInternals, inner, report_on_disk, save
 from bftrain_elastic.worker.termination import follows_sigterm, grace_s, on_sigterm
 
 ADDRESS: Final = "BFTRAIN_ADDRESS"  # where other nodes reach this one
 SIZE: Final = "BFTRAIN_SIZE"  # how many nodes the group runs on
+FORMING_GROUP: Final = "forming"  # the place of a worker whose group forms
 REASON_LETTERS: Final = 300
+NOT_SAVED: Final = os.EX_IOERR  # how a worker ends that could not write the state before it left
+_LEAVING_AGAIN_S: Final = 0.5  # after which a worker that leaves tries again to write
 NOTHING: Final = -1  # the step of a worker that has no state yet, the generation of one that is in no group
 
 
@@ -58,7 +63,7 @@ class RegroupedTraining:
         place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
         os.environ[BATCH] = str(order.get("batch", 0))
         self._training = place.generation
-        self._own.place, self._own.commits = "forming", 0
+        self._own.place, self._own.commits = FORMING_GROUP, 0
         try:
             self._join(place, order)
             progress_report.use(self._reporter(place))
@@ -130,6 +135,23 @@ def reason_left(error: Exception, *, lost_others: bool) -> str:
 
 def go_on() -> None:
     """Ignore SIGTERM: schedulers send it to all processes of a node, and the agent knows what to do."""
+
+
+def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
+    """Save the state by ``write`` before this worker ends, and retry until ``grace_s`` seconds are over.
+
+    If that fails the worker ends with a code of its own, so that the state does not count as saved.
+    """
+    deadline = time.monotonic() + grace_s
+    while True:
+        try:
+            return write()
+        except (OSError, BadCommit) as error:
+            own.report({"type": "not_on_disk", "step": own.step, "reason": str(error)[:REASON_LETTERS]})
+            if time.monotonic() + _LEAVING_AGAIN_S > deadline:
+                sys.stderr.write(f"bftrain: the state of step {own.step} is not on disk: {error}\n")
+                raise SystemExit(NOT_SAVED) from error
+        time.sleep(_LEAVING_AGAIN_S)
 
 
 def end_together(state: State) -> None:

@@ -245,6 +245,6 @@ def restore_numbers(optimizer: Untyped) -> None:
 
 
 def return_memory() -> None:
-    """Give free memory back to the machine: the C library keeps what was freed in between."""
+    """Return free memory to the machine, which the C library keeps."""
     with suppress(AttributeError, OSError):  # not every C library can
         ctypes.CDLL(None).malloc_trim(0)

@@ -22,13 +22,13 @@ from bftrain_elastic.worker.shard_pieces import LiveShard, PackedShards, ShardPi
 from bftrain_elastic.worker.state_transfer import broadcast_bytes, share_state
 from bftrain_elastic.worker.state_tree import copied
 from bftrain_elastic.worker.state_values import (
+    COPYING_SHARE,
     capture,
     inner,
     load,
     restore,
 )
 
-_COPYING_SHARE: Final = 0.05  # of the time may go into copying
 _ROOMS: Final = 3  # memory that is kept for copies to come
 _WAIT_S: Final = 60.0  # for the end of an exchange in a group that is gone
 
@@ -112,7 +112,7 @@ class ShardedCommits:
         begun = time.monotonic()
         self._pending = self._copy(state, live, tables)
         now = time.monotonic()
-        self._due_at = now + (now - begun) * (1 / _COPYING_SHARE - 1)
+        self._due_at = now + (now - begun) * (1 / COPYING_SHARE - 1)
         if self.place.workers == 1:
             self._take_pending()
         else:

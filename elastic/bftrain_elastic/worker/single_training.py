@@ -100,7 +100,7 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
         rescue(state)
     report_on_disk(own)  # what was on disk before, too
     sys.stderr.write(f"bftrain: {reason_left(error, lost_others=False)}\n")
-    channel.send({"type": "stopped", "step": max(own.copy_step, own.commit_step)})
+    channel.send({"type": "stopped", "step": own.commit_step if own.copy_step == NO_STEP else own.copy_step})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # what is left of the group could wait for the others

@@ -26,6 +26,7 @@ from bftrain_elastic.worker.state_values import (
     STEP,
     StateInternals,
     compared_values,
+    copy_is_due,
     has_state_dict,
     inner,
     keep,
@@ -136,8 +137,9 @@ class State(StateBase):
     def commit(self) -> None:
         """Mark a point where it is safe to stop, and to return to if a worker dies.
 
-        All workers must call it. When it returns all of them have a copy in memory; one of them writes it to the task's
-        folder if that was not done lately.
+        All workers must call it. When it returns all of them have a copy in memory, unless the state is large: then at
+        most a twentieth of the time goes into copies. One of them writes it to the task's folder if that was not done
+        lately.
         """
         own = inner(self)
         own.place = "commit"
@@ -158,7 +160,8 @@ class State(StateBase):
             largest = own.asked()
             own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
-            if own.keeps_alone or own.stream.is_followed:  # an error, or a group that grows, may have to return to it
+            kept = own.keeps_alone or own.stream.is_followed  # an error, or a group that grows, may return to it
+            if kept and copy_is_due(own):
                 keep(self)
             largest = own.asked()
         compare_states(self, own.group.spread)
@@ -196,6 +199,7 @@ class CommitAgreement(NamedTuple):
     reports: bool  # rank 0 will tell that this commit is in memory
     compared: NamedValues
     differ: bool  # the compared values
+    copy_due: bool
     large_due: bool  # rank 0 has to send its large values: others have not changed the same, or the group dissolves
 
 
@@ -203,11 +207,12 @@ def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], 
     """Compare values with all members; ``asked`` is the generation that this member was asked for."""
     own, compared = inner(state), compared_values(state)
     place, digest = own.group.place, compared.digest()
-    reports = place.rank == 0 and place.size > 1 and time.monotonic() - own.reported_at > REPORTS_S
-    numbers = [asked, digest, -digest, int(reports), *digest_large_values(state, compared)]
-    asked, highest, lowest, reporting, large_highest, large_lowest, there = largest_each(numbers)
+    copies = copy_is_due(own)
+    reports = copies and place.size > 1 and time.monotonic() - own.reported_at > REPORTS_S
+    numbers = [asked, digest, -digest, int(reports), int(copies), *digest_large_values(state, compared)]
+    asked, highest, lowest, reporting, copying, large_highest, large_lowest, there = largest_each(numbers)
     large_due = bool(there) and (asked > place.generation or large_highest != -large_lowest)
-    return CommitAgreement(asked, bool(reporting), compared, highest != -lowest, large_due)
+    return CommitAgreement(asked, bool(reporting), compared, highest != -lowest, bool(copying), large_due)
 
 
 def commit_together(state: StateBase) -> int:
@@ -229,7 +234,7 @@ def commit_together(state: StateBase) -> int:
         compared = compared_values(state)
     if own.shards is not None:
         own.shards.commit(state, planned=found.asked > own.group.place.generation)
-    else:
+    elif found.copy_due:
         keep(state, compared)
     if found.reports:
         own.group.largest(0)  # all have their copy

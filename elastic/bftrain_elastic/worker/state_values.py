@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 import warnings
@@ -36,11 +34,10 @@ STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
 SHARDS: Final = "bftrain.shards"  # on disk: the files of the workers' shares
-_SAVING_SHARE: Final = 0.05  # of the time may go into writing commits
-NOT_SAVED: Final = os.EX_IOERR  # how a worker ends that could not write the state before it left
+_SAVING_SHARE: Final = 0.05  # of the time may go into writing commits,
+COPYING_SHARE: Final = 0.05  # and into copying those that are large
 REPORTS_S: Final = 0.2  # between two remarks on where the state is: at most five a second
 _DESCRIBED: Final = 2  # the commit of a group at which the state has all its parts; an optimizer makes some in a step
-_LEAVING_AGAIN_S: Final = 0.5  # after which a worker that leaves tries again to write
 _REASON_LETTERS: Final = 300
 _RESCUE_S: Final = 60.0  # how long another thread waits for the training's own one to copy or write
 _SPARES: Final = 1  # copies beside the last one: while it is written, others are made
@@ -63,6 +60,7 @@ class StateInternals:
         self.mixed = False  # a state arrived in part: the tensors are neither the script's first ones nor any others
         self.copy: StateTree | None = None  # of the last commit
         self.copy_step = NO_STEP
+        self.copy_at = 0.0  # when the next copy may be made
         self.keeps_alone = False  # copies are kept even where there is no other worker
         self.prepared: StateTree | None = None  # tensors for a state that will arrive
         self.describe: Callable[[StateTree], None] = lambda _tree: None  # for those that will need memory for it
@@ -148,16 +146,26 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
             setattr(state, name, value)
 
 
+def copy_is_due(own: StateInternals) -> bool:
+    """Return whether the copy of a commit is due: unless copying a large state took long, or it is to be saved."""
+    now = time.monotonic()
+    saves = own.folder is not None and not own.saving.busy and (own.save_soon or now >= own.save_at)
+    return own.group.place.rank == 0 and (saves or now >= own.copy_at)
+
+
 def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     """Copy the state as the point to return to; return the copy."""
     own = inner(state)
+    begun = time.monotonic()
     with own.lock:
         tree, room = capture(state, compared), _room(own)
         if room is own.copy:
             own.copy_step = NO_STEP  # while the copy is neither the old one nor the new one
         fresh = copied(tree, room)
         _take_copy(own, fresh, room)
-        return fresh
+    if sum(one.nbytes for one in fresh.tensors) > AT_ONCE_BYTES:
+        own.copy_at = time.monotonic() + (time.monotonic() - begun) * (1 / COPYING_SHARE - 1)
+    return fresh
 
 
 def _room(own: StateInternals) -> StateTree | None:
@@ -342,23 +350,6 @@ def _write_copy(own: StateInternals, copy: StateTree, step: int, lineage: int) -
     with aside(copy):
         checkpoint_file.save(folder, copy, step, lineage, own.saving.go_on)
     report_saved(own, step, begun)
-
-
-def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
-    """Save the state by ``write`` before this worker ends, and retry until ``grace_s`` seconds are over.
-
-    If that fails the worker ends with a code of its own, so that the state does not count as saved.
-    """
-    deadline = time.monotonic() + grace_s
-    while True:
-        try:
-            return write()
-        except (OSError, BadCommit) as error:
-            own.report({"type": "not_on_disk", "step": own.step, "reason": str(error)[:_REASON_LETTERS]})
-            if time.monotonic() + _LEAVING_AGAIN_S > deadline:
-                sys.stderr.write(f"bftrain: the state of step {own.step} is not on disk: {error}\n")
-                raise SystemExit(NOT_SAVED) from error
-        time.sleep(_LEAVING_AGAIN_S)
 
 
 def save_if_only_here(state: StateBase) -> None:

@@ -75,6 +75,7 @@ def test_steps_go_on_while_a_commit_is_written_and_do_not_get_into_it(
         own = state_values.inner(state)
         written = own.saving.step
         for _ in range(5):
+            own.copy_at = 0.0
             step(state)
         assert own.saving.busy
         if keeps:
@@ -170,3 +171,17 @@ def test_memory_is_what_the_machine_has_free_and_no_limit_forbids(
     assert list(background_save.left_by_limits()) == []
     (tmp_path / "memory.max").write_text("100\n")
     assert list(background_save.left_by_limits()) == [70]
+
+
+def test_large_states_are_copied_a_twentieth_of_the_time_and_small_ones_at_each_commit(tmp_path: Path) -> None:
+    small, (state, _) = State(position=0), large(tmp_path, keeps=True)
+    own = state_values.inner(state)
+    own.folder = None  # or it is copied to be written
+    state_values.inner(small).keeps_alone = True
+    for one in (state, small, state, small):
+        one.commit()
+    assert (own.copy_step, state.step) == (1, 2)
+    assert state_values.inner(small).copy_step == 2
+    own.copy_at = time.monotonic()
+    state.commit()
+    assert own.copy_step == 3

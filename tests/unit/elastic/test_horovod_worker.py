@@ -303,7 +303,7 @@ def test_the_values_of_the_first_worker_come_before_the_copy(horovod: StandIn, a
     def at(state: Kept) -> None:
         seen.append(state.evals)
         if state.position == 2:  # from now on rank 0 has other values
-            horovod.others = [0, 1 << 60, 1 << 60, 0, -(1 << 60), -(1 << 60), 0]
+            horovod.others = [0, 1 << 60, 1 << 60, 0, 0, -(1 << 60), -(1 << 60), 0]
             horovod.values = (2, 16, {"position": 2, "evals": 52})
         else:
             horovod.others = None
