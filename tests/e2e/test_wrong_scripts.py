@@ -133,6 +133,12 @@ def needs(package: str) -> pytest.MarkDecorator:
             id="the optimizer is not in the State",
         ),
         pytest.param(
+            "BATCH = 25\n" + LOOP.format(**PLAIN),
+            {"weighs its shares"},
+            "its workers have unequal shares of a batch",
+            id="a batch that the workers do not divide",
+        ),
+        pytest.param(
             LOOP.format(**PLAIN | {"begin": ACCELERATE, "backward": "accelerator.backward(loss)"}),
             {"workers agree"},
             "Accelerate sees one process",

@@ -17,7 +17,7 @@ from typing import Final
 from bftrain_elastic.errors import BadCommit
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, fixes
+from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, UNEVEN, fixes
 from bftrain_elastic.worker import checkpoint_file
 
 NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
@@ -104,6 +104,8 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
             yield _keeps_progress(lines)
         yield _keeps_values(message, seen)
         yield _workers_agree(message)
+        if uneven := _advised("weighs its shares", _notes(message, UNEVEN)):
+            yield uneven
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
 
@@ -128,13 +130,25 @@ def last_line(reason: str) -> str:
     return reason.strip().rpartition("\n")[2].strip()
 
 
+def split_fix(line: str) -> tuple[str, str]:
+    """Split the last line of an error of bftrain into what is wrong, and its fix in the last brackets."""
+    depth = 0
+    if line.startswith("bftrain_elastic.errors.") and line.endswith(")"):
+        for place in range(len(line) - 1, 0, -1):
+            depth += (line[place] == ")") - (line[place] == "(")
+            if not depth:
+                return line[:place].partition(": ")[2].strip(), line[place + 1 : -1]
+    return line, ""
+
+
 def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
     """Return why it does not run, or not for long; ``None`` if it runs."""
     failed = next((one["reason"] for one in message if one["type"] == "failed"), "")
     if failed:
         first = failed.partition("\n")[0]
-        detail = first if "never called" in first else last_line(failed)
-        return ReadinessFinding("runs", detail, advice(failed, script))
+        last, fix = split_fix(last_line(failed))
+        detail = first if "never called" in first else last
+        return ReadinessFinding("runs", detail, fix or advice(failed, script))
     notes = [one["text"] for one in message if one["type"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:

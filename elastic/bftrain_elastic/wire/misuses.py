@@ -17,6 +17,7 @@ class ScriptMisuse:
 
 NOT_KEPT: Final = "not all that it trains is kept"
 DRIFT: Final = "the models of its workers differ"
+UNEVEN: Final = "its workers have unequal shares of a batch"
 MISUSES: Final = {
     "accelerate": ScriptMisuse(
         "Accelerate sees one process, and so exchanges no gradients",
@@ -44,6 +45,14 @@ MISUSES: Final = {
     "optimizer": ScriptMisuse(
         "an optimizer is not in the State, so its moments begin again on each new worker",
         "give it to the State: State(optimizer=optimizer)",
+    ),
+    "divided": ScriptMisuse(
+        "an optimizer that is divided among the workers is in no ShardedTraining, so its moments begin again",
+        "give model and optimizer to a ShardedTraining, and this to the State, as docs/elastic.md shows",
+    ),
+    "shares": ScriptMisuse(
+        f"{UNEVEN}, and the mean loss over each counts the same",
+        "take 'mine, weight = state.share(N)' for a batch of N, and multiply the mean loss by the weight",
     ),
     "rates": ScriptMisuse(
         "the learning rates of their optimizers differ",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.errors import BadScript
+from bftrain_elastic.worker import batch_shares
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_values import (
     StateInternals,
@@ -96,8 +97,10 @@ class TrainedParts(NamedTuple):
         trained = {
             id(one) for optimizer in self.optimizers for group in optimizer.param_groups for one in group["params"]
         }
-        lost = any(one.state for one in self.optimizers if id(one) not in kept)
-        return ["model"] * bool(trained - weights) + ["optimizer"] * lost
+        lost = [one for one in self.optimizers if id(one) not in kept]
+        divided = any(_SHARDS.intersection(kind.__name__ for kind in type(one).__mro__) for one in lost)
+        found = ["model"] * bool(trained - weights)
+        return found + (["divided"] if divided else ["optimizer"] * any(one.state for one in lost))
 
 
 def _with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
@@ -151,9 +154,18 @@ def compare_replicas(own: StateInternals, values: Iterable[Any], spread: Spread)
     if workers == 1:
         return
     mine = ReplicaSample.of(parts, own.commits // _EVERY + own.commits.bit_length())
-    relative, apart = mine.largest_difference(spread(mine.numbers), own.commits)
+    *found, (fewest, most) = spread([*mine.numbers, 0.0 if batch_shares.used else own.batch_seen])
+    if most - fewest == 1:  # a batch that the workers do not divide; lengths of sequences differ by more
+        report({"type": "misuse", "step": own.step, "causes": ["shares"]})
+    relative, apart = mine.largest_difference(found, own.commits)
     if apart:
         report({"type": "drift", "step": own.step, "relative": relative, "causes": likely_causes(own, causes, apart)})
+
+
+def note_batch(own: StateInternals, inputs: Sequence[Any]) -> None:
+    """Record how many samples a worker gave to its model last."""
+    first = next((one for one in inputs if hasattr(one, "shape") and len(one.shape)), None)
+    own.batch_seen = float(first.shape[0]) if first is not None else 0.0
 
 
 def compare_states(state: StateBase, spread: Spread) -> None:

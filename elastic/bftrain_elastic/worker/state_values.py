@@ -74,6 +74,7 @@ class StateInternals:
         self.disk_reported_at = 0.0
         self.disk_unreported: Message | None = None  # the last write, until it is reported
         self.parallel: Any = None
+        self.batch_seen = 0.0  # samples of this worker that its model took last
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
         self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group

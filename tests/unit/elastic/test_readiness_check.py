@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bftrain_elastic.tryout.readiness_check import ReadinessFinding, WatchedRun, findings
+from bftrain_elastic.tryout.readiness_check import ReadinessFinding, WatchedRun, findings, split_fix
 
 if TYPE_CHECKING:
     from bftrain_elastic.wire.messages import Message
@@ -88,3 +88,9 @@ def test_a_loss_that_is_no_number_is_reported() -> None:
     found = failing(reports(loss=None, nan=True))
     assert set(found) == {"goes on learning"}
     assert found["goes on learning"].detail == "the loss is not a number at step 1"
+
+
+def test_an_error_of_ours_is_split_into_what_is_wrong_and_its_fix() -> None:
+    line = "bftrain_elastic.errors.BadScript: State: a Net is divided (DTensor): no (give it to State(sharded=one))"
+    assert split_fix(line) == ("State: a Net is divided (DTensor): no", "give it to State(sharded=one)")
+    assert split_fix("ValueError: it is so (really)") == ("ValueError: it is so (really)", "")

@@ -160,13 +160,13 @@ def test_an_optimizer_without_moments_may_stay_outside() -> None:
     assert TrainedParts.of([worker.model]).not_kept() == []
 
 
-def reported(state: State, other: ReplicaSample | None = None) -> list[dict[str, Any]]:
+def reported(state: State, other: ReplicaSample | None = None, samples: float | None = None) -> list[dict[str, Any]]:
     """Give what the first of two workers reports, beside one that has drawn ``other``; its own if none."""
     own, said = inner(state), []
     own.commits, own.group.place, own.report = 2, GroupRank(1, 0, 2, 2), said.append
 
     def spread(numbers: Sequence[float]) -> list[tuple[float, float]]:
-        theirs = numbers if other is None else other.numbers
+        theirs = [*(numbers[:-1] if other is None else other.numbers), numbers[-1] if samples is None else samples]
         return [(min(pair), max(pair)) for pair in zip(numbers, theirs, strict=True)]
 
     replica_check.compare_states(state, spread)
@@ -190,6 +190,29 @@ def test_the_causes_of_a_drift_are_named_with_their_fixes(monkeypatch: pytest.Mo
     assert [one["type"] for one in said] == ["misuse", "drift"]
     assert said[1]["causes"] == ["accelerate", "optimizer"]
     assert reported(state) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "used", "causes"), [(4, False, [["shares"]]), (4, True, []), (5, False, []), (9, False, [])]
+)
+def test_unequal_shares_of_a_batch_that_are_not_weighed_are_named(
+    monkeypatch: pytest.MonkeyPatch, other: int, causes: list[list[str]], *, used: bool
+) -> None:
+    monkeypatch.setattr(replica_check.batch_shares, "used", False)
+    state = State(model=torch.nn.Linear(2, 2))
+    replica_check.note_batch(inner(state), (torch.zeros(5, 2),))
+    if used:
+        state.share(5)
+        other = 0
+    assert [one["causes"] for one in reported(state, samples=other)] == causes
+
+
+def test_an_optimizer_that_is_divided_belongs_into_a_sharded_training() -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = ZeroRedundancyOptimizer(model.parameters())
+    replica_check.note_step(optimizer)
+    assert TrainedParts.of([model]).not_kept() == ["divided"]
+    assert TrainedParts.of([model, optimizer]).not_kept() == []
 
 
 def test_every_misuse_says_what_to_do() -> None:
