@@ -7,6 +7,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const STEPS = 600; // steps of a series that a screen shows apart
 const NARROW = 560; // pixels; narrower boxes get a figure's narrow form
 const NARROW_LOOK = { legend: { columns: 1 }, axisY: { minExtent: 28, titlePadding: 2 } };
+const LEGEND_MARK = 32; // pixels that an entry of a legend takes beside its words
 const PAPER = 800; // pixels across a printed page
 const DRAG = 4, DRAG_ROWS = 16; // pixels; less is a click, or a hand that trembles
 const drawn = new Map(); // name of a figure -> what is needed to change it
@@ -42,14 +43,21 @@ const inTurn = (item, change) =>
     await item.view.runAsync();
     if (item.figure.raster) paint(item);
   }));
-const draw = async (name) => {
+// The columns that fit of a legend whose entries do not fit into one row: each is as wide as the longest
+const columnsOf = (box) => {
+  const legend = box.querySelector(".role-legend")?.getBoundingClientRect(), { right } = box.getBoundingClientRect();
+  if (!legend || legend.right <= right + 1) return 0;
+  const widest = Math.max(...[...box.querySelectorAll(".role-legend-label text")].map((each) => each.getBoundingClientRect().width));
+  return Math.max(1, Math.floor((right - legend.left) / (widest + LEGEND_MARK)));
+};
+const draw = async (name, columns = 0) => {
   const figure = pageData.figures[name], box = document.getElementById(`draw-${name}`), narrow = box.clientWidth < NARROW;
   const before = drawn.get(name), item = { figure, box, narrow };
   if (figure.raster) Object.assign(item, { rows: before?.rows ?? [0, figure.raster.rows.length], chosen: before?.chosen });
   const begun = performance.now();
   if (figure.raster && !figure.raster.first) await unpackRaster(figure.raster);
   before?.view.finalize();
-  const look = laidOver(pageData.config, narrow ? NARROW_LOOK : {});
+  const look = laidOver(pageData.config, narrow ? NARROW_LOOK : columns ? { legend: { columns } } : {});
   const spec = coloured(laidOver({ $schema: pageData.schema, width: box.clientWidth, ...laidOver(figure.spec, figure.isCloser ? figure.closer : {}) }, narrow ? figure.narrow : {}));
   spec.autosize = { type: "fit-x", contains: "padding" };
   const data = dataOf(item);
@@ -60,6 +68,8 @@ const draw = async (name) => {
   });
   item.view = embedded.view;
   drawn.set(name, item);
+  const fewer = narrow || columns ? 0 : columnsOf(box);
+  if (fewer) return draw(name, fewer);
   if (figure.chooses_time)
     item.view.addSignalListener("brush", (_, value) => choose(value.t ? [...value.t].sort((a, b) => a - b) : null));
   if (figure.raster) {

@@ -120,7 +120,7 @@ def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
     return category(
         "of",
         scale={"domain": list(users), "range": list(HUES[: len(users)])},
-        legend={"title": None, "columns": len(HUES), "labelLimit": 120, **legend},
+        legend={"title": None, "labelLimit": 120, **legend},
     )
 
 
