@@ -107,7 +107,7 @@ def test_a_task_is_searched_with_keys_and_highlighted(page: Page, material: Repo
     page.wait_until(f"{SAID}.startsWith('task net-01')")
     page.frames()
     name = "net-01"
-    held = material.holdings
+    held = material.holdings.table()
     mine = held.task == held.tasks.index(name)
     share, rows = coloured(page, "holders", len(material.log.node_names))
     assert rows == sorted(set(held.node[mine].tolist()))

@@ -111,7 +111,7 @@ def said(time_s: float) -> str:
 
 def owner(material: ReportData, node: str, time_s: float) -> tuple[str, float, float]:
     """Who had a node, from when to when, read from the table of allocations."""
-    held = material.holdings
+    held = material.holdings.table()
     for number, row in enumerate(held.node.tolist()):
         if held.nodes[row] == node and held.from_s[number] <= time_s < held.to_s[number]:
             return f"task {held.tasks[held.task[number]]}", float(held.from_s[number]), float(held.to_s[number])
@@ -139,15 +139,14 @@ def test_idle_nodes_and_the_batch_queue_are_shown_too(page: Page, material: Repo
 
 
 def test_a_task_tells_its_size(page: Page, material: ReportData) -> None:
-    rows = [material.holdings.tasks[number] for number in range(3)]
+    held = material.holdings.table()
+    rows = held.tasks[:3]
     for row, name in enumerate(rows):
         lines = point(page, "sizes", 12_500.0 / SPAN_S, (row + 0.5) / len(rows))
         at = [
             (from_s, to_s)
-            for number, from_s, to_s in zip(
-                material.holdings.task, material.holdings.from_s, material.holdings.to_s, strict=True
-            )
-            if material.holdings.tasks[number] == name and from_s <= 12_500.0 < to_s
+            for number, from_s, to_s in zip(held.task, held.from_s, held.to_s, strict=True)
+            if held.tasks[number] == name and from_s <= 12_500.0 < to_s
         ]
         size = {0: "no node", 1: "1 node"}.get(len(at), f"{len(at)} nodes")
         assert lines[:2] == [f"task {name}", size]
@@ -175,7 +174,7 @@ def moment(text: str) -> float:
 
 def test_each_cell_has_the_colour_of_who_had_it(page: Page, material: ReportData) -> None:
     names, tasks = material.log.node_names, material.holdings.tasks
-    held = material.holdings
+    held = material.holdings.table()
     most = np.argsort(-np.bincount(held.task, weights=held.to_s - held.from_s), kind="stable").tolist()
     place = most.index(tasks.index(owner(material, "a", 5000.0)[0].removeprefix("task ")))
     hue = ("#e69f00", "#009e73", "#cc79a7")[place]  # those with most node-time have colours of their own, with names
