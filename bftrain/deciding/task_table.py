@@ -131,6 +131,8 @@ class TaskEntry:
         self._checked = self._by_progress = None
         if known:
             self.spec = replace(self.spec, **known)
+        if event.noise_scale is not None and self.spec.batch is not None:
+            self.spec = replace(self.spec, batch=replace(self.spec.batch, noise_scale=event.noise_scale))
         if event.work_left_samples is not None:
             self.work_left_samples = event.work_left_samples
 

@@ -131,6 +131,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
     shrink_cost_s: float | None = None
     start_cost_s: float | None = None
     work_left_samples: float | None = None
+    noise_scale: float | None = None  # of its batches
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +140,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
         if self.curves is not None:
             checks.mapped(self, "curves", SpeedCurve)
         costs = ("grow_cost_s", "shrink_cost_s", "start_cost_s")
-        checks.optional_number(self, *costs, "work_left_samples", at_least=0.0)
+        checks.optional_number(self, *costs, "work_left_samples", "noise_scale", at_least=0.0)
 
     __reduce__ = Mapped.__reduce__
 

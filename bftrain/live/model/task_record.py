@@ -117,6 +117,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     in_memory_step: int = 0  # the last one whose state is in the memory of at least two nodes
     committed_step: int = 0  # the last one whose state is on disk
     loss: float | None = None
+    noise_scale: float | None = None  # of its gradients, smoothed over its reports
     node_s: float = 0.0  # node-seconds held
     started_s: float | None = None  # when it held nodes for the first time
     rescales: int = 0  # decided changes of size

@@ -27,6 +27,8 @@ _FRESH_S: Final = 5.0  # for which the last measured speed is shown, or for as l
 _FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision
 _COST_NEWS_S: Final = 0.1
+_NOISE_NEWS: Final = 0.1  # relative: a smaller change of the noise scale is not worth a decision
+_NOISE_WEIGHT: Final = 0.1  # of the last report
 
 
 @dataclass(eq=False)
@@ -88,6 +90,7 @@ class TaskProgressTrack:
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
         self._line, self.reported_s = (t, step), float(message.get("received_at", t))
         self.progress = counted(self.progress, message, began_at_step=self._began_at_step)
+        self.news |= message.get("noise") is not None
 
     def hold(self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
         """Record the nodes that it holds, after a decision, after nodes are ``gone``, or when it ends or waits."""
@@ -145,6 +148,8 @@ class TaskProgressTrack:
             before, after = getattr(spec, name), costs.get(name.removesuffix("_cost_s"))
             if after is not None and abs(after - before) > max(_COST_NEWS_S, _COST_NEWS * max(before, after)):
                 changed[name] = after
+        if (noise := self._changed_noise(spec)) is not None:
+            changed["noise_scale"] = noise
         if curve is None and not changed:
             return None
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
@@ -152,6 +157,14 @@ class TaskProgressTrack:
     def edit(self, record: LiveTaskRecord) -> None:
         """Go on with the record that its owner changed."""
         self.record = record
+
+    def _changed_noise(self, spec: TaskSpec) -> float | None:
+        """Return the noise scale if decisions look at it, and it differs from the one they know."""
+        noise = self.progress.noise_scale
+        if noise is None or spec.batch is None:
+            return None
+        before = spec.batch.noise_scale
+        return noise if abs(noise - before) > _NOISE_NEWS * max(noise, before) else None
 
     def size_to_run(self) -> int | None:
         """Return the size on which to run so that all speeds become known; ``None``: on all its nodes."""
@@ -181,7 +194,15 @@ def counted(progress: Progress, message: Mapping[str, Any], *, began_at_step: in
         earlier = _earlier(progress, after, step, samples, began_at_step) if from_the_beginning else 0.0
         after = replace(after, earlier_samples=earlier)
     loss = message.get("loss")
+    after = replace(after, noise_scale=_smoothed(progress.noise_scale, message.get("noise")))
     return replace(after, step=step, loss=progress.loss if loss is None else float(loss))
+
+
+def _smoothed(before: float | None, reported: float | None) -> float | None:
+    """Return the noise scale after a report: single estimates scatter widely."""
+    if reported is None:
+        return before
+    return float(reported) if before is None else (1.0 - _NOISE_WEIGHT) * before + _NOISE_WEIGHT * float(reported)
 
 
 def _with_difference(progress: Progress, step: int, since: int, total: float) -> Progress:

@@ -280,6 +280,7 @@ _OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
         "since": (_is_int64, 0),
         "nan": (_is_flag, False),
         "restarted": (_is_flag, False),
+        "noise": (lambda it: it is None or (_is_finite(it) and it >= 0.0), None),
     },
 }
 
@@ -289,7 +290,7 @@ def checked(message: Message) -> Message | None:
     what = message.get("type")
     if not isinstance(what, str) or what not in _WORDS:
         return None
-    found = {"type": what}
+    found: Message = {"type": what}
     for field, right in _WORDS[what].items():
         if not right(message.get(field)):
             shown = repr(message.get(field))[:40]
@@ -298,6 +299,8 @@ def checked(message: Message) -> Message | None:
     for field, (right, default) in _OPTIONAL.get(what, {}).items():
         value = message.get(field, default)
         found[field] = value if right(value) else default
+    if "noise" in found and found["noise"] is None:
+        del found["noise"]  # few scripts give one
     for field in {"reason", "place", "line"} & set(found):
         found[field] = found[field][:_REASON_LETTERS]
     return found

@@ -2,10 +2,10 @@
 
 A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
 or null}``; an agent receives more: ``"total"`` is the sum of all samples since step ``"since"``, so that samples are
-counted right even if lines are lost; ``"nan"`` is true if the loss was no number, and ``"restarted"`` if the script's
-own count of steps fell, as it does when it does not resume from its state. A line is written with a single system call
-that never blocks, so lines of several workers do not mix, a killed worker leaves no partial line, and a slow manager
-does not slow the training.
+counted right even if lines are lost; ``"noise"`` is the noise scale, if one was given; ``"nan"`` is true if the loss
+was no number, and ``"restarted"`` if the script's own count of steps fell, as it does when it does not resume from
+its state. A line is written with a single system call that never blocks, so lines of several workers do not mix, a
+killed worker leaves no partial line, and a slow manager does not slow the training.
 """
 
 from __future__ import annotations
@@ -39,10 +39,17 @@ class Reporter:
         self._size = size
         self._step = 0
 
-    def __call__(self, *, samples: int, loss: SupportsFloat | None = None, step: int | None = None) -> None:
+    def __call__(
+        self,
+        *,
+        samples: int,
+        loss: SupportsFloat | None = None,
+        step: int | None = None,
+        noise_scale: SupportsFloat | None = None,
+    ) -> None:
         """Write one line; ``step`` is counted from 1 unless the script passes it."""
         self._step = self._step + 1 if step is None else step
-        line = _line(self._step, self._size, samples, _number(loss))
+        line = _line(self._step, self._size, samples, _number(loss)) | _noise_field(noise_scale)
         del line["nan"]
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
@@ -51,21 +58,28 @@ class Reporter:
         os.close(self._file)
 
 
-Report = Callable[[int, "SupportsFloat | None", "int | None"], None]
+Report = Callable[[int, "SupportsFloat | None", "int | None", "SupportsFloat | None"], None]
 _current: Report | None = None
 
 
-def report(samples: int, loss: SupportsFloat | None = None, *, step: int | None = None) -> None:
+def report(
+    samples: int,
+    loss: SupportsFloat | None = None,
+    *,
+    step: int | None = None,
+    noise_scale: SupportsFloat | None = None,
+) -> None:
     """Report that a step is done, over ``samples`` samples of all workers together; no-op without a manager.
 
-    Every worker calls it, with the loss of its share: their mean is reported. It never stops the training: if nothing
-    can be written (a full disk, a bad environment), it warns and the step goes unreported.
+    Every worker calls it, with the loss of its share: their mean is reported. ``noise_scale`` is that of the gradients
+    now, in samples, for objectives that choose batches; that of the first worker counts. It never stops the training:
+    if nothing can be written (a full disk, a bad environment), it warns and the step goes unreported.
     """
     global _current  # noqa: PLW0603 - found in the environment the first time
     try:
         if _current is None:
             _current = _from_environment()
-        _current(samples, loss, step)
+        _current(samples, loss, step, noise_scale)
     except (OSError, ValueError) as error:
         warnings.warn(f"this step's progress is not reported: {error}", RuntimeWarning, stacklevel=2)
 
@@ -93,7 +107,9 @@ class GroupReport:
         self._line: Message | None = None  # which waits
         self._losses: list[float] = []  # since the last commit
 
-    def __call__(self, samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+    def __call__(
+        self, samples: int, loss: SupportsFloat | None, step: int | None, noise_scale: SupportsFloat | None = None
+    ) -> None:
         """Count a step, and report it now or at the next commit."""
         self.flush()
         own, number = self._own, _number(loss)
@@ -104,6 +120,7 @@ class GroupReport:
         own.samples += int(samples)
         sums = {"total": own.samples, "since": own.samples_since, "restarted": restarted}
         line = {"type": "report", **_line(own.step, self._place.size, samples, number), **sums}
+        line |= _noise_field(noise_scale)
         if not self._averages:
             self._send(line)
             return
@@ -145,24 +162,27 @@ def flush() -> None:
 def _from_environment() -> Report:
     if os.environ.get(REPORT_FILE):
         reporter = Reporter(os.environ[REPORT_FILE], size=int(os.environ.get(SIZE, "1")))
-        return lambda samples, loss, step: reporter(samples=samples, loss=loss, step=step)
+        return lambda samples, loss, step, noise_scale: reporter(
+            samples=samples, loss=loss, step=step, noise_scale=noise_scale
+        )
     if os.environ.get(SOCKET) and os.environ.get(RANK, "0") == "0":
         channel = AgentChannel.from_environment()
         if channel is not None:
             return _counting(channel, int(os.environ.get(SIZE, "1")))
-    return lambda _samples, _loss, _step: None
+    return lambda *_: None
 
 
 def _counting(channel: AgentChannel, size: int) -> Report:
     steps, total, since = 0, 0, -1
 
-    def write(samples: int, loss: SupportsFloat | None, step: int | None) -> None:
+    def write(samples: int, loss: SupportsFloat | None, step: int | None, noise_scale: SupportsFloat | None) -> None:
         nonlocal steps, total, since
         if since < 0:
             since = 0 if step is None else step - 1
         steps = steps + 1 if step is None else step
         total += int(samples)
         line = {"type": "report", **_line(steps, size, samples, _number(loss)), "total": total, "since": since}
+        line |= _noise_field(noise_scale)
         channel.mention("report", json.dumps(line).encode())
 
     return write
@@ -177,6 +197,12 @@ def _loss_fields(loss: float | None) -> Message:
     """Return the fields of a loss; NaN counts as none."""
     is_nan = loss is not None and not math.isfinite(loss)
     return {"loss": None if is_nan else loss, "nan": is_nan}
+
+
+def _noise_field(noise_scale: SupportsFloat | None) -> Message:
+    """Return the field of a noise scale; an estimate that is no number, or below 0, counts as none."""
+    number = _number(noise_scale)
+    return {"noise": number} if number is not None and 0.0 <= number < math.inf else {}
 
 
 def _number(loss: SupportsFloat | None) -> float | None:

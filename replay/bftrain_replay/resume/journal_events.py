@@ -99,9 +99,7 @@ class _Reading:
                 self.taken.add(own)
                 self.tasks.append(replace(event.spec, name=own))
             case TaskMeasured() if event.task in self.places:
-                place = self.places[event.task]
-                known = {name: getattr(event, name) for name in _MEASURED if getattr(event, name) is not None}
-                self.tasks[place] = replace(self.tasks[place], **known)
+                self._measured(event)
             case TaskEdited() if event.task in self.places:
                 place = self.places[event.task]
                 before, spec = self.tasks[place], event.spec
@@ -114,6 +112,14 @@ class _Reading:
                 self.failures[event.task] += 1
                 if self.failures[event.task] >= self.max_failures:
                     self._forget(event.task)
+
+    def _measured(self, event: TaskMeasured) -> None:
+        place = self.places[event.task]
+        known = {name: getattr(event, name) for name in _MEASURED if getattr(event, name) is not None}
+        batch = self.tasks[place].batch
+        if event.noise_scale is not None and batch is not None:
+            known["batch"] = replace(batch, noise_scale=event.noise_scale)
+        self.tasks[place] = replace(self.tasks[place], **known)
 
     def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
         """Return the kind of every node, if nodes have kinds.

@@ -235,7 +235,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         Event,
         (
             f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE_JSON},"curves":null,"grow_cost_s":0.0,'
-            '"shrink_cost_s":null,"start_cost_s":null,"work_left_samples":9.0}'
+            '"shrink_cost_s":null,"start_cost_s":null,"work_left_samples":9.0,"noise_scale":null}'
         ),
     ),
     (Release(nodes=("n1",)), Action, '{"action":"release","nodes":["n1"]}'),

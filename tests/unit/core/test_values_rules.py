@@ -146,7 +146,7 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     (TaskMeasured, "curve", (3, {"nodes": [1], "rate": [1.0]})),
     *(
         (TaskMeasured, field, ("1", True, math.nan, -1.0))
-        for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples")
+        for field in ("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples", "noise_scale")
     ),
     *((kind, "nodes", (*NOT_NODES, ())) for kind in ACTIONS),
     *((kind, "task", NOT_A_NAME) for kind in ACTIONS if kind is not Release),

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from bftrain_elastic import Reporter, State
+from bftrain_elastic.wire.messages import checked
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.progress_report import REPORT_FILE, SIZE, GroupReport
 
@@ -123,3 +124,17 @@ def test_in_a_group_the_mean_loss_of_all_workers_is_reported_at_the_commit() -> 
         (4, None, True, 32),
         (5, None, False, 40),
     ]
+
+
+def test_a_noise_scale_is_reported_if_it_is_one(tmp_path: Path) -> None:
+    said: list[dict[str, object]] = []
+    channel = SimpleNamespace(mention=lambda _kind, text: said.append(json.loads(text)))
+    report = GroupReport(channel, State(), GroupRank())  # type: ignore[arg-type]  # a stand-in
+    for noise in (120.5, None, float("nan"), -1.0):
+        report(8, 1.0, None, noise)
+    assert [one.get("noise", "none") for one in said] == [120.5, "none", "none", "none"]
+    checked_lines = [checked(one) for one in said]
+    assert [one and one.get("noise") for one in checked_lines] == [120.5, None, None, None]
+    reporter = Reporter(str(tmp_path / "lines"), size=1)
+    reporter(samples=8, noise_scale=7)
+    assert json.loads((tmp_path / "lines").read_text())["noise"] == 7.0

@@ -6,10 +6,12 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.values import wire
+from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 
@@ -190,3 +192,21 @@ def test_a_speed_is_shown_only_as_long_as_steps_can_be_expected(step_s: float, f
     last_s = 3 * step_s
     assert track.speed(last_s + 0.9 * fresh_s) == pytest.approx(30 / step_s)
     assert track.speed(last_s + 1.1 * fresh_s) == 0.0, "nothing moves"
+
+
+def test_decisions_learn_the_noise_scale_that_is_reported_smoothed_and_where_it_has_changed() -> None:
+    batch = BatchScaling(initial=64, largest=1024, noise_scale=1000.0)
+    record = replace(kept_task(), spec=replace(kept_task().spec, batch=batch))
+    track = TaskProgressTrack(record, Progress())
+    for step, noise in enumerate((1040.0, None, 1040.0), start=1):
+        track.on_message(a_report(step, 64) | ({} if noise is None else {"noise": noise}))
+    assert track.progress.noise_scale == pytest.approx(1040.0)
+    assert track.learn(record.spec, 100.0) is None, "a tenth more is worth no decision"
+    track.on_message(a_report(4, 64) | {"noise": 3040.0})
+    learned = track.learn(record.spec, 200.0)
+    assert learned is not None
+    assert (learned.noise_scale, learned.curve) == (pytest.approx(1240.0), None)
+    assert wire.decode(wire.encode(track.progress), Progress) == track.progress
+    without = TaskProgressTrack(kept_task(), Progress())
+    without.on_message(a_report(1, 64) | {"noise": 5.0})
+    assert without.learn(kept_task().spec, 100.0) is None, "it says no batches"

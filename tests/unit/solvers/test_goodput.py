@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester, solve
 from bftrain.config import Settings
 from bftrain.deciding.goodput import best_batch, by_progress, goodput
+from bftrain.errors import BadValue
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, TaskSubmitted
+from bftrain.values.events import NodesJoined, TaskMeasured, TaskSubmitted
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
@@ -201,6 +202,21 @@ def test_a_harvester_divides_nodes_by_it() -> None:
         spec = TaskSpec(name=name, curve=curve, max_nodes=16, batch=batch)
         harvester.handle(TaskSubmitted(time_s=0.0, spec=spec))
     assert {name: len(held) for name, held in harvester.held.items()} == {"c": 4, "n": 12}
+
+
+def test_a_measured_noise_scale_changes_the_batch() -> None:
+    harvester = build_harvester(Settings(objective="goodput"))
+    curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 160.0))
+    batch = BatchScaling(initial=50, largest=1000, noise_scale=400.0)
+    for name, own in (("a", batch), ("plain", None)):
+        harvester.absorb(TaskSubmitted(time_s=0.0, spec=TaskSpec(name=name, max_nodes=2, curve=curve, batch=own)))
+    harvester.absorb(NodesJoined(time_s=0.0, nodes=("n1", "n2", "n3", "n4")))
+    before = harvester.decide(0.0).batches["a"]
+    harvester.absorb(*(TaskMeasured(time_s=9.0, task=name, noise_scale=40_000.0) for name in ("a", "plain")))
+    assert harvester.decide(10.0).batches["a"] == 10 * before == 1000
+    assert harvester.spec("plain").batch is None
+    with pytest.raises(BadValue, match="noise_scale"):
+        TaskMeasured(time_s=9.0, task="a", noise_scale=-1.0)
 
 
 def test_progress_on_several_hosts_is_that_of_the_speed_there() -> None:

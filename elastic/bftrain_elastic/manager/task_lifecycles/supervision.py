@@ -16,7 +16,7 @@ from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, clauses, fixes
 _LEAST_WRITE_S: Final = 60.0  # longer than others may a worker take to leave that writes the state first,
 _WRITES: Final = 5.0  # or so many times as long as the last write took
 ABSENCE_S: Final = 45.0  # longer than agents keep their workers without a manager
-_REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan", "restarted")
+_REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan", "restarted", "noise")
 _BAD_LOSSES: Final = 3  # in a row before that is reported
 _STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
 _LEAST_START_S: Final = 120.0  # and at least so long, even if the limit is smaller
