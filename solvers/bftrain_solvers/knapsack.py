@@ -18,8 +18,10 @@ import numpy as np
 from bftrain.errors import Fault
 from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.best_values import BestValues
 from bftrain_solvers.core import Candidates, Core, NodePrice
-from bftrain_solvers.few_changes import BestValues, few_changes
+from bftrain_solvers.few_changes import few_changes
+from bftrain_solvers.more_changes import more_changes
 from bftrain_solvers.row_kinds import RowKinds, kinds_of_rows
 from bftrain_solvers.stages import SearchBounds, Stage, best_division, least_loss, quick_division
 from bftrain_solvers.value_grid import LARGEST_PRODUCT, NEVER, ValueGrid, grid_of
@@ -225,29 +227,22 @@ def best_sizes(
     if int(wanted @ kinds.count) <= pool:
         return KnapsackResult(wanted[kinds.of_row].tolist(), None)
     key = None if memory is None else memory.values.key(values, kinds, grid, pool)
-    if memory is None or key is None:
-        return _searched(grid, kinds, held, wanted, pool, stop_at, memory)
-    value = memory.values.get(key)
-    plan = None if value is None else few_changes(grid, kinds, held, pool, value)
-    if plan is not None:
+    value = None if memory is None or key is None else memory.values.get(key)
+    if value is not None and (plan := few_changes(grid, kinds, held, pool, value)) is not None:
         return KnapsackResult(plan, None)
-    found = _searched(grid, kinds, held, wanted, pool, stop_at, memory)
-    if found.bound is None and value is None:
+    at_price = priced(grid, wanted, pool, kinds.count, None if memory is None else memory.price)
+    if value is not None and (plan := more_changes(grid, kinds, held, pool, value, at_price)) is not None:
+        return KnapsackResult(plan, None)
+    found = _searched(grid, kinds, held, at_price, pool, stop_at)
+    if memory is not None and key is not None and found.bound is None and value is None:
         memory.values.keep(key, grid, kinds, np.array(found.sizes, dtype=np.int64))
     return found
 
 
 def _searched(
-    grid: ValueGrid,
-    kinds: RowKinds,
-    held: Integers,
-    wanted: Integers,
-    pool: int,
-    stop_at: float,
-    memory: KnapsackMemory | None,
+    grid: ValueGrid, kinds: RowKinds, held: Integers, at_price: NodePrice, pool: int, stop_at: float
 ) -> KnapsackResult:
     """Find the best sizes where not all rows can have what they want."""
-    at_price = priced(grid, wanted, pool, kinds.count, None if memory is None else memory.price)
     # Sizes without a loss, the larger ones for the first rows; what remains idle is less than one such step
     most = at_price.most[kinds.of_row]
     sizes = at_price.least[kinds.of_row]

@@ -106,7 +106,7 @@ def test_equal_marks_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_answers_are_the_same_when_values_were_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain_solvers.few_changes._MOST_KEPT", 3)
+    monkeypatch.setattr("bftrain_solvers.best_values._MOST_KEPT", 3)
     remembering, values = ExactSolver(), np.tile([0.0, 3.0, 5.0, 6.0], (20, 1))
     for pool in (*range(20, 30), *range(20, 30)):
         table = table_of(values, pool, [1] * 10 + [0] * 10)
