@@ -47,6 +47,11 @@ class _Losses:
     def __init__(self, loss: Integers, low: int) -> None:
         self.loss, self.low = loss, low
 
+    def at(self, nodes: int) -> int:
+        """Return the smallest loss with so many nodes."""
+        place = nodes - self.low
+        return int(self.loss[place]) if 0 <= place < self.loss.size else NEVER
+
     def leading(self, moves: _Moves, nodes: int, loss: int) -> list[int]:
         """Return the places of the ``moves`` that lose ``loss`` together with these rows, and take ``nodes``."""
         place = (nodes - self.low) - moves.nodes
@@ -81,41 +86,38 @@ def more_changes(
     losses, kind, idle = at_price.losses, np.arange(len(kinds)), pool - int(held @ kinds.count)
     if idle < 0 or held.max() >= losses.shape[1] or (grid.allowed is not None and not grid.allowed[kind, held].all()):
         return None
-    rise, run, count = at_price.rise, at_price.run, kinds.count.tolist()
+    rise, run, least = at_price.rise, at_price.run, at_price.least
     # The loss of a plan of this value, but for its changes, each of which loses ``run``
-    least = at_price.least
     paid = (grid.whole[kind, least] * run - rise * least).tolist()
-    own = sum(each * rows for each, rows in zip(paid, count, strict=True))
+    own = sum(each * rows for each, rows in zip(paid, kinds.count.tolist(), strict=True))
     goal = own + rise * pool - run * grid.weight * value
     limit = goal + run * (grid.weight - 1)
     lossy = losses[kind, held] > 0
-    losing = [each for each in lossy.nonzero()[0].tolist() for _ in range(count[each])]
+    losing: list[int] = lossy[kinds.of_row].nonzero()[0].tolist()
     if not 0 <= limit < _LARGEST or len(losing) > _MOST_ROWS:
         return None
-    search = _Search(losses <= limit, losses, held, lossy, losing)
-    if (best := search.fewest(goal, run, idle, rise)) is None:
-        return None
-    found = list(islice(search.plans(*best), _MOST_PLANS + 1))
-    return first_of(found, kinds, held) if len(found) <= _MOST_PLANS else None
+    of_kind, size = (losses <= limit).nonzero()
+    nodes, loss = size - held[of_kind], losses[of_kind, size]
+    others = ~lossy[of_kind] & (nodes != 0)
+    search = _Search(_Moves.best(of_kind[others], nodes[others], loss[others]))
+    for row in reversed(losing):
+        part = slice(*of_kind.searchsorted((kinds.of_row[row], kinds.of_row[row] + 1)).tolist())
+        search.add_row(row, _Moves(of_kind[part], nodes[part], loss[part]))
+    best = search.fewest(goal, run, idle, rise)
+    return None if best is None else search.first_plan(*best, kinds, held)
 
 
 class _Search:
-    """The tables of rows that lose something as they are, one after the other, and then of changes of other rows."""
+    """The tables of rows that lose something as they are, one after the other, and then of changes of ``others``."""
 
-    def __init__(self, fine: Mask, losses: Integers, held: Integers, lossy: Mask, losing: list[int]) -> None:
-        kind, size = fine.nonzero()
-        nodes, loss = size - held[kind], losses[kind, size]
-        others = ~lossy[kind] & (nodes != 0)
-        self._others = _Moves.best(kind[others], nodes[others], loss[others])
-        parts = {each: slice(*kind.searchsorted((each, each + 1)).tolist()) for each in losing}
-        moves = {each: _Moves(kind[part], nodes[part], loss[part]) for each, part in parts.items()}
-        self._rows = [moves[each] for each in losing]
-        self._first = (
-            {more: (place, lost) for place, (_, more, lost) in enumerate(self._rows[0].listed)} if losing else {}
-        )
+    def __init__(self, others: _Moves) -> None:
+        self._others = others
+        self._rows: list[tuple[int, _Moves]] = []  # from the last to the first
         self._tables = [_Losses(np.zeros(1, dtype=np.int64), 0)]
-        for row in self._rows:
-            self._tables.append(self._tables[-1].after(row))
+
+    def add_row(self, row: int, moves: _Moves) -> None:
+        self._rows.append((row, moves))
+        self._tables.append(self._tables[-1].after(moves))
 
     def fewest(self, goal: int, run: int, idle: int, rise: int) -> tuple[int, int] | None:
         """Return the nodes above the present ones, and the loss, of the plans with the fewest changes.
@@ -142,39 +144,46 @@ class _Search:
                 return table.low + place, int(loss[place])
         return None
 
-    def plans(self, nodes: int, loss: int) -> Iterator[list[Change]]:
-        """Yield the changes of all plans with this loss; a kind may have fewer rows than changes."""
-        rows = len(self._rows)
-        for changes in range(len(self._tables) - rows):
-            for others, nodes_left, loss_left in self._changes_of_others(rows + changes, nodes, loss, 0):
-                for own in self._changes_of_rows(rows, nodes_left, loss_left, 0):
-                    yield others + own
+    def first_plan(self, nodes: int, loss: int, kinds: RowKinds, held: Integers) -> list[int] | None:
+        """Return of the plans with this loss the one that gives more to the first row in which two differ.
 
-    def _changes_of_others(
-        self, layer: int, nodes: int, loss: int, first: int
-    ) -> Iterator[tuple[list[Change], int, int]]:
-        """Yield as many changes of other rows as there are layers, and the nodes and the loss of the rest."""
-        if layer == len(self._rows):
-            yield [], nodes, loss
+        Losing rows and others do not meet, so for each number of nodes of the former both parts are chosen alone.
+        """
+        by_nodes: dict[int, list[list[Change]]] = {}
+        found = list(islice(self._changes(nodes, loss), _MOST_PLANS + 1))
+        if len(found) > _MOST_PLANS:
+            return None
+        for changes in found:
+            by_nodes.setdefault(nodes - sum(more for _, more in changes), []).append(changes)
+        plans = []
+        for taken, changes_of_others in by_nodes.items():
+            plan = first_of(changes_of_others, kinds, held)
+            if plan is not None:
+                self._add_most_first(plan, taken)
+                plans.append(plan)
+        return max(plans, default=None)
+
+    def _changes(self, nodes: int, loss: int) -> Iterator[list[Change]]:
+        """Yield the changes of others; a kind may have fewer rows than changes."""
+        for count in range(len(self._tables) - len(self._rows)):
+            yield from self._so_many(count, nodes, loss, 0)
+
+    def _so_many(self, count: int, nodes: int, loss: int, first: int) -> Iterator[list[Change]]:
+        rows = len(self._rows)
+        if count == 0:
+            if self._tables[rows].at(nodes) == loss:
+                yield []
             return
-        for place in self._tables[layer - 1].leading(self._others, nodes, loss):
+        for place in self._tables[rows + count - 1].leading(self._others, nodes, loss):
             if place >= first:
                 kind, more, lost = self._others.listed[place]
-                for rest, nodes_left, loss_left in self._changes_of_others(layer - 1, nodes - more, loss - lost, place):
-                    yield [(kind, more), *rest], nodes_left, loss_left
+                for rest in self._so_many(count - 1, nodes - more, loss - lost, place):
+                    yield [(kind, more), *rest]
 
-    def _changes_of_rows(self, row: int, nodes: int, loss: int, first: int) -> Iterator[list[Change]]:
-        """Yield the changes of the first ``row`` rows; rows of one kind do not swap theirs."""
-        if row <= 1:
-            place, lost = self._first.get(nodes, (0, NEVER)) if row else (0, 0 if nodes == 0 else NEVER)
-            if lost == loss and place >= first:
-                yield [(self._rows[0].listed[0][0], nodes)] if nodes else []
-            return
-        moves = self._rows[row - 1]
-        alike = self._rows[row - 2] is moves
-        for place in self._tables[row - 1].leading(moves, nodes, loss):
-            if place >= first:
-                kind, more, lost = moves.listed[place]
-                own = [(kind, more)] if more else []
-                for others in self._changes_of_rows(row - 1, nodes - more, loss - lost, place if alike else 0):
-                    yield own + others
+    def _add_most_first(self, plan: list[int], nodes: int) -> None:
+        """Change the losing rows by so many nodes in all, and give each the most in order."""
+        loss = self._tables[len(self._rows)].at(nodes)
+        for (row, moves), later in zip(reversed(self._rows), reversed(self._tables[: len(self._rows)]), strict=True):
+            _, more, lost = moves.listed[later.leading(moves, nodes, loss)[-1]]
+            plan[row] += more
+            nodes, loss = nodes - more, loss - lost
