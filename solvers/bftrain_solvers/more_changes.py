@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from bftrain_solvers.arrays import Integers, Mask
+from bftrain_solvers.arrays import Integers
 from bftrain_solvers.core import NodePrice
 from bftrain_solvers.few_changes import Change, first_of
 from bftrain_solvers.row_kinds import RowKinds

@@ -39,16 +39,17 @@ class RowKinds:
         return found
 
 
-def kinds_of_rows(values: Floats, present: Integers) -> RowKinds:
-    """Find the rows with equal ``values`` that hold the same size now."""
+def kinds_of_rows(values: Floats, present: Integers, marks: Integers | None = None) -> RowKinds:
+    """Find the rows with equal ``values`` that hold the same size now; rows with equal ``marks`` have equal values."""
     count, width = values.shape
     if count <= _FEW_ROWS:
         return _each_of_its_own(count)
     factors = _factors(width + 1)
-    by_value = values.view(np.int64) @ factors[:width]  # equal rows have equal marks; whether others have is checked
-    marks = by_value + present * factors[width]
-    order = marks.argsort(kind="stable")
-    ranked = marks[order]
+    # Equal rows have equal numbers; whether others have is checked
+    by_value = values.view(np.int64) @ factors[:width] if marks is None else marks * factors[0]
+    numbers = by_value + present * factors[width]
+    order = numbers.argsort(kind="stable")
+    ranked = numbers[order]
     begins = np.empty(count, dtype=np.bool_)
     begins[0] = True
     np.not_equal(ranked[1:], ranked[:-1], out=begins[1:])
@@ -57,7 +58,8 @@ def kinds_of_rows(values: Floats, present: Integers) -> RowKinds:
     of_row = np.empty(count, dtype=np.int64)
     of_row[order] = begins.cumsum() - 1
     like = first[of_row]
-    if not ((present == present[like]).all() and (values == values[like]).all()):
+    alike = (values == values[like]).all() if marks is None else (marks == marks[like]).all()
+    if not (alike and (present == present[like]).all()):
         return _each_of_its_own(count)
     counts = np.empty_like(starts)
     counts[:-1] = starts[1:] - starts[:-1]

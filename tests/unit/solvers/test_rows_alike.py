@@ -81,6 +81,36 @@ def test_costs_of_rescaling(seed: int) -> None:
     assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_many_changes_at_once(seed: int) -> None:
+    rng, remembering = np.random.default_rng(300 + seed), ExactSolver()
+    values = rows_of_few_kinds(rng)
+    pool = values.size // 3
+    best = sizes(remembering, table_of(values, pool))
+    for _ in range(6):  # several tasks lost nodes or hold others than the best plan, so that three to ten change
+        present = best.copy()
+        for row in rng.choice(len(present), int(rng.integers(3, 9)), replace=False).tolist():
+            present[row] = int(rng.integers(0, present[row] + 1))
+        table = table_of(values, pool, present)
+        assert sizes(remembering, table) == best_sizes_by_plain_programme(table)
+
+
+def test_plans_with_many_changes_are_found_without_another_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembering, values = ExactSolver(), np.tile([0.0, 4.0, 7.0, 9.0, 10.0], (20, 1))
+    best = sizes(remembering, table_of(values, 50, [0] * 10 + [1] * 10))
+    monkeypatch.setattr("bftrain_solvers.knapsack._searched", None)
+    lost = [0, 1, 0, *best[3:]]
+    assert sizes(remembering, table_of(values, 50, lost)) == best
+
+
+def test_rows_with_equal_marks_are_alike() -> None:
+    values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
+    present, marks = np.array([0, 1] * 10), np.array([5] * 10 + [9] * 10)
+    marked, plain = kinds_of_rows(values, present, marks), kinds_of_rows(values, present)
+    assert marked.same_values
+    assert sorted(map(marked.rows, range(4))) == sorted(map(plain.rows, range(4)))
+
+
 def test_rows_are_alike_if_values_and_sizes_are() -> None:
     values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
     present = np.array([0, 1] * 10)
