@@ -24,7 +24,7 @@ _LARGEST: Final = NEVER >> 5  # sums of the losses of all these rows stay below 
 
 
 class _Moves:
-    """What a row may do: the number of nodes by which its size changes, and what it then loses. ``kind`` is its own."""
+    """Changes of one row of a ``kind``: by how many ``nodes``, and the ``loss`` of the row after each."""
 
     def __init__(self, kind: Integers, nodes: Integers, loss: Integers) -> None:
         self.kind, self.nodes, self.loss = kind, nodes, loss

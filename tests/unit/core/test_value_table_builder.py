@@ -130,7 +130,7 @@ def test_a_solution_that_has_no_time_for_its_table_says_so() -> None:
 
     def slow(task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         asked.append(task.name)
-        sleep(0.005)
+        sleep(0.001)
         return task.curve.speeds(int(sizes[-1]))
 
     tasks = tuple(CompetingTask(name=f"t{n}", max_nodes=8, min_nodes=1 + n % 8, curve=CURVE) for n in range(400))
