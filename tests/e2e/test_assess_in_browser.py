@@ -29,10 +29,9 @@ TWO_SCREENS = 2 * 960  # pixels
 @pytest.fixture(scope="module")
 def assessed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("assess")
-    (place / "kinds.csv").write_text("nodes,kind\n0:8,thin\n8:12,fat\n")
     made = [
         bftrain("generate", "log", "-o", "log.npz", "--nodes", "12", "--days", "2", "--start", "1.6e9", cwd=place),
-        bftrain("assess", "log.npz", "-o", "out", "--kinds", "kinds.csv", *WORTH, *DELAY, cwd=place, BFTRAIN_QUICK="0"),
+        bftrain("assess", "log.npz", "-o", "out", *WORTH, *DELAY, cwd=place, BFTRAIN_QUICK="0"),
     ]
     assert [ended.code for ended in made] == [0, 0], [ended.err for ended in made]
     return place / "out" / "assess.html"
