@@ -97,6 +97,7 @@ OF_THE_RUN: Final = (
     "finish_file",
     "stall_limit_s",
     "after",
+    "kinds",
     "environment",
     "setup",
     "prefix",

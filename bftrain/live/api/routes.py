@@ -14,6 +14,7 @@ from bftrain.live.api.service import LiveService
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.member_views import MemberReport, MemberShare, MemberView
+from bftrain.live.model.task_edit import TaskEdit
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
 from bftrain.live.tasks.usage_ledger import GROUPINGS
 
@@ -132,7 +133,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Change it while it holds no nodes; what is not given stays.",
         schemas.TaskView,
         lambda to, asked: to.edit(asked.caller, asked.names["task"], asked.body),
-        takes=schemas.TaskEdit,
+        takes=TaskEdit,
     ),
     _get(f"{_TASK}/logs", "Its log files.", tuple[schemas.LogFile, ...], _of_task("logs")),
     _get(f"{_TASK}/logs/{{file}}", _PIECE, bytes, _log, kind=BYTES, query={"offset": _OFFSET}),

@@ -27,6 +27,7 @@ from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, check_weight, ourselves, require_operator
 from bftrain.live.model.harvesting import HarvestingView, Pause
+from bftrain.live.model.task_edit import TaskEdit
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.run.daemon import LiveDaemon
@@ -110,7 +111,7 @@ class LiveService:
                 self._happened(TaskResumed(time_s=self._daemon.decision_loop.now, task=record.name))
         return self._view(record)
 
-    async def edit(self, caller: Caller, name: str, given: schemas.TaskEdit) -> schemas.TaskView:
+    async def edit(self, caller: Caller, name: str, given: TaskEdit) -> schemas.TaskView:
         """Change a task that holds no nodes."""
         await self._until_ready()
         record, event = edited(self._daemon, caller, self._unfinished(caller, name), given)
@@ -316,20 +317,22 @@ class LiveService:
                 f"an unfinished task is called '{name}' already", where="name", fix="choose another name"
             )
         kinds = self._daemon.node_manager.kinds
-        if unfit := kinds.unfit(given.min_nodes, given.curves):
-            instead = "give one for a kind that is here" if kinds else "give curve instead"
-            raise BadInput(unfit, where="curves", fix=f"leave curves out, or {instead}")
         others = [self._daemon.harvester.spec(task).curve for task in self._daemon.harvester.unfinished]
+        curve = given.curve or next(iter(given.curves.values()), None)
+        curve = curve or speed_estimates.first_curve(given.max_nodes, others)
+        curves = given.curves or dict.fromkeys(given.kinds, curve)
+        if unfit := kinds.unfit(given.min_nodes, curves):
+            where = "kinds" if given.kinds else "curves"
+            instead = "give one for a kind that is here" if kinds else "give curve instead"
+            raise BadInput(unfit, where=where, fix=f"leave {where} out, or {instead}")
         folder = given.run.folder or str(site.tasks / f"{number:06d}-{name}")
         now = self._daemon.decision_loop.now
         spec = TaskSpec(
             name=name,
-            curve=given.curve
-            or next(iter(given.curves.values()), None)
-            or speed_estimates.first_curve(given.max_nodes, others),
+            curve=curve,
             submit_s=now,
             user=caller.user,
-            **schemas.spec_fields(given),
+            **schemas.spec_fields(given) | {"curves": curves},
         )
         return LiveTaskRecord(
             number=number,

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from bftrain import speed_estimates
 from bftrain.errors import BadInput, BadValue
 from bftrain.live.model.callers import Caller, check_weight
-from bftrain.live.model.schemas import NotNow, TaskEdit
+from bftrain.live.model.schemas import NotNow
+from bftrain.live.model.task_edit import TaskEdit
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.values.events import TaskEdited
 

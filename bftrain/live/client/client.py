@@ -21,6 +21,7 @@ from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.member_views import MemberReport, MemberShare, MemberView
 from bftrain.live.model.site_config import default_state
+from bftrain.live.model.task_edit import TaskEdit
 from bftrain.values import wire
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Client:
         """Cancel, pause or resume a task."""
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
-    def edit(self, name: str, changes: schemas.TaskEdit) -> schemas.TaskView:
+    def edit(self, name: str, changes: TaskEdit) -> schemas.TaskView:
         """Change a task that holds no nodes."""
         return self._ask("POST", _of_task(name, "edit"), schemas.TaskView, body=changes)
 

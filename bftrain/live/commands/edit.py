@@ -57,7 +57,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
 
     A running task is paused first: bftrain pause TASK.
     """
-    from bftrain.live.model.schemas import TaskEdit
+    from bftrain.live.model.task_edit import TaskEdit
 
     if nodes is not None:
         if min_nodes is not None or max_nodes is not None:

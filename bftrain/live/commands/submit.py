@@ -76,6 +76,14 @@ def _words(_context: click.Context, parameter: click.Parameter, value: str | Non
         raise click.BadParameter(str(error), param=parameter) from error
 
 
+def _names(_context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """Split an option at commas."""
+    names = None if value is None else [name.strip() for name in value.split(",")]
+    if names is not None and not all(names):
+        raise click.BadParameter("holds an empty name", param=parameter)
+    return names
+
+
 def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
     return list(value) or None
 
@@ -154,6 +162,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Speeds by script, as bftrain journal profiles writes them, for tasks that say none.",
 )
+@click.option("--kinds", callback=_names, metavar="KIND,KIND", help="The only kinds of nodes on which it runs [any].")
 @click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
 @with_options(task_options())
 @talks

@@ -17,7 +17,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
-_MOST_NODES: Final = 1_000_000
+MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
 _STATES: Final = ("running", "waiting", "paused", "done", "failed", "cancelled")
 _NODE_STATES: Final = ("used", "free", "drained", "draining", "away")
@@ -31,8 +31,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A task as it is handed in. Without a ``name`` it gets one, without a ``curve`` its speed is measured."""
 
     run: Run
-    max_nodes: Annotated[int, said("The most nodes that it can use.", minimum=1, maximum=_MOST_NODES)]
-    min_nodes: Annotated[int, said("The fewest on which it can run.", minimum=1, maximum=_MOST_NODES)] = 1
+    max_nodes: Annotated[int, said("The most nodes that it can use.", minimum=1, maximum=MOST_NODES)]
+    min_nodes: Annotated[int, said("The fewest on which it can run.", minimum=1, maximum=MOST_NODES)] = 1
     name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=f"^({NAME})?$")] = ""
     launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
     curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
@@ -43,6 +43,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             propertyNames={"minLength": 1},
         ),
     ] = {}
+    kinds: Annotated[
+        tuple[Annotated[str, said("A kind of nodes.", minLength=1)], ...],
+        said("The only kinds on which it runs, as fast on each, where the site tells kinds apart."),
+    ] = ()
     work_samples: Annotated[float | None, said("Its whole work.", exclusiveMinimum=0)] = None
     grow_cost_s: Annotated[float, said("What growing costs, until it is measured.", minimum=0)] = 0.0
     shrink_cost_s: Annotated[float, said("What shrinking costs, until it is measured.", minimum=0)] = 0.0
@@ -67,37 +71,16 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             )
         if "" in checks.mapped(self, "curves", SpeedCurve):
             checks.reject(self, "curves", "a kind of nodes has no name", "leave it out, or give curve instead")
+        if not all(checks.texts(self, "kinds")):
+            checks.reject(self, "kinds", "holds an empty name")
+        if self.kinds and self.curves:
+            checks.reject(self, "kinds", "cannot be given together with curves by kind", "leave out kinds")
         if not all(checks.texts(self, "after")):
             checks.reject(self, "after", "holds an empty name")
-        if checks.integer(self, "max_nodes", at_least=1) > _MOST_NODES:
-            checks.reject(self, "max_nodes", f"must be at most {_MOST_NODES}")
+        if checks.integer(self, "max_nodes", at_least=1) > MOST_NODES:
+            checks.reject(self, "max_nodes", f"must be at most {MOST_NODES}")
         if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:
             checks.reject(self, "max_nodes", f"is {self.max_nodes}, below min_nodes = {self.min_nodes}")
-
-
-class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes of a task that holds no nodes; what is not given stays as it is."""
-
-    min_nodes: Annotated[int | None, said("The fewest on which it can run.", minimum=1, maximum=_MOST_NODES)] = None
-    max_nodes: Annotated[int | None, said("The most nodes that it can use.", minimum=1, maximum=_MOST_NODES)] = None
-    weight: Annotated[float | None, said("What it counts under some objectives.", minimum=0)] = None
-    deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970; 0: no deadline.")] = None
-    campaign: Annotated[str | None, said("What it belongs to.")] = None
-
-    def __post_init__(self) -> None:
-        """Check that there is a change, and its limits."""
-        checks.optional_number(self, "weight", "deadline_s", at_least=0.0)
-        if not self.changes:
-            checks.reject(self, "max_nodes", "nothing is to be changed", "give one of the fields")
-        for name in ("min_nodes", "max_nodes"):
-            if (nodes := getattr(self, name)) is not None and not 1 <= nodes <= _MOST_NODES:
-                checks.reject(self, name, f"must be 1 to {_MOST_NODES}")
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        """The fields of a TaskSpec that change."""
-        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        return given | ({"deadline_s": self.deadline_s or None} if self.deadline_s is not None else {})
 
 
 _OF_A_SPEC: Final = frozenset(field.name for field in fields(TaskSpec))

@@ -152,6 +152,8 @@ class TaskProgressTrack:
             changed["noise_scale"] = noise
         if curve is None and not changed:
             return None
+        if curve is not None and self.record.guessed and spec.curves:  # it runs on these kinds, as fast on each
+            changed["curves"] = dict.fromkeys(spec.curves, curve)
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
     def edit(self, record: LiveTaskRecord) -> None:

@@ -156,3 +156,19 @@ def test_ctrl_c_ends_the_waiting_and_not_the_task(
     assert (ended.code, ended.out) == (130, "")
     assert "the tasks go on" in ended.err
     assert list(kept(run)) == ["cnn"]
+
+
+def test_kinds_are_refused_where_nodes_have_none_and_where_a_name_is_empty(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    words = ("submit", "cnn.py", "--nodes", "1", "--kinds")
+    ended = bftrain(*words, "v100,k80")
+    assert (ended.code, "this site names no kinds of nodes" in ended.err) == (3, True)
+    ended = bftrain(*words, "v100,")
+    assert (ended.code, "holds an empty name" in ended.err) == (2, True)
+    (tmp_path / "k.toml").write_text('[[task]]\nscript = "cnn.py"\nnodes = "1"\nkinds = "v100"\n')
+    ended = bftrain("submit", "k.toml")
+    assert (ended.code, "kinds" in ended.err) == (3, True), ended
+    both = bftrain(*words, "v100", "--curve", "v100=1:5")
+    assert (both.code, "cannot be given together with curves" in both.err) == (3, True), both
+    assert kept(run) == {}

@@ -178,3 +178,17 @@ def test_a_task_file_has_curves_by_kind(tmp_path: Path) -> None:
     for curves, words in ((3, "curves: must be a table of kinds"), ({"v100": {"nodes": [1]}}, "curves.v100: ")):
         with pytest.raises(BadInput, match=words.replace(".", r"\.")):
             submission_of({**record, "curves": curves}, "task.toml", tmp_path)
+
+
+@in_a_loop
+async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
+        await submit(service, "picky", 1, 2, kinds=("v100",))
+        for kinds, message in ((("p100",), "runs on p100 only"), (("v100", ""), "empty name")):
+            with pytest.raises(BadInput, match=message):
+                await submit(service, "odd", 1, 2, kinds=kinds)
+        world.lend("k1", "v1")
+        await decided(daemon)
+        assert world.held["picky"] == {"v1"}
+        spec = daemon.harvester.spec("picky")
+        assert spec.curves == {"v100": spec.curve}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain.errors import BadInput, BadValue
-from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, TaskEdit
+from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
+from bftrain.live.model.task_edit import TaskEdit
 from bftrain.rerun import Rerun
 from bftrain.values.curve import SpeedCurve
 from bftrain_replay.resume.journal_events import recorded

@@ -210,3 +210,16 @@ def test_decisions_learn_the_noise_scale_that_is_reported_smoothed_and_where_it_
     without = TaskProgressTrack(kept_task(), Progress())
     without.on_message(a_report(1, 64) | {"noise": 5.0})
     assert without.learn(kept_task().spec, 100.0) is None, "it says no batches"
+
+
+def test_a_task_without_a_curve_that_names_kinds_is_measured_for_these() -> None:
+    guess = SpeedCurve(nodes=(4,), rate=(4.0,))
+    record = kept_task(Progress(speeds={1: 70.0}, settled=(1,)))
+    spec = replace(record.spec, curve=guess, curves={"v100": guess, "k80": guess})
+    track = TaskProgressTrack(replace(record, guessed=True, spec=spec), record.progress)
+    track.news = True
+    event = track.learn(spec, 1e9)
+    assert event is not None
+    assert event.curve is not None
+    assert event.curve.rate[0] == 70.0
+    assert event.curves == {"v100": event.curve, "k80": event.curve}
