@@ -6,7 +6,7 @@ one=$1
 shift
 
 printed=$(mktemp)
-nice sh -c "exec $one" >"$printed" 2>&1 &
+nice -n 5 sh -c "exec $one" >"$printed" 2>&1 &
 beside=$!
 # A shell lets what it starts in the background ignore Ctrl-C
 trap 'kill "$beside" 2>/dev/null || true; rm -f "$printed"' EXIT

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
-from tests.helpers.slurm import wait_until
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "examples" / "events.jsonl"
@@ -99,22 +98,6 @@ def test_ctrl_c_while_waiting_for_events_is_130() -> None:
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=60) == 130
         assert running.stderr.read().strip() == b"bftrain: interrupted"
-
-
-def test_ctrl_c_in_the_middle_of_work_is_130(tmp_path: Path) -> None:
-    log, tasks = tmp_path / "log.npz", tmp_path / "tasks.toml"
-    assert bftrain("generate", "log", "-o", log, "--nodes", "256", "--days", "14", "--seed", "1").code == 0
-    assert bftrain("tasks", "generate", "-o", tasks, "--kind", "mix", "--count", "300", "--seed", "1").code == 0
-    with start("replay", log, "--tasks", tasks, "-o", tmp_path / "out") as running:
-        answers = tmp_path / "out" / "unfinished.jsonl"  # of many thousands
-        wait_until(lambda: answers.exists() and answers.stat().st_size > 1000, "decisions are made")
-        running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=60) == 130
-        assert running.stderr is not None
-        said = running.stderr.read().decode()
-    assert "bftrain: interrupted" in said
-    assert "Traceback" not in said
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["complete"] is False
 
 
 # -- pipes

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import ANSI, bftrain, children_core_s, let_work, on_terminal, start
+from tests.helpers.program import ANSI, bftrain, children_core_s, on_terminal, start
+from tests.helpers.slurm import wait_until
 
 FILES = {
     "summary.json",
@@ -185,16 +186,21 @@ def _lines(file: Path) -> int:
 
 
 def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
-    assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", "2048", "--days", "15").code == 0
-    assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "3000").code == 0
+    assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", "256", "--days", "15").code == 0
+    assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "300").code == 0
     folder = tmp_path / "out"
+    answers = folder / "unfinished.jsonl"
     with start("replay", tmp_path / "log.npz", "--tasks", tmp_path / "t.toml", "-o", folder) as running:
-        let_work(running, 4.0)  # into the first replay, which takes longer
+        wait_until(lambda: answers.exists() and answers.stat().st_size > 1000, "decisions are made, of many thousands")
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=60) == 130
+        assert running.stderr is not None
+        said = running.stderr.read().decode()
+    assert "bftrain: interrupted" in said
+    assert "Traceback" not in said
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert (summary["complete"], summary["efficiency"]) == (False, None)
     assert 0.0 < summary["simulated_s"] < 15 * 86400
     assert len((folder / "decisions.csv").read_text(encoding="utf-8").splitlines()) == 1 + summary["decisions"]
-    assert len((folder / "tasks.csv").read_text(encoding="utf-8").splitlines()) == 1 + summary["tasks"] == 3001
+    assert len((folder / "tasks.csv").read_text(encoding="utf-8").splitlines()) == 1 + summary["tasks"] == 301
     assert (folder / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")

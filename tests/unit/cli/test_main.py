@@ -101,13 +101,6 @@ def test_help_and_completion_import_no_command(bftrain: CommandLine, monkeypatch
     assert [item.value for item in frame.main.shell_complete(context, "--v")] == ["--version"]
 
 
-@pytest.mark.parametrize("name", frame.COMMANDS)
-def test_every_command_listed_is_there_and_helps(bftrain: CommandLine, name: str) -> None:
-    ended = bftrain(name, "--help")
-    assert ended.code == 0
-    assert ended.out.startswith("Usage: ")
-
-
 def test_no_command_is_a_matter_of_usage(bftrain: CommandLine) -> None:
     assert bftrain().code == 2
 
