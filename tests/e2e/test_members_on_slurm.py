@@ -134,7 +134,7 @@ def test_two_users_share_a_site_under_their_own_accounts_and_survive_each_other(
         ann.kill()
         with closing(Client(str(bob.home / ".local/state/bftrain/live/api.sock"))) as client:
             wait_until(lambda: client.status().share is None, "bob knows that the site is gone")
-            status = client.status()
-        assert (status.pool, status.used, status.running) == (half, half, 1)
-        assert pilots() == {ANN: half, BOB: half}
+            wait_until(lambda: client.status().used == half, "its task goes on, on all nodes of its pilots")
+            assert (client.status().pool, client.status().running) == (half, 1)
+        assert pilots()[BOB] == half
         cluster.run("scancel", "--partition=pilot")
