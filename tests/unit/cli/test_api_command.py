@@ -77,7 +77,8 @@ def test_all_addresses_are_listed(bftrain: CommandLine) -> None:
         assert route.public or re.search(rf"{route.method} +{re.escape(route.path)} ", out), route.path
     assert "Use nodes again. For operators." in out
     rows = json.loads(bftrain("api", "--json").out)
-    assert {"method": "POST", "path": "/v1/drain", "operators": True}.items() <= rows[10].items()
+    drain = {"method": "POST", "path": "/v1/drain", "operators": True}
+    assert any(drain.items() <= row.items() for row in rows)
 
 
 def test_the_description_is_printed_for_programs(bftrain: CommandLine) -> None:
