@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 import msgspec
 
 from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
+from bftrain.deciding.placement import GroupedPlacement, NeighbourPlacement
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
 from bftrain.errors import BadInput, BrokenPlugin, raised
@@ -19,7 +21,14 @@ from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, 
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import Event, NodesJoined, NodesLeft
 from bftrain.values.task import TaskSpec
-from bftrain.values.wire import NOTHING
+from bftrain.values.wire import NOTHING, unchecked
+
+# Actions on nodes and tasks whose names were checked when they came are changed copies of these
+_START: Final = Start(task="task", nodes=("node",))
+_GROW: Final = Grow(task="task", nodes=("node",))
+_SHRINK: Final = Shrink(task="task", nodes=("node",))
+_PREEMPTED: Final = Shrink(task="task", nodes=("node",), cause=Cause.PREEMPTED)
+_RELEASE: Final = Release(nodes=("node",))
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -70,6 +79,7 @@ class AllocationState:
         self._placement = placement
         self._max_failures = max_failures
         self._ordered = placement if isinstance(placement, OrderedPlacement) else None
+        self._trusted = type(placement) in (GroupedPlacement, NeighbourPlacement)  # their choices need no check
         self.pool = NodePool(self._ordered.position if self._ordered else None)
         self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
@@ -151,11 +161,11 @@ class AllocationState:
         self._add_node_note([node for node in named if node not in gone], "left but was not in the pool")
         if not gone:
             return []
-        actions: list[Action] = [Release(nodes=tuple(gone))]
+        actions: list[Action] = [unchecked(_RELEASE, nodes=tuple(gone))]
         for task, lost in self.task_table.lose(gone).items():
             member = self.task_table[task]
             if member.size >= member.spec.min_nodes:
-                actions.append(Shrink(task=task, nodes=tuple(lost), cause=Cause.PREEMPTED))
+                actions.append(unchecked(_PREEMPTED, task=task, nodes=tuple(lost)))
                 continue
             rest = self.task_table.release_all(task)
             self.pool.give_back(rest)
@@ -243,7 +253,7 @@ class AllocationState:
                 )
                 tasks.withdraw(name, nodes)
                 pool.give_back(nodes)
-                yield Shrink(task=name, nodes=nodes)
+                yield unchecked(_SHRINK, task=name, nodes=nodes)
         growing = (name for name in change if change[name] > 0)
         # The task that needs most chooses first, so that large groups are not split for small needs
         for name in sorted(growing, key=lambda name: -change[name]):
@@ -258,13 +268,15 @@ class AllocationState:
             return ordered.take_ordered(held, self.pool.ordered_of(kind), count)
 
         nodes = self._checked_nodes(choose_nodes, count, lambda node: self.pool.is_free(node, kind))
-        action = Grow if held else Start
+        template = _GROW if held else _START
         self.task_table.assign(task, self.pool.take(nodes), kind)
-        return action(task=task, nodes=nodes)
+        return unchecked(template, task=task, nodes=nodes)
 
     def _checked_nodes(
         self, choose_nodes: Callable[[], Iterable[str]], count: int, allowed: Callable[[str], bool]
     ) -> tuple[str, ...]:
+        if self._trusted:
+            return tuple(choose_nodes())
         where, fix = f"placement '{self._placement.name}'", "use the built-in 'grouped'"
         try:
             nodes = tuple(choose_nodes())

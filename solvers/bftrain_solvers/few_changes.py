@@ -27,12 +27,11 @@ def few_changes(grid: ValueGrid, kinds: RowKinds, held: Integers, pool: int, val
     width, kind = grid.entries.shape[1], np.arange(len(kinds))
     if held.max() >= width or (grid.allowed is not None and not grid.allowed[kind, held].all()):
         return None
-    now, idle = held[kinds.of_row].tolist(), pool - int(held @ kinds.count)
-    whole = grid.whole
-    staying = sum(whole[kind, held][kinds.of_row].tolist())
-    missing = value * grid.weight - staying
+    whole, idle = grid.whole, pool - int(held @ kinds.count)
+    own = zip(whole[kind, held].tolist(), kinds.count.tolist(), strict=True)
+    missing = value * grid.weight - sum(entry * rows for entry, rows in own)
     if missing == 0 or idle < 0 or abs(missing) > _LARGEST:
-        return now if missing == 0 and idle >= 0 else None
+        return held[kinds.of_row].tolist() if missing == 0 and idle >= 0 else None
     changed = np.arange(width) != held[:, None]
     if grid.allowed is not None:
         changed &= grid.allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.tables import ColumnType, TableColumn
 
 SUFFIX: Final = ".csv"
+_MOST_PIECES: Final = 200_000
 
 
 def write(result: ReplayResult, folder: Path) -> None:
@@ -30,19 +31,32 @@ def write(result: ReplayResult, folder: Path) -> None:
 
 
 def write_rows(path: Path, columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table row by row; it appears complete or not at all."""
-    sizes = {place for place, column in enumerate(columns) if column.kind is ColumnType.SIZES}
+    """Write a table row by row; it appears complete or not at all. Only its last column may be sizes."""
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(column.name for column in columns)
-        if sizes:
-            rows = (
-                [wire.encode(cell).decode() if place in sizes else cell for place, cell in enumerate(row)]
-                for row in rows
-            )
-        writer.writerows(rows)
+        csv.writer(text, lineterminator="\n").writerow(column.name for column in columns)
+        if columns[-1].kind is ColumnType.SIZES:
+            cells, writer = _PiecesOfSizes(), csv.writer(text, lineterminator=",")
+            for row in rows:
+                writer.writerow(row[:-1])
+                text.write(cells.cell(row[-1]) + "\n")  # type: ignore[arg-type]  # sizes, as the column says
+        else:
+            csv.writer(text, lineterminator="\n").writerows(rows)
         text.detach()
+
+
+class _PiecesOfSizes(dict[tuple[str, int], str]):
+    """The sizes of tasks as parts of JSON in a quoted cell; a run of a million decisions has few different ones."""
+
+    def __missing__(self, item: tuple[str, int]) -> str:
+        if len(self) >= _MOST_PIECES:
+            self.clear()
+        self[item] = piece = wire.encode(dict([item])).decode()[1:-1].replace('"', '""')
+        return piece
+
+    def cell(self, sizes: Mapping[str, int]) -> str:
+        """Return the cell as the csv module writes it."""
+        return f'"{{{",".join(map(self.__getitem__, sizes.items()))}}}"' if sizes else "{}"
 
 
 def write_allocations(path: Path, allocations: AllocationRecorder) -> None:

@@ -63,7 +63,10 @@ def test_nodes_are_divided_with_the_users_in_the_problem(bftrain: CommandLine, s
     assert "{'a': 2.0}" in ended.out
 
 
-def test_a_live_run_has_them_in_its_settings(bftrain: CommandLine, shares: Path, tmp_path: Path) -> None:
+def test_a_live_run_has_them_in_its_settings(
+    bftrain: CommandLine, shares: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # not where another test may run one
     seen: list[SiteSettings] = []
     site = tmp_path / "site.toml"
     site.write_text('[scheduler]\nname = "local"\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
+from bftrain.values import wire
 from bftrain_replay import replay_folder, tables
 from bftrain_replay.metrics.task_figures import TaskFigures
 from bftrain_replay.output import csv_tables, summary_json
@@ -19,7 +21,7 @@ from bftrain_replay.provenance import FORMAT, InputSource
 from bftrain_replay.results.result import MeasuredTimings, ReplayResult, ReplaySummary
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.study import cluster_study, study
-from bftrain_replay.tables import ColumnType, TaskRecord
+from bftrain_replay.tables import ColumnType, TableColumn, TaskRecord
 from tests.unit.replay.cases import log_of, replayed, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
@@ -162,3 +164,16 @@ def test_parquet_without_pyarrow_names_the_command_that_helps(monkeypatch: pytes
     ):
         replay_folder.check_tables("parquet")
     replay_folder.check_tables("csv")
+
+
+def test_sizes_are_cells_as_the_csv_module_writes_them(tmp_path: Path) -> None:
+    names = {"number": ColumnType.WHOLE, "bound": ColumnType.NUMBER, "sizes": ColumnType.SIZES}
+    columns = [TableColumn(name, kind) for name, kind in names.items()]
+    sizes: list[dict[str, int]] = [{}, {"a": 1}, {'say "x", y': 2, "ü\n": 3, "a": 64}, {"a": 64}, {}]
+    rows = [(number, None, each) for number, each in enumerate(sizes)]
+    csv_tables.write_rows(tmp_path / "table.csv", columns, rows)
+    expected = io.StringIO()
+    writer = csv.writer(expected, lineterminator="\n")
+    writer.writerow(column.name for column in columns)
+    writer.writerows((number, bound, wire.encode(each).decode()) for number, bound, each in rows)
+    assert (tmp_path / "table.csv").read_bytes().decode() == expected.getvalue()
