@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
@@ -87,17 +88,26 @@ class AdmissionControl:
         self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
+        # What it chose after so many changes of the queue, if that depends on nothing else
+        self._by_queue_alone = type(admission) is FirstComeAdmission
+        self._chosen: tuple[int, dict[str, int]] | None = None
 
     # -- who competes
 
     def chosen(self, time_s: float, pools: Mapping[str, int]) -> Mapping[str, int]:
         """Return the admission's choice, possibly with unknown tasks: the size limit by task, or ``NO_LIMIT``."""
+        changes = self._task_table.queue_changes
+        if self._chosen is not None and self._chosen[0] == changes:
+            return self._chosen[1]
         queue = AdmissionView(time_s, pools, self._task_table)
         try:
             found = self._ask(queue)
-            return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
+            chosen = dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
         except Exception as error:
             raise self._plugin_error(error) from error
+        if self._by_queue_alone:
+            self._chosen = changes, chosen
+        return chosen
 
     def with_limits(self, tasks: list[CompetingTask], limits: Mapping[str, int]) -> tuple[CompetingTask, ...]:
         """Return the tasks with ``max_nodes`` reduced to their limits."""

@@ -198,7 +198,8 @@ class AllocationState:
                     self.notes.append(f"task '{event.task}' {what}")
                 return self._stop(event.task, Cause.FAILED, is_over=given_up)
             case happened.TaskPaused() | happened.TaskResumed() if self.knows(event.task):
-                paused = tasks[event.task].paused = isinstance(event, happened.TaskPaused)
+                paused = isinstance(event, happened.TaskPaused)
+                tasks.set_paused(event.task, paused=paused)
                 return self._stop(event.task, Cause.PAUSED) if paused else ()
             case _:
                 pass  # departures are already processed; an unknown task was noted

@@ -207,7 +207,17 @@ class TaskTable:
     ``now_s`` is the present time, set by the caller.
     """
 
-    __slots__ = ("_described", "_members", "_owner", "_place_of", "_spread", "_timed", "chooses_batches", "now_s")
+    __slots__ = (
+        "_described",
+        "_members",
+        "_owner",
+        "_place_of",
+        "_spread",
+        "_timed",
+        "chooses_batches",
+        "now_s",
+        "queue_changes",
+    )
 
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
         self._place_of = place_of
@@ -215,6 +225,7 @@ class TaskTable:
         self._spread: set[str] = set()  # tasks whose speed depends on where their nodes lie
         self._timed: set[str] = set()  # tasks with a deadline
         self.now_s = 0.0
+        self.queue_changes = 0  # how often the tasks that want nodes changed
         self.chooses_batches = False
         self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
@@ -291,8 +302,14 @@ class TaskTable:
             )
         )
 
+    def set_paused(self, task: str, *, paused: bool) -> None:
+        """Let a task want nodes or not, as its owner says."""
+        self._members[task].paused = paused
+        self.queue_changes += 1
+
     def _enter(self, member: TaskEntry) -> None:
         name = member.spec.name
+        self.queue_changes += 1
         self._members[name] = member
         if member.spec.spread is not None:
             self._spread.add(name)
@@ -308,6 +325,7 @@ class TaskTable:
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return the nodes it held."""
         nodes = self.release_all(task)
+        self.queue_changes += 1
         del self._members[task]
         self._described.clear()  # a new task may have this name
         self._spread.discard(task)
