@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
@@ -156,6 +157,8 @@ def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, pa
         return True
 
     try:
-        to_parent.send(_PassEnd(run(keep_going)))
+        found = run(keep_going)
     except Exception:  # noqa: BLE001 - the parent replays by itself what failed here, and says what is wrong
         return
+    with suppress(OSError):  # the parent may have ended
+        to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen
