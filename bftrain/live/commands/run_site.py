@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from bftrain.live import process
 from bftrain.live.client.client import Client
 from bftrain.live.commands.demo_site import EventNarrator, PreemptionNarrator
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.process import run
 from bftrain.live.run.live_log import LiveLog, writes_to_journald
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run_site(site: SiteSettings, log_format: LogFormat, out: Output) -> None:
     log = LiveLog(out.say, log_format, for_journald=writes_to_journald(_STDERR))
     narrator = EventNarrator(log.info) if out.level > 0 else PreemptionNarrator(log.info)
     ask_site = _ask_at(site.join) if site.join else None
-    run(site, log.info, narrator.begin, warn=log.warning, ask_site=ask_site)
+    process.run(site, log.info, narrator.begin, warn=log.warning, ask_site=ask_site)
 
 
 def _ask_at(socket: str) -> AskSite:
