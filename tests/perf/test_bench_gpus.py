@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -26,6 +27,7 @@ SIZES, WEIGHTS = (1, 2, 4, 8, 16), (70, 8, 10, 10, 2)
 BASE: Final = datetime(2017, 8, 7, tzinfo=UTC)
 IMPORT_BAR_S: Final = 15.0
 REPLAY_BAR_S: Final = 6.0  # of six hours, twice what it took beside many other programs
+WHOLE_BAR_S: Final = 180.0  # of the whole trace: 90 s by the clock on two processors
 
 
 def stamp(at_s: float) -> str:
@@ -67,9 +69,26 @@ def core_s(*arguments: object) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def test_from_records_to_a_page(figures: Figures, tmp_path: Path) -> None:
-    records, log, out = tmp_path / "cluster_job_log", tmp_path / "log.npz", tmp_path / "out"
-    records.write_text(json.dumps(philly_sized()))
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("philly") / "cluster_job_log"
+    path.write_text(json.dumps(philly_sized()))
+    return path
+
+
+def test_the_whole_trace_from_records_to_a_page(figures: Figures, records: Path, tmp_path: Path) -> None:
+    log, out, begin = tmp_path / "log.npz", tmp_path / "out", perf_counter()
+    whole_s = core_s("import", records, "--unit", "gpu", "-o", log)
+    whole_s += core_s("replay", log, "--max-tasks", 100, "--quick", "--no-cache", "-o", out)
+    whole_s += core_s("report", out, "-o", tmp_path / "report.html")
+    figures.add("import, replay and report of the whole trace, by the clock", perf_counter() - begin, "s")
+    figures.add("import, replay and report of the whole trace, of a core", whole_s, "s")
+    assert json.loads((out / "summary.json").read_text())["decisions"] > 200_000
+    assert whole_s < WHOLE_BAR_S
+
+
+def test_from_records_to_a_page(figures: Figures, records: Path, tmp_path: Path) -> None:
+    log, out = tmp_path / "log.npz", tmp_path / "out"
     import_s = core_s("import", records, "--unit", "gpu", "-o", log)
     window = ("--window", "2017-08-12T00:00..2017-08-12T06:00")
     replay_s = core_s("replay", log, "--max-tasks", 100, "--quick", *window, "-o", out)
