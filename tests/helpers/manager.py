@@ -85,6 +85,12 @@ class Manager:
             )
         assert enough, f"{count} steps at size {size}: {[one for one in self.messages if one['type'] != 'report'][-8:]}"
 
+    def first(self, what: str, patience_s: float = 60.0) -> dict[str, Any]:
+        """Wait for the first message of one type."""
+        with self._news:
+            assert self._news.wait_for(lambda: bool(self.of(what)), patience_s), f"no message '{what}'"
+        return self.of(what)[0]
+
     def do(self, *actions: dict[str, Any]) -> None:
         """Let it carry out actions."""
         assert self.process.stdin is not None
