@@ -36,10 +36,14 @@ def write_rows(path: Path, columns: Sequence[TableColumn], rows: Iterable[Sequen
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         csv.writer(text, lineterminator="\n").writerow(column.name for column in columns)
         if columns[-1].kind is ColumnType.SIZES:
-            cells, writer = _PiecesOfSizes(), csv.writer(text, lineterminator=",")
+            pieces, writer = _PiecesOfSizes(), csv.writer(text, lineterminator=",")
+            sizes, end = object(), ""
             for row in rows:
+                if row[-1] is not sizes:  # decisions that change nothing share theirs
+                    sizes = row[-1]
+                    end = pieces.cell(sizes) + "\n"  # type: ignore[arg-type]  # sizes, as the column says
                 writer.writerow(row[:-1])
-                text.write(cells.cell(row[-1]) + "\n")  # type: ignore[arg-type]  # sizes, as the column says
+                text.write(end)
         else:
             csv.writer(text, lineterminator="\n").writerows(rows)
         text.detach()
