@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -189,11 +188,16 @@ def _add_used_jobs(
     intake.use_many(rows.size)
     end, start = batch.end[rows], batch.start[rows]
     intake.observed(float(np.where(np.isinf(end), start, end).max()))
-    keys = np.fromiter((key_of(batch.job[row]) for row in rows.tolist()), dtype=np.int64, count=rows.size)
+    places_in_batch = rows.tolist()
+    jobs = map(batch.job.__getitem__, places_in_batch)
+    keys = np.fromiter(map(key_of, jobs), dtype=np.int64, count=rows.size)
+    queues = np.full(rows.size, -1, dtype=np.int32)
+    if batch.queue:
+        names = map(batch.queue.__getitem__, places_in_batch)
+        queues = np.fromiter(map(intake.stays.queue_number, names), dtype=np.int32, count=rows.size)
     intake.line = 0
     places = intake.place() | batch.lines[rows]
     intake.line = int(batch.lines[rows[-1]])
-    names = (batch.queue[row] for row in rows.tolist()) if batch.queue else itertools.repeat("", rows.size)
     intake.stays.add_many(
         start=start,
         end=end,
@@ -201,7 +205,7 @@ def _add_used_jobs(
         count=size[rows].astype(np.int32),
         job=keys,
         place=places,
-        queue=np.fromiter(map(intake.stays.queue_number, names), dtype=np.int32, count=rows.size),
+        queue=queues,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,15 +196,8 @@ class JobTableReader:
         cells = self.cells(batch, "state")
         if cells is None or isinstance(cells, np.ndarray):
             return np.zeros(batch.lines.size, dtype=np.int8)
-        known: dict[str, int] = {}
-        found = np.zeros(len(cells), dtype=np.int8)
-        for place, cell in enumerate(cells):
-            text = cell if isinstance(cell, str) else _text(cell)
-            code = known.get(text)
-            if code is None:
-                code = known[text] = _state_code(text)
-            found[place] = code
-        return found
+        texts, places = _different(cells, _text)
+        return np.array([_state_code(text) for text in texts], dtype=np.int8)[places]
 
     def _sets(self, batch: ColumnBatch) -> tuple[list[str], NDArray[np.int32]]:
         cells = self.cells(batch, "nodes")
@@ -212,12 +205,7 @@ class JobTableReader:
             return [], np.full(batch.lines.size, -1, dtype=np.int32)
         if isinstance(cells, np.ndarray):
             cells = cells.tolist()
-        known: dict[str, int] = {}
-        sets = np.empty(len(cells), dtype=np.int32)
-        for place, cell in enumerate(cells):
-            text = cell if isinstance(cell, str) else cell_values.node_text(cell)
-            sets[place] = known.setdefault(text, len(known))
-        texts = list(known)
+        texts, sets = _different(cells, cell_values.node_text)
         empty = [place for place, text in enumerate(texts) if text.strip().lower() in cell_values.NOTHING]
         sets[np.isin(sets, empty)] = -1
         return texts, sets
@@ -268,6 +256,16 @@ def _state_code(text: str) -> int:
     if word in RUNNING:
         return _RUNNING
     return _WAITING if word in WAITING else _PREEMPTED if word == "PREEMPTED" else 0
+
+
+def _different(cells: Sequence[object], text_of: Callable[[object], str]) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the different texts of cells in their order, and for each cell the place of its text."""
+    if set(map(type, cells)) == {str}:  # there may be millions
+        texts = cast("Sequence[str]", cells)
+    else:
+        texts = [each if isinstance(each, str) else text_of(each) for each in cells]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return list(places), np.fromiter(map(places.__getitem__, texts), dtype=np.int32, count=len(texts))
 
 
 def _text(cell: object) -> str:
