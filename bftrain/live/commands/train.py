@@ -18,10 +18,9 @@ from bftrain.cli.interruption import interruption
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BadInput, Interrupted, NotAvailable, UsageError
+from bftrain.live.commands.train_result import result_words
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
 _EVERY_S: Final = 2.0  # how often progress is printed
@@ -138,7 +137,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             out.warn(f"no step was done on {size} nodes{why}")
     result["state"] = trying.state_costs(compare=not interrupted)  # with no training beside it
     save_profile(result)
-    out.result(result, lambda: _words(result))
+    out.result(result, lambda: result_words(result))
     if interrupted:
         raise Interrupted("interrupted; the figures are of what was done until then")
 
@@ -241,35 +240,6 @@ def _result(trying: ScriptTrial) -> dict[str, Any]:
         "step_s": {str(size): measuring.step_s(size) for size in measuring.speeds()},
         "cost_s": measuring.changes(),
     }
-
-
-def _words(result: dict[str, Any]) -> RenderableType:
-    from rich.console import Group
-
-    loss = result["loss"]
-    fallen = f", loss {loss['first']:.4g} -> {loss['last']:.4g}" if loss else ""
-    title = f"{result['ended']} after {result['steps']:,} steps{fallen}"
-    speeds = [(size, f"{rate:,.0f}", f"{1e3 * result['step_s'][size]:.1f}") for size, rate in result["speed"].items()]
-    costs = [
-        (change, len(found), f"{sorted(found)[len(found) // 2]:.3f}", f"{max(found):.3f}")
-        for change, found in result["cost_s"].items()
-    ]
-    parts: list[RenderableType] = [table(title, ("nodes", "samples/s", "step, ms"), speeds)] if speeds else [title, ""]
-    if costs:
-        parts.append(table("Costs of changing the size", ("change", "times", "median, s", "worst, s"), costs))
-    if result["state"]:
-        parts.append(_state_words(**result["state"]))
-    return Group(*parts)
-
-
-def _state_words(bytes: int, grow_s: float | None, sent_bytes: int, broadcast_s: float | None) -> str:  # noqa: A002 - a key
-    """Return the size of the state, and what growth costs beside a raw broadcast of as many bytes."""
-    words = f"The state has {bytes / 1e6:,.1f} MB."
-    if broadcast_s is not None:
-        wire = f"a raw broadcast of as many bytes between two processes here takes {broadcast_s:.3f} s"
-        sent = f"at most {100 * sent_bytes / bytes:.0f} % of it was sent while the training stood still"
-        words += f" Growing cost {grow_s:.3f} s (median), {wire}; {sent}."
-    return words
 
 
 @contextmanager

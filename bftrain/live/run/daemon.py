@@ -385,21 +385,15 @@ class LiveDaemon:
 
     def want(self) -> None:
         """Report to the scheduler how many nodes could be used, and which must not be."""
-        willing = self._willing()
-        by_kind = {
-            pool.kind: sum(spec.max_nodes for spec in willing if spec.curve_on(pool.kind) is not None)
-            for pool in self.site.pools
-            if pool.kind
-        }
-        fewest = min((spec.min_nodes for spec in willing), default=1)
-        nodes = sum(spec.max_nodes for spec in willing)
-        self.node_manager.want(nodes, self.task_store.drained, by_kind, fewest)
+        by_kind = {pool.kind: self._usable(pool.kind) for pool in self.site.pools if pool.kind}
+        fewest = min((spec.min_nodes for spec in self._willing()), default=1)
+        self.node_manager.want(self._usable(), self.task_store.drained, by_kind, fewest)
 
     def _willing(self) -> list[TaskSpec]:
         """Return the tasks that may compete."""
         paused, most = self.harvester.paused, 0 if self.harvesting.paused else self.site.deciding.max_tasks
         return [*map(self.harvester.spec, [task for task in self.harvester.unfinished if task not in paused][:most])]
 
-    def _usable(self) -> int:
-        """Return how many nodes the tasks that may compete could use."""
-        return sum(spec.max_nodes for spec in self._willing())
+    def _usable(self, kind: str = "") -> int:
+        """Return how many nodes these tasks could use, of a kind or of all together."""
+        return sum(spec.max_nodes for spec in self._willing() if not kind or spec.curve_on(kind) is not None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from bftrain.journal_steps import JournalStep
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
+F = TypeVar("F", bound=Callable[..., Any])
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
+
+
+def _output(metavar: str, text: str) -> Callable[[F], F]:
+    """Return the option for the file to write."""
+    path = click.Path(path_type=Path)
+    return click.option("-o", "--output", "target", metavar=metavar, type=path, required=True, help=text)
 
 
 @click.group()
@@ -131,9 +139,7 @@ def verify(path: Path, out: Output) -> None:
 
 @command.command(cls=DocumentedCommand, example="bftrain journal repair live.db -o repaired.db")
 @_journal_file
-@click.option(
-    "-o", "--output", "target", metavar="NEW", type=click.Path(path_type=Path), required=True, help="Where it goes."
-)
+@_output("NEW", "Where it goes.")
 @prints_results
 def repair(path: Path, target: Path, out: Output) -> None:
     """Make the journal NEW of all steps of a damaged JOURNAL up to the first that is damaged or does not follow.
@@ -152,9 +158,7 @@ def repair(path: Path, target: Path, out: Output) -> None:
 
 @command.command(cls=DocumentedCommand, example="bftrain journal profiles live.db -o learned.toml")
 @_journal_file
-@click.option(
-    "-o", "--output", "target", metavar="FILE", type=click.Path(path_type=Path), required=True, help="Profile file."
-)
+@_output("FILE", "Profile file.")
 @prints_results
 def profiles(path: Path, target: Path, out: Output) -> None:
     """Write how fast the tasks of a live run's JOURNAL were measured to be: a profile for each script.
