@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
+from tests.helpers.program import ANSI, PROGRAM, bftrain, check_help, environment, on_terminal, shell, start
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "examples" / "events.jsonl"
@@ -29,12 +29,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", [(), ("live", "measure")], ids=" ".join)  # all: tests/unit/cli/test_wrong_usage.py
 def test_help_fits_a_plain_terminal(command: tuple[str, ...]) -> None:
-    ended = bftrain(*command, "--help")
-    assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith(f"Usage: {' '.join(['bftrain', *command])} ")
-    assert max(map(len, ended.out.splitlines())) <= 80
-    assert not ANSI.search(ended.out)
-    assert bftrain(*command, "-h").out == ended.out
+    check_help(bftrain, command)
 
 
 def test_version() -> None:

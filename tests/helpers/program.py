@@ -12,9 +12,10 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 PROGRAM = str(Path(sys.executable).with_name("bftrain"))
 ANSI = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])")
@@ -153,3 +154,13 @@ def _seen(command: list[str], columns: int, cwd: Path | None, env: dict[str, str
     os.close(ours)
     text = b"".join(chunks).decode().replace("\r\n", "\n")
     return Ended(code, text, text)
+
+
+def check_help(run: Callable[..., Any], command: Sequence[str]) -> None:
+    """Check that ``run`` prints the help of a command for a plain terminal of 80 columns."""
+    ended = run(*command, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"Usage: {' '.join(['bftrain', *command])} ")
+    assert max(map(len, ended.out.splitlines())) <= 80
+    assert not ANSI.search(ended.out)
+    assert run(*command, "-h").out == ended.out
