@@ -1,4 +1,4 @@
-"""What ``bftrain train`` prints at its end."""
+"""Words and tables that ``bftrain train`` prints at its end."""
 
 from __future__ import annotations
 
