@@ -93,7 +93,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "epoch_ms": RecordHazard("times in milliseconds", "divided by 1,000"),
     "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
     "odd_layout": RecordHazard("tabs or fractions where spaces and whole numbers belong", "read all the same"),
-    "delimiter_in_text": RecordHazard("rows with the separator inside a name", "read all the same"),
+    "delimiter_in_text": RecordHazard("rows with the separator inside a name or a node set", "read all the same"),
     "node_spellings": RecordHazard("names that differ in capitals or by a domain", "taken for one node"),
     "listed_nodes": RecordHazard("node sets as lists, or with blanks round names", "read without these signs"),
     "repeated_hosts": RecordHazard("nodes that a job lists several times", "counted once each"),

@@ -27,8 +27,9 @@ from bftrain_datasets.importing.text_cells import names_slurm_jobs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.idle_doubts import CENSORED_END, doubtful_times
+from bftrain_datasets.log.idle_doubts import CENSORED_END, ROWS_ASIDE, doubtful_times
 from bftrain_datasets.log.log_columns import last_changes, sums_by_time
+from bftrain_datasets.log.measures import down_node_s
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
 
 
@@ -243,6 +244,7 @@ def import_files(
         downtime=all_idle(log, options.downtime_after_s),
     )
     rows = intake.rows()
+    _doubt_malformed(log, intake)
     provenance = LogProvenance(
         made_by=f"reader {name}",
         options=intake.options.to_dict(),
@@ -346,6 +348,15 @@ def _build(intake: RecordIntake) -> EventLog:
     if intake.options.counts:
         return log_from_counts(intake)
     return log_from_jobs(intake)
+
+
+def _doubt_malformed(log: EventLog, intake: RecordIntake) -> None:
+    """Add the doubt of rows that cannot be read: jobs of the mean size, which may have run at any time."""
+    lost, jobs = intake.aside["malformed"] + intake.aside["overlong"], len(intake.stays)
+    if lost and jobs and log.span_s > 0:
+        busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)
+        nodes = math.ceil(lost * busy_s / jobs / log.span_s)
+        intake.doubtful_stays.add(ROWS_ASIDE, -math.inf, math.inf, nodes)
 
 
 def _edited(log: EventLog, intake: RecordIntake) -> EventLog:

@@ -120,7 +120,7 @@ def _odd_time(cell: str, clock: RecordClock) -> float:
     if text.lower() in NOTHING:
         return math.nan
     try:
-        return clock.seconds(text.replace("/", "-"))
+        return clock.seconds(text)
     except (ValueError, OverflowError):
         return BAD_TIME
 

@@ -150,7 +150,7 @@ PUBLIC_SETS: Final = (
         about="MIT Supercloud: slurm-log.csv, Slurm's database with names made up",
         columns={"job": "id_job", "user": "id_user", "submit": "time_submit:s", "start": "time_start:s",
                  "end": "time_end:s", "nodes": "nodelist", "count": "nodes_alloc", "cores": "cpus_req",
-                 "limit": "timelimit:min", "partition": "partition"},
+                 "limit": "timelimit:min", "partition": "partition", "state": "state"},
         known_by=("id_job", "time_start", "time_end", "nodelist", "nodes_alloc"),
         source="dcc.mit.edu/data",
     ),

@@ -29,6 +29,7 @@ RUNNING: Final = frozenset(
     {"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "R"}
 )
 WAITING: Final = frozenset({"PENDING", "QUEUED", "WAITING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "PD", "Q"})
+SLURM_CODES: Final = {"0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "8": "PREEMPTED"}  # in Slurm's database
 _RUNNING, _WAITING, _PREEMPTED = 1, 2, 3  # codes of states; 0 for all others
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
 _WORD: Final = re.compile(r"\w+")
@@ -194,10 +195,13 @@ class JobTableReader:
 
     def _states(self, batch: ColumnBatch) -> NDArray[np.int8]:
         cells = self.cells(batch, "state")
+        words = SLURM_CODES if "id_job" in self.map.columns else {}
+        if isinstance(cells, np.ndarray) and words:
+            cells = self.words(batch, "state")
         if cells is None or isinstance(cells, np.ndarray):
             return np.zeros(batch.lines.size, dtype=np.int8)
         texts, places = _different(cells, _text)
-        return np.array([_state_code(text) for text in texts], dtype=np.int8)[places]
+        return np.array([_state_code(words.get(text, text)) for text in texts], dtype=np.int8)[places]
 
     def _sets(self, batch: ColumnBatch) -> tuple[list[str], NDArray[np.int32]]:
         cells = self.cells(batch, "nodes")

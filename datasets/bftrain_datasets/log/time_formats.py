@@ -58,7 +58,8 @@ class RecordClock:
             try:
                 number = float(text)
             except ValueError:
-                return self.local(datetime.fromisoformat(text.strip()))  # with a zone, or only a date
+                plain = _in_iso_form(text)
+                return self.seconds(plain) if plain != text else self.local(datetime.fromisoformat(text))
             return self.epoch(number)
         self._assume("without_zone")
         minute, second = int(match[3]), int(match[4])
@@ -129,6 +130,14 @@ class RecordClock:
         if count == 0:
             self.first[what] = self._where()
         setattr(self, what, count + 1)
+
+
+def _in_iso_form(text: str) -> str:
+    """Return a time such as ``2026/01/05 00:00:00 UTC``, which databases and schedulers write, in the form of ISO."""
+    plain = text.strip()
+    if plain[4:5] == "/":
+        plain = plain.replace("/", "-", 2)
+    return f"{plain[:-3].rstrip()}+00:00" if plain.endswith(("UTC", "GMT")) else plain
 
 
 def _since_1970(moment: datetime) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -63,6 +64,7 @@ HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 SEPARATORS: Final = "|\t;,"
+_COMMA: Final = re.compile(r",(?![^\[]*\])")
 # A configuring job waits for nodes that it already holds
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
 COMPLETING: Final = "COMPLETING"  # with an end, the job is over: only its epilog still runs
@@ -102,11 +104,15 @@ class _Layout:
         return cells if len(cells) == self.width else None
 
     def torn(self, line: str) -> list[str] | None:
-        """Return the cells of a line whose only column of free text contains separators."""
+        """Return the cells of a line whose node set, or only column of free text, contains separators."""
         cells = line.split(self.separator)
         if self.closed and not cells[-1]:
             cells.pop()
+        if self.separator == ",":  # outside of brackets, as in n[1,3]
+            cells = _COMMA.split(line)
         surplus = len(cells) - self.width
+        if not surplus:
+            return cells
         if surplus < 1 or len(self.free) != 1:
             return None
         place = self.free[0]

@@ -25,7 +25,7 @@ about: Final = "Slurm: jobs as scontrol show job prints them, in paragraphs or l
 
 tells_units: Final = True
 KEYS: Final = ("JobId", "JobState", "StartTime", "EndTime", "NodeList", "NumNodes", "Partition")
-HEAD: Final = re.compile(r"JobId=\d\S* (?:ArrayJobId=\S+ .*)?JobName=")
+HEAD: Final = re.compile(r"JobId=\d\S* (?:(?:Array|Het|Pack)JobId=\S+ .*)?JobName=")
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
 _STATE: Final = re.compile(r" JobState=[A-Z_]+ Reason=")  # keys before it may be part of the job's name
 _VALUES: Final = re.compile(rf" ({'|'.join(KEYS[2:])})=(\S*)")

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bftrain.errors import BadInput
-from tests.helpers.records import imported, kinds
+from tests.helpers.records import busy_node_s, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.slot_loops import Stay, idle_slot_s
 
@@ -113,3 +113,11 @@ def test_gpus_and_cores_of_any_table_with_nodes(tmp_path: Path) -> None:
     alone = "began,took,g\n1600000000,60,3\n1600000030,60,4\n"
     found = imported(tmp_path, alone, map=("start=began", "elapsed=took", "gpus=g:4"), unit="gpu")
     assert (len(found.log.node_names), found.log.idle_node_s) == (8, 8 * 90.0 - 3 * 60 - 4 * 60)
+
+
+def test_states_of_slurms_database_are_numbers(tmp_path: Path) -> None:
+    rows = ((1, "n1", 3, DAY + 50), (2, "n2", 1, 0), (3, "n3", 0, 0), (4, "n3", 11, DAY + 70))
+    text = "".join(f"{job}\t{nodes}\t1\t{state}\t{DAY}\t{end}\n" for job, nodes, state, end in rows)
+    found = imported(tmp_path, "id_job\tnodelist\tnodes_alloc\tstate\ttime_start\ttime_end\n" + text)
+    assert found.rows.aside == {"never_started": 1}
+    assert busy_node_s(found.log) == 50 + 70 + 70  # the second job still runs when the records end

@@ -12,6 +12,7 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
+from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.readers import sacct
 from bftrain_datasets.readers.sacct import XDMOD_COLUMNS
 from tests.helpers.records import busy_node_s, finding, imported, kinds
@@ -374,3 +375,16 @@ def test_clusters_are_kept_apart(tmp_path: Path) -> None:
     assert len({busy_node_s(imported(tmp_path, text, cluster=word).log) for word in ("all", "*")}) == 1
     with pytest.raises(BadInput, match="one of the clusters is called 'all'"):
         imported(tmp_path, text.replace("west", "all"), cluster="all")
+
+
+def test_node_sets_with_commas_between_columns_with_commas(tmp_path: Path) -> None:
+    rows = (cells(1, 0, 100, "n[1,3-4]-[1,2]", NNodes="6"), cells(2, 0, 100, "n[7"), cells(3, 0, 100, "n8"))
+    found = imported(tmp_path, dump(*rows, separator=","))
+    assert found.rows.aside == {"bad_nodes": 1}
+    assert (busy_node_s(found.log), finding(found, "delimiter_in_text").count) == (700, 1)
+
+
+def test_rows_that_cannot_be_read_may_have_run_at_any_time(tmp_path: Path) -> None:
+    rows = [cells(1, 0, 100, "n[1-4]", NNodes="4"), cells(2, 300, 400, "n[1-4]", NNodes="4")]
+    found = imported(tmp_path, dump(*rows) + "cut|\n")  # a job of the mean size: one node over the 400 s
+    assert doubts_of(found.log).causes["rows_aside"] == 200 / 3600  # of which 200 s were idle

@@ -26,6 +26,13 @@ def test_jobs_in_paragraphs_and_in_lines(tmp_path: Path, form: str) -> None:
     assert finding(found, "still_running").count == 1
 
 
+def test_parts_of_heterogeneous_jobs_and_of_arrays(tmp_path: Path) -> None:
+    heads = ("HetJobId=1 HetJobOffset=0 ", "PackJobId=1 PackJobOffset=1 ", "ArrayJobId=1 ArrayTaskThrottle=2 ")
+    jobs = [scontrol_job(each, DAY, DAY + 50, f"n{each}") for each in range(3)]
+    found = imported(tmp_path, "".join(map(str.replace, jobs, ["JobName="] * 3, [f"{head}JobName=" for head in heads])))
+    assert (found.rows.aside, busy_node_s(found.log)) == ({}, 150)
+
+
 def test_what_is_set_aside_and_why(tmp_path: Path) -> None:
     rows = {
         "never_started": [
