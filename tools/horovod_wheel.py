@@ -52,9 +52,7 @@ EDITS: Final = (
     Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     # A torch with CUDA and a compiler for CUDA nearby would make it want all of CUDA
     Edit(
-        "cmake/Modules/FindPytorch.cmake",
-        'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)',
-        "set(Pytorch_CUDA FALSE)",
+        "cmake/Modules/FindPytorch.cmake", 'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)', "set(Pytorch_CUDA FALSE)"
     ),
     # The Gloo context of a process set forgets HOROVOD_GLOO_IFACE. It then listens where the host name points to,
     # which is 127.0.1.1 on Debian and, on other machines, open to the network
@@ -66,14 +64,8 @@ EDITS: Final = (
         "  auto dev = CreateDevice(device_attr);\n\n  global_ctx = global_context.ctx;\n",
     ),
 )
-OPTIONS: Final = {
-    "HOROVOD_WITH_GLOO": "1",
-    "HOROVOD_WITH_PYTORCH": "1",
-    "HOROVOD_WITHOUT_MPI": "1",
-    "HOROVOD_WITHOUT_TENSORFLOW": "1",
-    "HOROVOD_WITHOUT_MXNET": "1",
-    "HOROVOD_WITHOUT_NVTX": "1",
-}
+_PARTS = ("WITH_GLOO", "WITH_PYTORCH", "WITHOUT_MPI", "WITHOUT_TENSORFLOW", "WITHOUT_MXNET", "WITHOUT_NVTX")
+OPTIONS: Final = {f"HOROVOD_{part}": "1" for part in _PARTS}
 # What its setup.py and CMake files want; 81 is the first setuptools without pkg_resources
 BUILD_TOOLS: Final = (
     "setuptools<81",
@@ -275,8 +267,8 @@ def build(place: Path, log: Path) -> Path:
         source = edited_source(work, python, log)
         env = pip_env(**OPTIONS, MAKEFLAGS=f"-j{jobs()}", CXX=compiler() or "c++")
         env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
-        how: list[str | Path] = ["-v", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", work]
-        run(log, python, "-m", "pip", "wheel", *how, ".", cwd=source, env=env)
+        how = ("-v", "--no-build-isolation", "--no-deps", "--no-cache-dir")
+        run(log, python, "-m", "pip", "wheel", *how, "--wheel-dir", work, ".", cwd=source, env=env)
         built = next(work.glob("horovod-*.whl"))
         half = place / f"{built.name}.half"
         shutil.copyfile(built, half)
@@ -299,15 +291,8 @@ def edited_source(work: Path, python: Path, log: Path) -> Path:
     """Download Horovod's source, check that it is the one we know, and edit it."""
     wanted = work / "wanted.txt"
     wanted.write_text(f"horovod=={HOROVOD} --hash=sha256:{SDIST_SHA256}\n")
-    how: list[str | Path] = [
-        "--require-hashes",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-binary=horovod",
-        "--dest",
-        work,
-    ]
-    run(log, python, "-m", "pip", "download", "-q", *how, "-r", wanted, env=pip_env(**OPTIONS))
+    how = ("--require-hashes", "--no-deps", "--no-build-isolation", "--no-binary=horovod")
+    run(log, python, "-m", "pip", "download", "-q", *how, "--dest", work, "-r", wanted, env=pip_env(**OPTIONS))
     with tarfile.open(work / f"horovod-{HOROVOD}.tar.gz") as file:
         if hasattr(tarfile, "data_filter"):  # not in the first releases of Python 3.11
             file.extraction_filter = tarfile.data_filter

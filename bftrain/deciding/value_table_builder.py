@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import count
 from operator import is_
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,6 @@ _ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
 _MANY = 100  # from this number of rows on, they are computed together, without the cache
-_new_marks: Final = count()  # of all builders, because a solver may see tables of several
-
-_MarkedRows = tuple[NDArray[np.float64], NDArray[np.int64] | None]
 
 
 class ValueTableBuilder:
@@ -38,9 +34,8 @@ class ValueTableBuilder:
         self._of_speeds = getattr(objective, "of_speeds", None) is not None
         self._rows: dict[tuple[CompetingTask, float, Layout], NDArray[np.float64]] = {}
         self._numbers = 0
-        self._marks: dict[bytes, int] = {}  # of rows, by their content
         # Rows of full width, before the cut to a pool
-        self._before: tuple[AllocationProblem, Layout, _MarkedRows] | None = None
+        self._before: tuple[AllocationProblem, Layout, NDArray[np.float64]] | None = None
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
         """Return the table of ``problem``, whose ``objective`` must be this builder's.
@@ -61,7 +56,7 @@ class ValueTableBuilder:
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are computed too, so that cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
-        values, marks = self._all_rows(problem, layout, late)
+        values = self._all_rows(problem, layout, late)
         if len(layout) == 1:
             values = values[:, :width]
         else:
@@ -70,29 +65,24 @@ class ValueTableBuilder:
             values = values[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
         in_time(late)  # before the work on the whole table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
-        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling, marks=marks)
+        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling)
         return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
 
-    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> _MarkedRows:
-        """Return the values of all sizes in ``layout``, reusing unchanged rows of the previous table, and their marks.
-
-        Where many rows changed there are no marks.
-        """
-        tasks, values, marks = problem.tasks, None, None
+    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
+        """Return the values of all sizes in ``layout``, reusing unchanged rows of the previous table."""
+        tasks, values = problem.tasks, None
         stale = list(range(len(tasks)))
         if self._before is not None:
-            before, as_before, (filled, marked) = self._before
+            before, as_before, filled = self._before
             if as_before == layout and before.horizon_s == problem.horizon_s and before.tasks:
                 origins = _origins(before.tasks, tasks)
                 if origins is None:
                     stale = [place for place, task in enumerate(tasks) if task is not before.tasks[place]]
                     values = filled.copy() if stale else filled
-                    marks = marked.copy() if marked is not None and stale else marked
                 else:
                     values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
-                    marks = marked[origins] if marked is not None else None
         together = None
-        if many := len(stale) >= _MANY:
+        if len(stale) >= _MANY:
             together = self._rows_at_once([tasks[index] for index in stale], problem, layout, late)
         if together is None:
             if values is None:
@@ -106,25 +96,8 @@ class ValueTableBuilder:
             values = together
         else:
             values[stale] = together
-        marked_rows = values, None if many else self._marked(values, stale, marks)
-        self._before = (problem, layout, marked_rows)
-        return marked_rows
-
-    def _marked(
-        self, values: NDArray[np.float64], stale: list[int], marks: NDArray[np.int64] | None
-    ) -> NDArray[np.int64]:
-        """Return the marks with those of the ``stale`` rows renewed: equal rows have equal ones."""
-        if len(self._marks) > _CACHED_ROWS:
-            self._marks.clear()
-        if marks is None:
-            marks, stale = np.empty(len(values), dtype=np.int64), list(range(len(values)))
-        for index in stale:
-            content = values[index].tobytes()
-            mark = self._marks.get(content)
-            if mark is None:
-                mark = self._marks[content] = next(_new_marks)
-            marks[index] = mark
-        return marks
+        self._before = (problem, layout, values)
+        return values
 
     def _rows_at_once(
         self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import force_setattr
 
-from bftrain.errors import BadValue, near
+from bftrain.errors import BadValue, near, suggestion
 from bftrain.values.wire import NOTHING
 
 if TYPE_CHECKING:
@@ -223,6 +223,13 @@ def names(value: Struct, field: str) -> tuple[str, ...]:
 def texts(value: Struct, field: str) -> tuple[str, ...]:
     """Check that ``field`` is a sequence of texts of any kind."""
     return sequence(value, field, _plain_text, "a list of texts")
+
+
+def one_of(value: Struct, field: str, known: Sequence[str]) -> None:
+    """Check that ``field`` is one of the ``known`` texts."""
+    given = text(value, field)
+    if given not in known:
+        reject(value, field, f"is {given!r}", suggestion(given, known))
 
 
 def repeated(labels: Sequence[str]) -> str | None:

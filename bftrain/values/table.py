@@ -99,13 +99,12 @@ class ValueTable:
 
     If the problem has several node kinds, columns are grouped by kind: after column 0, no node, those
     for 1, 2, ... nodes of the first kind, then those of the second. ``nodes`` and ``kind_of`` (index in ``kinds``, -1
-    for column 0) describe each column. Rows with equal ``marks``, where there are any, are equal.
+    for column 0) describe each column.
     """
 
     problem: AllocationProblem
     values: NDArray[np.float64]
     coupling: Coupling | None = None
-    marks: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     columns: Columns = field(init=False, repr=False, compare=False)
     _valued: list[object] = field(init=False, repr=False, compare=False, default_factory=list)  # columns, their value
 

@@ -15,7 +15,7 @@ from bftrain_solvers.value_grid import ValueGrid
 _MOST_KEPT: Final = 4096
 _MOST_KINDS: Final = 24
 
-_Key = tuple[int, float, frozenset[tuple[bytes | int, int]]]
+_Key = tuple[int, float, frozenset[tuple[bytes, int]]]
 
 
 class BestValues:
@@ -24,19 +24,17 @@ class BestValues:
     def __init__(self) -> None:
         self._found: dict[_Key, int] = {}
 
-    def key(self, values: Floats, kinds: RowKinds, grid: ValueGrid, pool: int, marks: Integers | None) -> _Key | None:
+    def key(self, values: Floats, kinds: RowKinds, grid: ValueGrid, pool: int) -> _Key | None:
         """Return the key of a best value; ``None`` if remembering it is of no use.
 
-        Rows are known by their ``marks``, or else by their values. Remembering is of no use
-        if equal rows all have the same present size, which is then a part of their values.
+        It is of none if equal rows all have the same present size, which is then a part of their values.
         """
         if not kinds.same_values or len(kinds) > _MOST_KINDS:
             return None
-        counts: dict[bytes | int, int] = {}
-        first = kinds.first.tolist()
-        known = [values[row].tobytes() for row in first] if marks is None else marks[kinds.first].tolist()
-        for mark, count in zip(known, kinds.count.tolist(), strict=True):
-            counts[mark] = counts.get(mark, 0) + count
+        counts: dict[bytes, int] = {}
+        for row, count in zip(kinds.first.tolist(), kinds.count.tolist(), strict=True):
+            content = values[row].tobytes()
+            counts[content] = counts.get(content, 0) + count
         return pool, grid.unit, frozenset(counts.items())
 
     def get(self, key: _Key) -> int | None:

@@ -217,21 +217,20 @@ def best_sizes(
     pool: int,
     stop_at: float,
     memory: KnapsackMemory | None = None,
-    marks: Integers | None = None,
 ) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
     larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``memory``
-    is what the calls before left for the next ones; rows with equal ``marks`` are equal.
+    is what the calls before left for the next ones.
     """
-    kinds = kinds_of_rows(values, present, marks)
+    kinds = kinds_of_rows(values, present)
     held = present[kinds.first]
     grid = grid_of(values[kinds.first], held, [pool], stop_at=stop_at, copies=kinds.count)
     wanted = grid.entries.argmax(axis=1)
     if int(wanted @ kinds.count) <= pool:
         return KnapsackResult(wanted[kinds.of_row].tolist(), None)
-    key = None if memory is None else memory.values.key(values, kinds, grid, pool, marks)
+    key = None if memory is None else memory.values.key(values, kinds, grid, pool)
     value = None if memory is None or key is None else memory.values.get(key)
     if value is not None and (plan := few_changes(grid, kinds, held, pool, value)) is not None:
         return KnapsackResult(plan, None)

@@ -39,14 +39,14 @@ class RowKinds:
         return found
 
 
-def kinds_of_rows(values: Floats, present: Integers, marks: Integers | None = None) -> RowKinds:
-    """Find the rows with equal ``values`` that hold the same size now; rows with equal ``marks`` have equal values."""
+def kinds_of_rows(values: Floats, present: Integers) -> RowKinds:
+    """Find the rows with equal ``values`` that hold the same size now."""
     count, width = values.shape
     if count <= _FEW_ROWS:
         return _each_of_its_own(count)
     factors = _factors(width + 1)
     # Equal rows have equal numbers; whether others have is checked
-    by_value = values.view(np.int64) @ factors[:width] if marks is None else marks * factors[0]
+    by_value = values.view(np.int64) @ factors[:width]
     numbers = by_value + present * factors[width]
     order = numbers.argsort(kind="stable")
     ranked = numbers[order]
@@ -58,8 +58,7 @@ def kinds_of_rows(values: Floats, present: Integers, marks: Integers | None = No
     of_row = np.empty(count, dtype=np.int64)
     of_row[order] = begins.cumsum() - 1
     like = first[of_row]
-    alike = (values == values[like]).all() if marks is None else (marks == marks[like]).all()
-    if not (alike and (present == present[like]).all()):
+    if not ((values == values[like]).all() and (present == present[like]).all()):
         return _each_of_its_own(count)
     counts = np.empty_like(starts)
     counts[:-1] = starts[1:] - starts[:-1]

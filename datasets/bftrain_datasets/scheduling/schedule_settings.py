@@ -10,7 +10,7 @@ from typing import Final, TypedDict
 
 import msgspec
 
-from bftrain.errors import BadInput, suggestion
+from bftrain.errors import BadInput
 from bftrain.files import text_lines
 from bftrain.values import checks
 
@@ -67,11 +67,11 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         checks.text(self, "policy")
-        _one_of(self, "estimates", ESTIMATES)
-        _one_of(self, "placement", PLACEMENTS)
-        _one_of(self, "sharing", SHARINGS)
-        _one_of(self, "decay", DECAYS)
-        _one_of(self, "done_campaigns", DONE_CAMPAIGNS)
+        checks.one_of(self, "estimates", ESTIMATES)
+        checks.one_of(self, "placement", PLACEMENTS)
+        checks.one_of(self, "sharing", SHARINGS)
+        checks.one_of(self, "decay", DECAYS)
+        checks.one_of(self, "done_campaigns", DONE_CAMPAIGNS)
         for name in ("nodes", "cores_per_node", "first"):
             if getattr(self, name) is not None:
                 checks.integer(self, name, at_least=1)
@@ -110,12 +110,6 @@ class ScheduleOptions(TypedDict, total=False):
     done_campaigns: str
     shares: str
     max_backlog_s: float
-
-
-def _one_of(settings: ScheduleSettings, field: str, known: tuple[str, ...]) -> None:
-    given = checks.text(settings, field)
-    if given not in known:
-        checks.reject(settings, field, f"is {given!r}", suggestion(given, known))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from typing import Final, TypedDict
 import msgspec
 
 from bftrain.deciding.node_stay import AUTO
-from bftrain.errors import suggestion
 from bftrain.values import checks
 from bftrain.values.curve import cluster_of
 from bftrain.values.sharing import Entity
@@ -79,14 +78,14 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         checks.text(self, "policy")
-        _one_of(self, "finish", FINISHES)
-        _one_of(self, "kind_order", KIND_ORDERS)
+        checks.one_of(self, "finish", FINISHES)
+        checks.one_of(self, "kind_order", KIND_ORDERS)
         if self.like != "":
-            _one_of(self, "like", LIKES)
-        _one_of(self, "overtaking", (YES, NO))
-        _one_of(self, "placement", PLACEMENTS)
+            checks.one_of(self, "like", LIKES)
+        checks.one_of(self, "overtaking", (YES, NO))
+        checks.one_of(self, "placement", PLACEMENTS)
         if self.gang != "":
-            _one_of(self, "gang", GANGS)
+            checks.one_of(self, "gang", GANGS)
         for name in ("admission", "measure", "pairs", "per_host", "window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
@@ -182,9 +181,3 @@ class RoundOptions(TypedDict, total=False):
     entities: Mapping[str, Entity]
     prices: Mapping[str, float]
     racks: Mapping[str, str]
-
-
-def _one_of(settings: RoundSettings, field: str, known: tuple[str, ...]) -> None:
-    given = checks.text(settings, field)
-    if given not in known:
-        checks.reject(settings, field, f"is {given!r}", suggestion(given, known))

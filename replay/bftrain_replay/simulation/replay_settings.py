@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, TypedDict
 
 import msgspec
@@ -10,7 +10,6 @@ from msgspec.structs import force_setattr
 
 from bftrain.config import Settings
 from bftrain.deciding.node_stay import AUTO, HORIZON_S
-from bftrain.errors import suggestion
 from bftrain.values import checks
 from bftrain.values.sharing import Entity
 from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept, agreed
@@ -66,8 +65,8 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         """Validate all fields, and raise for settings that the chosen rules do not know."""
         super().__post_init__()
-        _one_of(self, "semantics", SEMANTICS)
-        _one_of(self, "events", EVENTS)
+        checks.one_of(self, "semantics", SEMANTICS)
+        checks.one_of(self, "events", EVENTS)
         for name in ("window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
@@ -115,7 +114,7 @@ def _check_errors(settings: ReplaySettings) -> None:
     for name, most in (("speed_error", _LARGEST_ERROR), ("profiled", 1.0)):
         if getattr(settings, name) > most:
             checks.reject(settings, name, f"must be at most {most:g}, not {getattr(settings, name):g}")
-    _one_of(settings, "learning", (YES, NO))
+    checks.one_of(settings, "learning", (YES, NO))
 
 
 def _as_published(settings: ReplaySettings) -> None:
@@ -144,12 +143,6 @@ def _progress(settings: ReplaySettings) -> None:
     except (ValueError, AttributeError):
         fix = f"write {FORMS}, such as disk:300"
         checks.reject(settings, "progress", f"is {given!r}", fix)
-
-
-def _one_of(settings: ReplaySettings, field: str, known: Sequence[str]) -> None:
-    given = checks.text(settings, field)
-    if given not in known:
-        checks.reject(settings, field, f"is {given!r}", suggestion(given, known))
 
 
 class ReplayOptions(TypedDict, total=False):

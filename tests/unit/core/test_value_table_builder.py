@@ -82,23 +82,6 @@ def test_tasks_that_come_to_a_table_of_many_are_computed_together() -> None:
     assert len(builder._rows) == 10  # noqa: SLF001 - as above: few are computed one after the other
 
 
-def test_rows_with_equal_numbers_have_equal_marks_from_one_table_to_the_next() -> None:
-    builder, most, last = ValueTableBuilder(throughput), np.empty(0), np.empty(0)
-    tasks = [
-        CompetingTask(name=f"t{place}", size=place % 2, max_nodes=8, curve=CURVE, grow_cost_s=9.0) for place in range(6)
-    ]
-    for _ in range(4):
-        table = builder.table(AllocationProblem(pool=8, horizon_s=60.0, tasks=tuple(tasks)))
-        assert table.marks is not None
-        rows = [row.tobytes() for row in table.values]
-        assert (
-            len(set(zip(rows, table.marks.tolist(), strict=True))) == len(set(rows)) == len(set(table.marks.tolist()))
-        )
-        last, most = table.marks, last
-        tasks = [replace(tasks[0], size=1 - tasks[0].size), *reversed(tasks[1:])]
-    assert set(last.tolist()) == set(most.tolist())
-
-
 def test_a_number_that_is_too_large_is_said_of_its_task_however_many_there_are() -> None:
     huge = SpeedCurve(nodes=(1,), rate=(1e299,))
     tasks = tuple(

@@ -103,14 +103,6 @@ def test_plans_with_many_changes_are_found_without_another_proof(monkeypatch: py
     assert sizes(remembering, table_of(values, 50, lost)) == best
 
 
-def test_rows_with_equal_marks_are_alike() -> None:
-    values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
-    present, marks = np.array([0, 1] * 10), np.array([5] * 10 + [9] * 10)
-    marked, plain = kinds_of_rows(values, present, marks), kinds_of_rows(values, present)
-    assert marked.same_values
-    assert sorted(map(marked.rows, range(4))) == sorted(map(plain.rows, range(4)))
-
-
 def test_rows_are_alike_if_values_and_sizes_are() -> None:
     values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
     present = np.array([0, 1] * 10)
@@ -128,7 +120,7 @@ def test_few_rows_are_not_looked_at() -> None:
     assert len(kinds_of_rows(np.zeros((3, 2)), np.zeros(3, dtype=np.int64))) == 3
 
 
-def test_equal_marks_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_numbers_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bftrain_solvers.row_kinds._factors", lambda count: np.zeros(count, dtype=np.int64))
     values = np.cumsum(np.random.default_rng(1).integers(0, 5, (20, 6)), axis=1).astype(np.float64)
     table = table_of(values - values[:, :1], pool=40)
