@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,6 +23,7 @@ from bftrain.live.run.startup import LiveResources, open_site
 
 _GOODBYE_S: Final = 2.0
 _LAST_NOTES_S: Final = 5.0  # for notifications that are due at the end
+_MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 Say = Callable[[str], None]
@@ -44,7 +46,16 @@ def run(
 
     With ``ends_with_it`` the run also ends in order when ``beside`` has ended.
     """
+    allow_many_connections()
     asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it, ask_site=ask_site).run())
+
+
+def allow_many_connections() -> None:
+    """Raise the limit of open files to the highest allowed: each agent has a connection, and 1,024 is usual."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class LiveProcess:

@@ -34,8 +34,9 @@ class Agent:
         secret: bytes = SECRET,
         instance: str = "",
         version: int = 0,
+        connection: socket.socket | None = None,
     ) -> None:
-        self._connection = socket.create_connection(hub.address, timeout=PATIENCE_S)
+        self._connection = connection or socket.create_connection(hub.address, timeout=PATIENCE_S)
         self._sealed = AuthenticatedStream(secret, "agent")
         self._heard: deque[Message] = deque()
         self._connection.sendall(self._sealed.greeting)

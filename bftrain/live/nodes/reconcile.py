@@ -30,7 +30,7 @@ class NodeTracker:
         self.allowed: set[str] = set()  # the scheduler lets us use them
         self.taken: set[str] = set()  # it has taken them back since
         self.present: set[str] = set()  # an agent is registered there
-        self.expected: frozenset[str] = frozenset()  # their agents may still come back after a restart
+        self.expected: set[str] = set()  # their agents may still come back after a restart
         self.drained: frozenset[str] = frozenset()  # they must not be used
         self.off_hours: frozenset[str] = frozenset()  # of pools whose hours are not now
         self.noticed: set[str] = set()  # their agents say that they are about to be taken
@@ -99,13 +99,13 @@ class NodeTracker:
     def went(self, node: str) -> None:
         """Record that an agent disconnected, and forget the node's earlier reports."""
         self.present.discard(node)
-        self.expected -= {node}
+        self.expected.discard(node)
         self.taken.discard(node)
         self.noticed.discard(node)
 
     def expect(self, nodes: Iterable[str]) -> None:
         """Set the nodes whose agents still have time to reconnect."""
-        self.expected = frozenset(nodes) - self.present
+        self.expected = set(nodes) - self.present
 
 
 def node_events(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import socket
 import sys
@@ -23,7 +24,10 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
 _STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
-_STRANGERS: Final = 256
+# That have not proven yet who they are, at once: after a restart all agents of a large site come within half a second.
+# More than a quarter of the descriptors they never take
+_STRANGERS: Final = 8192
+_AT_ONCE: Final = 64  # connections accepted before what they send is read
 _PAUSE_S: Final = 1.0  # before connections are accepted again that could not be
 
 
@@ -49,7 +53,9 @@ class AgentListener:
         self._on_lost = on_lost
         self._socket = socket.create_server(address, backlog=1024)
         self._socket.settimeout(0)
-        self._connections: dict[AgentConnection, None] = {}  # in the order in which they came
+        self._connections: dict[AgentConnection, None] = {}
+        self._strangers: dict[AgentConnection, None] = {}  # those of them without a node, in the order of their coming
+        self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._opened = False
         self._paused_until = 0.0  # on the monotonic clock; 0: it accepts connections
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
@@ -66,9 +72,11 @@ class AgentListener:
             self._paused_until = 0.0
             self._listen()
         for connection in list(self._connections):
-            silent_s = now - (connection.heard_at or connection.since)
-            if silent_s > (_SILENCE_S if connection.node else _STRANGER_S):
-                connection.end(f"nothing heard for {silent_s:.0f} s")
+            patience_s = _SILENCE_S if connection.node else _STRANGER_S
+            if now - connection.heard_or_since > patience_s and connection.wire is not None:
+                connection.wire.ready(selectors.EVENT_READ)  # perhaps it was we who stood still
+                if (silent_s := now - connection.heard_or_since) > patience_s:
+                    connection.end(f"nothing heard for {silent_s:.0f} s")
 
     def end_all(self) -> None:
         """Close all connections."""
@@ -80,7 +88,7 @@ class AgentListener:
         self._socket.close()
 
     def _listen(self) -> None:
-        self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept())
+        self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def _pause(self, error: OSError) -> None:
         """Accept nothing for a moment: the selector would report waiting connections in an endless loop."""
@@ -88,19 +96,22 @@ class AgentListener:
         self._selector.unregister(self._socket)
         self._paused_until = time.monotonic() + _PAUSE_S
 
-    def _accept(self) -> None:
-        try:
-            accepted, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionError):
-            return
-        except OSError as error:  # no descriptor is free, or no memory
-            self._pause(error)
-            return
-        strangers = [connection for connection in self._connections if not connection.node]
-        if len(strangers) >= _STRANGERS:  # the oldest one: silent connections must not keep agents out
-            strangers[0].end("it did not say who it is, and others wait")
+    def _accept_all(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError as error:  # no descriptor is free, or no memory
+                self._pause(error)
+                return
+            self._greet(accepted)
+
+    def _greet(self, accepted: socket.socket) -> None:
+        if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
+            next(iter(self._strangers)).end("it did not say who it is, and others wait")
         connection = AgentConnection(AuthenticatedStream(self._secret, "manager"), time.monotonic())
-        self._connections[connection] = None
+        self._connections[connection] = self._strangers[connection] = None
         connection.wire = NonblockingSocket(
             self._selector,
             accepted,
@@ -114,6 +125,8 @@ class AgentListener:
             for message in connection.sealed.feed(data):
                 connection.heard_at = time.monotonic()
                 self._on_message(connection, message)
+                if connection.node:
+                    self._strangers.pop(connection, None)
         except BadMessage as error:
             connection.end(str(error))
         except Exception:  # noqa: BLE001 - an error with one agent must not end the others
@@ -122,6 +135,7 @@ class AgentListener:
 
     def _lost(self, connection: AgentConnection, reason: str) -> None:
         self._connections.pop(connection, None)
+        self._strangers.pop(connection, None)
         self._on_lost(connection, reason)
 
 
@@ -148,6 +162,11 @@ class AgentConnection:
     noticed: bool = False  # its node will be taken soon
     left_at: float = 0.0  # on the monotonic clock: when it said that it ends; 0: it has not
     workers: dict[str, RunningWorker] = field(default_factory=dict)
+
+    @property
+    def heard_or_since(self) -> float:
+        """When it was heard last, or else when it came."""
+        return self.heard_at or self.since
 
     def has_room(self, order: SpawnWorker) -> bool:
         """Return whether a worker can start now; nothing starts on a node that is about to be taken."""

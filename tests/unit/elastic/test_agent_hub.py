@@ -169,6 +169,31 @@ def test_silent_connections_keep_no_agent_out(
         connection.close()
 
 
+def test_agents_that_all_come_at_once_are_all_taken(comes: Comes, inbox: MessageInbox, hub: AgentHub) -> None:
+    """As all agents of a site do after a restart, none of which has spoken before the last one is connected."""
+    connections = [socket.create_connection(hub.address, timeout=PATIENCE_S) for _ in range(300)]
+    for number, connection in enumerate(connections):
+        comes(f"n{number}", connection=connection)
+    inbox.until("registered", len(connections))
+
+
+def test_an_agent_that_spoke_while_the_hub_stood_still_is_not_silent(
+    comes: Comes, inbox: MessageInbox, hub: AgentHub
+) -> None:
+    agent = comes("n1")
+    inbox.until("registered")
+
+    def stands_still() -> None:
+        agent.send(type="alive")
+        connection = hub.agent("n1")
+        assert connection is not None
+        connection.heard_at -= 100.0
+        time.sleep(0.15)  # so that the hub looks for silent agents before it reads
+
+    hub.ask(stands_still)
+    assert hub.nodes() == {"n1": 2}
+
+
 def test_a_hub_without_free_descriptors_goes_on_and_accepts_agents_later(
     comes: Comes, inbox: MessageInbox, hub: AgentHub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import threading
@@ -17,7 +18,7 @@ from bftrain.errors import BadInput, Fault, Interrupted, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live import process
 from bftrain.live.model.site_config import Times
-from bftrain.live.process import LiveProcess, notify_systemd
+from bftrain.live.process import LiveProcess, allow_many_connections, notify_systemd
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks.task_store import TaskStore
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of, submit, until
@@ -302,3 +303,13 @@ def test_systemd_is_notified_if_it_started_us(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("NOTIFY_SOCKET", f"@bftrain-test-{os.getpid()}")
         notify_systemd("STOPPING=1")
         assert ear.recv(100) == b"STOPPING=1"
+
+
+def test_more_agents_may_connect_than_the_usual_limit_of_open_files() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, before[1] - 1), before[1]))
+        allow_many_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(before[1], 1 << 17), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

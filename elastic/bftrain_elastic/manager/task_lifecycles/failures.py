@@ -80,7 +80,7 @@ class FailurePolicy:
 
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
-    _left: dict[str, float] = field(default_factory=dict)  # node -> when it left, or was said to leave
+    _left: dict[str, float] = field(default_factory=dict)  # node -> when it left, or was said to leave; oldest first
     _last_s: float = -math.inf  # of the last death
     _step: int = -1
     _own: int = 0
@@ -109,9 +109,12 @@ class FailurePolicy:
 
     def node_leaves(self, node: str, now: float) -> None:
         """Record that a node leaves: workers that died on it, or with it, were preempted."""
+        self._left.pop(node, None)
         self._left[node] = now
-        self._left = {name: at_s for name, at_s in self._left.items() if now - at_s <= self._settle_s}
-        self._pending = [one for one in self._pending if node not in one.death.nodes]
+        while now - self._left[oldest := next(iter(self._left))] > self._settle_s:  # thousands may leave at once
+            del self._left[oldest]
+        if self._pending:
+            self._pending = [one for one in self._pending if node not in one.death.nodes]
 
     def reset(self) -> None:
         """Forget all deaths, because the task gets another try."""

@@ -232,9 +232,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def _advance(self) -> None:
         if self._running:
-            there = self._nodes.here
-            change = there and there != self._used and not self._nodes.waiting
-            if self._over or not self._nodes.wanted or (self._confirmed and change):
+            if self._over or not self._nodes.wanted or (self._confirmed and self._nodes_changed):
                 self._stop_all(self._job.stop_grace_s)
             return
         self._to_start = []
@@ -250,6 +248,11 @@ class ProcessLifecycle(SupervisedLifecycle):
         there, undecided = self._nodes.here, self._supervision.failures.undecided
         if there and not (self._nodes.waiting or undecided or self._retry.waits(self._context.now())):
             self._start(there)
+
+    @property
+    def _nodes_changed(self) -> bool:
+        there = self._nodes.here
+        return bool(there) and there != self._used and not self._nodes.waiting
 
     def _ended_by_itself(self, process: GroupProcess, end: WorkerExit) -> None:
         now = self._context.now()
