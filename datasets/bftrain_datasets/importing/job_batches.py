@@ -12,10 +12,12 @@ from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.job_checks import MAY_HAVE_RUN, RecordIntake, size_of
 from bftrain_datasets.importing.job_columns import key_of
+from bftrain_datasets.importing.known_texts import NUMBER, REPEATED, SIZE, UNKNOWN, facts_of
 from bftrain_datasets.importing.machine_nodes import HeldNodes
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE
 
 BAD_TIME = -np.inf  # an unreadable time
+_OF_NODES = ("no_units", "bad_nodes", "bad_count", "nodes_differ")
 _FIRST = ("bad_time", "no_start", "never_started", "no_end", "backwards", "zero_length")
 
 
@@ -23,11 +25,11 @@ _FIRST = ("bad_time", "no_start", "never_started", "no_end", "backwards", "zero_
 class JobBatch:
     """One row per job. Times are seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones.
 
-    ``end`` is infinite while a job runs. ``sets`` are indices in ``set_texts``, node sets as written, or -1; without
-    names ``count`` is the number of nodes, or of GPUs or cores if these are counted. With names, ``units`` describe
-    these for each of ``set_texts`` (``unit_sets.shares_of``). ``reason`` is the index in ``reasons`` for which the
-    reader sets a row aside, or -1. ``lines`` are line numbers. ``most`` is the largest number of nodes that a job may
-    have held, if its processors are known but not its nodes.
+    ``end`` is infinite while a job runs. ``sets`` are indices in ``set_texts``, node sets as written, or -1; one list
+    that grows may serve many batches. Without names ``count`` is the number of nodes, or of GPUs or cores if these are
+    counted. With names, ``units`` describe these for each of ``set_texts`` (``unit_sets.shares_of``). ``reason`` is
+    the index in ``reasons`` for which the reader sets a row aside, or -1. ``lines`` are line numbers. ``most`` is the
+    largest number of nodes that a job may have held, if its processors are known but not its nodes.
     """
 
     lines: NDArray[np.int64]
@@ -63,17 +65,18 @@ def take_jobs(intake: RecordIntake, batch: JobBatch, expand: Callable[[str], Seq
     for reason, mask in zip(_FIRST, masks, strict=True):
         judge.set_aside(reason, mask, size=_sizes_of(batch, mask, expand) if reason in MAY_HAVE_RUN else None)
     holding = _Holding.of(intake, batch, judge.left, expand)
-    unknown = np.array([each.unknown for each in holding.sets], dtype=np.int64)[holding.kind]
-    size = np.where(holding.size > 0, holding.size, np.minimum(batch.count, MOST_NODES))
+    kind = holding.kind
+    held, unknown = holding.facts[SIZE][kind], holding.facts[UNKNOWN][kind]
+    size = np.where(held > 0, held, np.minimum(batch.count, MOST_NODES))
     known_s = np.where(np.isinf(held_s), 0.0, held_s)
     weight = known_s * size
-    for reason in ("no_units", "bad_nodes", "bad_count", "nodes_differ"):
-        wrong = np.array([each == reason for each in holding.reasons], dtype=np.bool_)[holding.kind]
+    for place, reason in enumerate(_OF_NODES):
+        wrong = holding.rejected[kind] == place
         judge.set_aside(reason, wrong, None if reason == "bad_count" else weight, np.maximum(size, unknown))
     if batch.queue and intake.options.preemptible:
         preemptible = np.fromiter(map(intake.is_preemptible, batch.queue), dtype=np.bool_, count=len(batch))
         judge.set_aside("preemptible", preemptible, weight)
-    empty = (holding.size == 0) | (unnamed & (not intake.options.counts))
+    empty = (held == 0) | (unnamed & (not intake.options.counts))
     judge.set_aside("other_nodes", empty & (unknown > 0), weight)
     judge.set_aside("no_nodes", empty, weight, size)
     begin_s, until_s = intake.options.window
@@ -132,36 +135,42 @@ class _Judge:
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """The nodes held by rows: ``kind`` is a row's index in ``sets`` and in ``reasons``, the reasons to reject it."""
+    """The nodes held by rows: ``kind`` is a row's index in the others.
 
-    sets: list[HeldNodes]
-    reasons: list[str]
+    ``texts`` are indices in ``set_texts`` or -1; ``facts`` are those of ``KnownTexts``; ``rejected`` are indices in
+    ``_OF_NODES``, the reasons to reject a row, or -1.
+    """
+
     kind: NDArray[np.int64]
-    size: NDArray[np.int64]
+    texts: NDArray[np.int32]
+    sets: NDArray[np.object_]
+    facts: NDArray[np.int64]
+    rejected: NDArray[np.int8]
 
     @classmethod
     def of(
         cls, intake: RecordIntake, batch: JobBatch, left: NDArray[np.bool_], expand: Callable[[str], Sequence[str]]
     ) -> _Holding:
         """Look up each combination of node set and count once, in the order of the rows."""
+        known = intake.known_texts
+        known.use(batch.set_texts)
         count = np.clip(batch.count, -1, MOST_NODES + 1)
         key = np.where(left, batch.sets.astype(np.int64) * (MOST_NODES + 3) + count, np.iinfo(np.int64).min)
         _, first, kind, rows = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-        sets, reasons = [HeldNodes(0)] * first.size, [""] * first.size
-        order, known_sets = np.argsort(first), intake.known_sets
-        used = first[order]
-        looked_up = (order, left[used], batch.sets[used], count[used], rows[order])
-        for place, is_left, which, said, many in zip(*(each.tolist() for each in looked_up), strict=True):
-            if is_left:
-                nodes = batch.set_texts[which] if which >= 0 else ""
-                # Millions are looked up, and most are cached; digits may denote a range of nodes
-                held = known_sets.get(nodes)
-                if held and (not said or (held.size + held.unknown == said and not nodes[0].isdigit())):
-                    sets[place] = held
-                    continue
-                units = batch.units[which] if nodes and batch.units else str(max(said, 0))
-                sets[place], reasons[place] = intake.held_by(nodes, said, expand, many, units)
-        return cls(sets, reasons, kind, np.array([each.size for each in sets], dtype=np.int64)[kind])
+        texts, said, used = batch.sets[first], count[first], left[first]
+        sets, facts, rejected = known.sets[texts], known.facts[:, texts], np.full(first.size, -1, dtype=np.int8)
+        total = facts[SIZE] + facts[UNKNOWN]
+        missing = used & ((total == 0) | ((said != 0) & (total != said)))
+        for place in np.flatnonzero(missing)[np.argsort(first[missing])].tolist():
+            text, of = int(texts[place]), int(said[place])
+            nodes = batch.set_texts[text] if text >= 0 else ""
+            units = batch.units[text] if nodes and batch.units else str(max(of, 0))
+            held, reason = intake.held_by(nodes, of, expand, int(rows[place]), units)
+            sets[place], facts[:, place] = held, facts_of(held)
+            rejected[place] = _OF_NODES.index(reason) if reason else -1
+            if intake.known_sets.get(nodes) is held and not nodes[0].isdigit():  # digits may denote a range
+                known.keep(text, held)
+        return cls(kind, texts, sets, facts, rejected)
 
 
 def _add_used_jobs(
@@ -169,13 +178,14 @@ def _add_used_jobs(
 ) -> None:
     if not rows.size:
         return
-    kind, size = holding.kind[rows], holding.size
-    numbers = np.full(len(holding.sets), -1, dtype=np.int32)
-    for place in np.unique(kind).tolist():
+    kind, size, facts = holding.kind[rows], holding.facts[SIZE][holding.kind], holding.facts
+    used = np.unique(kind)
+    for place in used[facts[NUMBER][used] < 0].tolist():
         held = holding.sets[place]
-        numbers[place] = intake.number_of(held) if held.nodes else held.number
-        if held.unknown or held.repeated:
-            _note_node_set(intake, batch, held, rows[kind == place], known_s)
+        facts[NUMBER, place] = intake.number_of(held)
+        intake.known_texts.refresh(int(holding.texts[place]), held)
+    for place in used[(facts[UNKNOWN][used] > 0) | (facts[REPEATED][used] > 0)].tolist():
+        _note_node_set(intake, batch, holding.sets[place], rows[kind == place], known_s)
     preempted = rows[batch.preempted[rows]]
     if preempted.size:
         intake.line = int(batch.lines[preempted[0]])
@@ -201,7 +211,7 @@ def _add_used_jobs(
     intake.stays.add_many(
         start=start,
         end=end,
-        sets=numbers[kind],
+        sets=facts[NUMBER][kind].astype(np.int32),
         count=size[rows].astype(np.int32),
         job=keys,
         place=places,

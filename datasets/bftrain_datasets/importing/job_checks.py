@@ -19,6 +19,7 @@ from bftrain_datasets.importing import unit_sets
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
 from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
+from bftrain_datasets.importing.known_texts import KnownTexts
 from bftrain_datasets.importing.machine_nodes import HeldNodes, MachineNodes, is_range_of
 from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJobTable
 from bftrain_datasets.log import time_formats
@@ -69,6 +70,7 @@ class RecordIntake(FindingsTally):
         self.preemptible_seen: set[str] = set()  # partitions from the options in which jobs ran
         self._preemptible = frozenset(self.options.preemptible)
         self.machine = MachineNodes(self.options.nodes, self)
+        self.known_texts = KnownTexts()
         self._clusters: dict[str, str] = {}  # cluster -> its first place
 
     @property

@@ -20,6 +20,7 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
+from bftrain_datasets.job_tables.numbered_texts import NumberedTexts
 from bftrain_datasets.job_tables.parquet_rows import MARK, ParquetTable
 from bftrain_datasets.job_tables.table_rows import ColumnBatch, JsonTable, TableRows, TextTable
 from bftrain_datasets.log.time_formats import RecordClock
@@ -61,6 +62,8 @@ class JobTableReader:
     cluster: str | None = None
     clusters: set[str] = field(default_factory=set)
     unit: str = NODE
+    _node_texts: NumberedTexts = field(default_factory=lambda: NumberedTexts(cell_values.NOTHING), init=False)
+    _sizes: tuple[Sequence[str], list[int]] = field(default=((), []), init=False)  # of which texts, how many nodes
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobBatch]]:
         """Yield all rows, unchanged and as jobs."""
@@ -168,8 +171,10 @@ class JobTableReader:
             meaning, each = whole
             return -(-self.counts(batch, meaning) // each)
         expand = cell_values.EXPAND[self.map.unit("nodes")]
-        known = np.array([_size(text, expand) for text in texts] or [0], dtype=np.int64)
-        return np.where(sets >= 0, known[sets], 0)
+        of, known = self._sizes if self._sizes[0] is texts else (texts, [])
+        known.extend(_size(text, expand) for text in of[len(known) :])
+        self._sizes = of, known
+        return np.where(sets >= 0, np.array(known or [0], dtype=np.int64)[sets], 0)
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
         """Return the most nodes that jobs may have held, if only processors are known."""
@@ -209,10 +214,8 @@ class JobTableReader:
             return [], np.full(batch.lines.size, -1, dtype=np.int32)
         if isinstance(cells, np.ndarray):
             cells = cells.tolist()
-        texts, sets = _different(cells, cell_values.node_text)
-        empty = [place for place, text in enumerate(texts) if text.strip().lower() in cell_values.NOTHING]
-        sets[np.isin(sets, empty)] = -1
-        return texts, sets
+        sets = self._node_texts.of(_texts(cells, cell_values.node_text))
+        return self._node_texts.texts, sets
 
     def _choose_cluster(self, batch: ColumnBatch, reason: NDArray[np.int8]) -> None:
         names = self.words(batch, "cluster")
@@ -264,12 +267,15 @@ def _state_code(text: str) -> int:
 
 def _different(cells: Sequence[object], text_of: Callable[[object], str]) -> tuple[list[str], NDArray[np.int32]]:
     """Return the different texts of cells in their order, and for each cell the place of its text."""
-    if set(map(type, cells)) == {str}:  # there may be millions
-        texts = cast("Sequence[str]", cells)
-    else:
-        texts = [each if isinstance(each, str) else text_of(each) for each in cells]
+    texts = _texts(cells, text_of)
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return list(places), np.fromiter(map(places.__getitem__, texts), dtype=np.int32, count=len(texts))
+
+
+def _texts(cells: Sequence[object], text_of: Callable[[object], str]) -> Sequence[str]:
+    if set(map(type, cells)) == {str}:  # there may be millions
+        return cast("Sequence[str]", cells)
+    return [each if isinstance(each, str) else text_of(each) for each in cells]
 
 
 def _text(cell: object) -> str:

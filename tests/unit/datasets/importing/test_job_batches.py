@@ -36,6 +36,21 @@ def jobs(seed: int) -> list[tuple[str, float, float, str, int, str, bool]]:
     ]
 
 
+def batch_of(rows: list[tuple[str, float, float, str, int, str, bool]], first_line: int, texts: list[str]) -> JobBatch:
+    return JobBatch(
+        lines=np.arange(first_line, first_line + len(rows)),
+        job=[row[0] for row in rows],
+        start=np.array([row[1] for row in rows]),
+        end=np.array([row[2] for row in rows]),
+        sets=np.array([texts.index(row[3]) if row[3] else -1 for row in rows], dtype=np.int32),
+        set_texts=texts,
+        count=np.array([row[4] for row in rows]),
+        queue=[row[5] for row in rows],
+        preempted=np.array([row[6] for row in rows]),
+        reason=np.full(len(rows), -1, dtype=np.int8),
+    )
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(
     "options",
@@ -55,20 +70,10 @@ def test_the_same_reasons_findings_and_stays(seed: int, options: dict[str, Any])
         one.row(line)
         times = (None if math.isnan(start) else start, None if math.isnan(end) else end)
         one.job(job, *times, nodes, count=count, queue=queue, preempted=preempted)
-    sets = np.array([TEXTS.index(row[3]) if row[3] else -1 for row in rows], dtype=np.int32)
-    batch = JobBatch(
-        lines=np.arange(1, len(rows) + 1),
-        job=[row[0] for row in rows],
-        start=np.array([row[1] for row in rows]),
-        end=np.array([row[2] for row in rows]),
-        sets=sets,
-        set_texts=TEXTS,
-        count=np.array([row[4] for row in rows]),
-        queue=[row[5] for row in rows],
-        preempted=np.array([row[6] for row in rows]),
-        reason=np.full(len(rows), -1, dtype=np.int8),
-    )
-    take_jobs(many, batch)
+    texts: list[str] = []  # grows from batch to batch
+    for first in range(0, len(rows), 50):
+        texts.extend(dict.fromkeys(row[3] for row in rows[first : first + 50] if row[3] and row[3] not in texts))
+        take_jobs(many, batch_of(rows[first : first + 50], first + 1, texts))
     assert one.rows() == many.rows()
     counted = [[(each.name, each.count, each.node_s) for each in intake.findings()] for intake in (one, many)]
     assert counted[0] == counted[1]
