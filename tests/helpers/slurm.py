@@ -48,7 +48,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SwitchType=switch/none
-SelectType=select/linear
+{select}
 SchedulerType=sched/backfill
 SchedulerParameters={scheduling}
 ReturnToService=2
@@ -60,6 +60,9 @@ PreemptMode=CANCEL
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=100 PreemptMode=OFF
 PartitionName=pilot Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=0
 """
+
+BY_NODE: Final = "SelectType=select/linear"
+BY_GPU: Final = "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nGresTypes=gpu"
 
 
 def lacking() -> str:
@@ -76,10 +79,14 @@ def lacking() -> str:
 
 
 class Slurm:
-    """A running Slurm; use it in a ``with`` block. ``env`` makes Slurm's commands talk to it."""
+    """A running Slurm; use it in a ``with`` block. ``env`` makes Slurm's commands talk to it.
 
-    def __init__(self, nodes: int = 4, more_settings: str = "", *, scheduling: str = EAGER) -> None:
+    With ``gpus`` each node has so many GPUs, which are no devices, and jobs share nodes.
+    """
+
+    def __init__(self, nodes: int = 4, more_settings: str = "", *, scheduling: str = EAGER, gpus: int = 0) -> None:
         self._scheduling = scheduling
+        self._gpus = gpus
         self._more_settings = more_settings  # for slurm.conf; {home} is our directory
         self.nodes = tuple(f"nid{number:04d}" for number in range(1, nodes + 1))
         # Not pytest's own directories: the name of a socket may have 107 characters and no more
@@ -183,8 +190,9 @@ class Slurm:
         key.chmod(0o400)
         host = socket.gethostname().partition(".")[0]
         ports = _free_ports(len(self.nodes) + 1)
+        gres = f" Gres=gpu:{self._gpus}" if self._gpus else ""
         lines = [
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000"
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000{gres}"
             for name, port in zip(self.nodes, ports, strict=False)
         ]
         text = SETTINGS.format(
@@ -194,7 +202,13 @@ class Slurm:
             port=ports[-1],
             nodes="\n".join(lines),
             scheduling=self._scheduling,
+            select=BY_GPU if gres else BY_NODE,
         )
+        for number in range(self._gpus):  # Slurm insists on devices
+            (self.home / f"gpu{number}").symlink_to("/dev/null")
+        if gres:
+            where = f"NodeName={','.join(self.nodes)} Name=gpu File={self.home}/gpu[0-{self._gpus - 1}]"
+            (self.home / "gres.conf").write_text(f"{where}\n")
         (self.home / "slurm.conf").write_text(text + self._more_settings.format(home=self.home))
 
     def _munge_files(self) -> list[str]:

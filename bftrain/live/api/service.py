@@ -33,6 +33,7 @@ from bftrain.live.monitor.status_stream import StatusStream
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks.task_logs import log_files, read_log
 from bftrain.live.tasks.usage_ledger import usage
+from bftrain.node_units import node_of
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
@@ -158,7 +159,7 @@ class LiveService:
             self._task_store.drain(names, caller.user, time.time())
         self._insist(self._daemon.write())
         self._daemon.node_manager.node_tracker.drained = self._task_store.drained
-        self._daemon.node_manager.leave(() if end else names)
+        self._daemon.node_manager.leave(() if end else self._daemon.node_manager.node_tracker.not_to_use)
         self._daemon.want()
         found, kinds = {view.name: view for view in self.nodes(ourselves())}, self._daemon.node_manager.kinds
         return tuple(
@@ -176,7 +177,7 @@ class LiveService:
             record = holders.get(node)
             if node in lingering:
                 state = "draining"
-            elif node in drained:
+            elif node in drained or node_of(node) in drained:
                 state = "drained"
             elif node in pool:
                 state = "free" if record is None else "used"
@@ -240,6 +241,7 @@ class LiveService:
             now_s=now,
             pool=len(pool),
             used=sum(holdings.values()),
+            unit=site.unit,
             kinds=resource_status.kinds(daemon),
             pools=resource_status.pools(daemon),
             share=getattr(daemon.opened.scheduler, "share", None),

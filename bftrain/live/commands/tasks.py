@@ -15,6 +15,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted, PartlyFailed
+from bftrain.node_units import unit_of, words_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -207,11 +208,12 @@ def clock(time_s: float) -> str:
 
 def described(task: TaskView) -> RenderableType:
     """Return all details of a task for the terminal."""
+    units = words_of(unit_of(task.nodes))
     rows = [
         ("number", f"#{task.number}"),
         ("state", task.state),
         ("of", task.user),
-        ("nodes", f"{task.size}: {' '.join(task.nodes)}" if task.nodes else "none"),
+        (units("nodes"), f"{task.size}: {' '.join(task.nodes)}" if task.nodes else "none"),
         ("may have", f"{task.min_nodes} to {task.max_nodes}"),
         ("runs", " ".join(task.argv)),
         ("launcher", task.launcher),
@@ -226,7 +228,7 @@ def described(task: TaskView) -> RenderableType:
         ("speed", f"{task.speed:,.0f} samples/s" if task.speed else ""),
         ("measured", "  ".join(f"{size}: {rate:,.0f}/s" for size, rate in task.speeds.items())),
         ("costs", "  ".join(f"{change}: {cost:.2f} s" for change, cost in task.costs.items())),
-        ("node-hours", f"{task.node_s / 3600:.3f}"),
+        (units("node-hours"), f"{task.node_s / 3600:.3f}"),
         ("sizes changed", f"{task.rescales} times as decided, {task.preemptions} by preemption"),
         ("failures", str(task.failures) if task.failures else ""),
         ("waits", task.waits),
@@ -237,10 +239,11 @@ def described(task: TaskView) -> RenderableType:
 
 def status_table(status: StatusView) -> RenderableType:
     """Return the status of a live run for the terminal."""
+    units = words_of(status.unit)
     decided = harvest = ""
     if status.harvested:
         today = status.harvested[-1]
-        harvest = f"{today.samples:,.0f} samples in {today.node_s / 3600:.2f} node-hours ({today.day})"
+        harvest = units(f"{today.samples:,.0f} samples in {today.node_s / 3600:.2f} node-hours ({today.day})")
     if status.decision is not None:
         last = status.decision
         decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
@@ -249,11 +252,11 @@ def status_table(status: StatusView) -> RenderableType:
     rows = [
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
         (
-            "nodes",
+            units("nodes"),
             f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained{share}",
         ),
         ("kinds", kinds_in_words(status)),
-        *(("pool", pool_in_words(name, pool)) for name, pool in status.pools.items()),
+        *(("pool", units(pool_in_words(name, pool))) for name, pool in status.pools.items()),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),
         ("speed", f"{status.speed:,.0f} samples/s"),
         ("harvest", harvest),

@@ -14,6 +14,7 @@ from rich.text import Text
 from bftrain.live.client.client import LiveView
 from bftrain.live.commands.tasks import clock, duration, kinds_in_words
 from bftrain.live.model.schemas import TaskRow
+from bftrain.node_units import in_words_of
 
 _ORDER: Final = ("running", "waiting", "paused")
 _OVER_SHOWN_S: Final = 600.0  # for which a task that is over is still shown
@@ -78,7 +79,7 @@ class TopView:
         if self.lost is not None:
             words = f"lost contact at {clock(self.lost[0])}, trying again: {self.lost[1]}"
             lines.append(_line(Text(words, "reverse red"), width))
-        words = f" {status.used} of {status.pool} nodes used"
+        words = in_words_of(status.unit, f" {status.used} of {status.pool} nodes used")
         words += f" ({kinds_in_words(status)})" if status.kinds else ""
         words += f", {status.drained} drained" if status.drained else ""
         room = max(0, min(60, width - len("pool ") - len(words)))
@@ -92,7 +93,8 @@ class TopView:
         lines.append(_line(speed, width))
         harvest = "nothing yet"
         if status.harvested and (today := status.harvested[-1]).day == self.scene.day:
-            harvest = f"{today.node_s / 3600:,.2f} node-hours, {_short(today.samples)} samples"
+            hours = in_words_of(status.unit, f"{today.node_s / 3600:,.2f} node-hours")
+            harvest = f"{hours}, {_short(today.samples)} samples"
         lines.append(_line(Text(f"harvested today: {harvest}"), width))
         return lines
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from bftrain import text_formats
 from bftrain.errors import BadValue
+from bftrain.node_units import NODE, is_slot, node_of
 from bftrain.nodesets import expand
 from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
 
@@ -49,6 +50,7 @@ class NodeKinds:
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
+    unit: str = NODE  # GPUs are of their node's kind; how many there are is not known
 
     def __bool__(self) -> bool:
         """Return whether nodes have kinds."""
@@ -56,7 +58,7 @@ class NodeKinds:
 
     def of(self, node: str) -> str:
         """Return the kind of a node."""
-        return self.named.get(node, OTHER_KIND if self.named else ANY_KIND)
+        return self.named.get(node) or self.named.get(node_of(node), OTHER_KIND if self.named else ANY_KIND)
 
     def parted(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the nodes of each kind."""
@@ -72,7 +74,8 @@ class NodeKinds:
         if not self.named:
             return "this site names no kinds of nodes"
         counts = Counter(self.named.values())
-        if OTHER_KIND in curves or min_nodes <= max(counts[kind] for kind in curves):
+        most = max(counts[kind] for kind in curves)
+        if OTHER_KIND in curves or min_nodes <= most or (most and self.unit != NODE):
             return ""
         there = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         needed = text_formats.counted(min_nodes, "node")
@@ -81,7 +84,7 @@ class NodeKinds:
 
 @dataclass(frozen=True, slots=True)
 class NodeRates:
-    """The GPUs and watts of a node, by kind, and the projects of users."""
+    """The GPUs and watts of a node, by kind, and the projects of users; a slot has one GPU."""
 
     gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": of all others
     watts: Mapping[str, float] = field(default_factory=dict)
@@ -93,4 +96,5 @@ class NodeRates:
         """Return the GPUs and the watts of a node."""
         kind = self.kind_of(node)
         gpus = self.gpus.get(kind, self.gpus.get("", 0.0)) if any(self.gpus.values()) else self.gpus_of(node)
-        return gpus, self.watts.get(kind, self.watts.get("", 0.0))
+        watts = self.watts.get(kind, self.watts.get("", 0.0))
+        return (1.0, watts / gpus if gpus else watts) if is_slot(node) else (gpus, watts)

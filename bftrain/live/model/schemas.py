@@ -203,6 +203,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     objective: str
     since_s: Annotated[float, said("When it began; seconds since 1970.")]
     now_s: Seconds
+    unit: Annotated[str, said("What counts as a node: whole nodes, or single GPUs.", enum=("node", "gpu"))] = "node"
     pool: Annotated[int, said("Nodes that are ours.")]
     used: Annotated[int, said("Nodes that tasks hold.")]
     kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = {}

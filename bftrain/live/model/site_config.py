@@ -176,7 +176,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         try:
             pools_of(self.scheduler)
         except BftrainError as error:
-            checks.reject(self, "scheduler", f"{error.where}: {error.what}", error.fix)
+            checks.reject(self, "scheduler", f"{error.where}: {error.what}" if error.where else error.what, error.fix)
         if isinstance(self.scheduler, Mapping):
             checks.frozen_mapping(self, "scheduler")
         try:
@@ -236,7 +236,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     def for_scheduler(self, pool: PoolSettings) -> port.Site:
         """Return the settings for the scheduler of a pool: pilots of each pool have a name of their own."""
         name = f"{self.name}-{pool.pool}" if pool.pool else self.name
-        return port.Site(name=name, folder=Path(self.folder), grace_s=self.agents.grace_s)
+        return port.Site(name=name, folder=Path(self.folder), grace_s=self.agents.grace_s, unit=pool.unit)
 
     @property
     def pools(self) -> tuple[PoolSettings, ...]:
@@ -247,6 +247,11 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     def scheduler_name(self) -> str:
         """The names of the schedulers."""
         return "+".join(dict.fromkeys(pool.name for pool in self.pools))
+
+    @property
+    def unit(self) -> str:
+        """The unit of all pools: whole nodes, or single GPUs."""
+        return self.pools[0].unit
 
     @property
     def kind_of(self) -> dict[str, str]:

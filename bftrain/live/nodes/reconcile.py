@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.node_units import node_of
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -50,8 +51,10 @@ class NodeTracker:
 
     @property
     def not_to_use(self) -> frozenset[str]:
-        """The nodes that we leave by ourselves: drained, out of hours, or above our share of a site."""
-        return self.drained | self.off_hours
+        """The nodes that we leave by ourselves: drained, out of hours, or above our share of a site; and their GPUs."""
+        left = self.drained | self.off_hours
+        known = (self.present, self.expected, self.allowed) if left else ()
+        return left.union(name for names in known for name in names if node_of(name) in left)
 
     @property
     def held(self) -> set[str]:

@@ -71,7 +71,7 @@ class LiveDaemon:
         )
         node_tracker = NodeTracker(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
         node_tracker.drained = opened.task_store.drained
-        kinds = NodeKinds(site.kind_of)
+        kinds = NodeKinds(site.kind_of, site.unit)
         self.node_manager = NodeManager(
             opened.scheduler, node_tracker, self.launcher_pool, self.decision_loop, site.times, self.remark, kinds
         )
@@ -171,7 +171,7 @@ class LiveDaemon:
             self.task_store.record_fact(_KINDS, wire.encode(kinds).decode())
         elif any(pool.kind for pool in self.site.pools) and (text := self.task_store.fact(_KINDS)):
             kinds = wire.decode(text, dict[str, str])
-        self.node_manager.kinds = NodeKinds({**kinds, **self.site.kind_of})
+        self.node_manager.kinds = NodeKinds({**kinds, **self.site.kind_of}, self.site.unit)
 
     async def drain(self) -> None:
         """End in order: tasks save their state, and all our jobs at the scheduler end."""

@@ -27,6 +27,7 @@ from bftrain.live.schedulers.pool_settings import PoolSettings
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from bftrain.live.tasks.task_store import TaskStore, last_site
+from bftrain.node_units import NODE
 from bftrain.parts import absolute_name
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError
@@ -138,6 +139,12 @@ def _scheduler_of(site: SiteSettings, pool: PoolSettings) -> Scheduler:
     where = f"scheduler '{pool.name}'" + (f", pool '{pool.pool}'" if pool.pool else "")
     make = registry.load("scheduler", pool.name)
     scheduler: Scheduler = make(pool.table, site.for_scheduler(pool))
+    if pool.unit != getattr(scheduler, "unit", NODE):
+        raise BadConfig(
+            f'{where} hands out whole nodes only, not unit = "{pool.unit}"',
+            where="[scheduler] unit",
+            fix='leave it out; only name = "slurm" hands out single GPUs',
+        )
     state = scheduler.available()
     if not state.ok:
         raise NotAvailable(state.reason, where=where, fix=state.fix or None)
@@ -204,8 +211,8 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     agents = site.agents
     host = agents.reach or hub.address[0]
     words = ["--manager", f"{host}:{hub.address[1]}", "--secret", str(site.secret), "--node", "{node}"]
-    words += ["--address", agents.address, "--slots", str(agents.slots), "--preload", ",".join(agents.preload)]
-    words += ["--patience", f"{agents.patience_s:g}"]
+    words += ["--address", agents.address.replace("{node}", "{host}"), "--slots", str(agents.slots)]
+    words += ["--preload", ",".join(agents.preload), "--patience", f"{agents.patience_s:g}"]
     if agents.grace_s:
         words += ["--grace", f"{agents.grace_s:g}"]
     if agents.log_mb != Agents().log_mb:  # else pilots of an earlier version would be replaced for nothing

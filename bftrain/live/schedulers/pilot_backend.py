@@ -24,7 +24,7 @@ from typing import ClassVar, Final, Protocol
 import msgspec
 
 from bftrain.errors import BadValue, NotAvailable
-from bftrain.live.schedulers.port import AgentOrder, Site
+from bftrain.live.schedulers.port import PLACES, AgentOrder, Site
 from bftrain.ports import Availability
 
 LATER: Final = float("inf")
@@ -258,6 +258,7 @@ def found_all(programs: Sequence[str], remedy: str) -> Availability:
     return Availability(ok=False, reason=f"no command {', '.join(missing)} here", fix=remedy)
 
 
+_NODE_WORDS: Final = {"node": '"$node"', "host": '"$node"'}
 _SCRIPT: Final = """\
 #!/bin/sh
 # A pilot of bftrain: it holds one idle node until the scheduler wants it back.
@@ -265,20 +266,33 @@ umask 077
 {find_node}
 case $node in ''|*/*) exit 64 ;; esac
 exec >>{folder}/"$node".log 2>&1 </dev/null
-exec {start}{command}
+{check}exec {start}{command}
 """
 
 
-def pilot_script(order: AgentOrder, site: Site, find_node: str, start: str = "") -> str:
-    """Return the job script; ``find_node`` is a line of sh that sets ``$node`` to the name of its node.
+def pilot_script(
+    order: AgentOrder,
+    site: Site,
+    find_node: str,
+    start: str = "",
+    *,
+    words: Mapping[str, str] = _NODE_WORDS,
+    check: str = "",
+) -> str:
+    """Return the job script; ``find_node`` is a line of sh that sets ``$node`` to the name of its node, and its log's.
 
-    ``start`` is a command of the scheduler that starts the agent, if the job itself must not start it.
+    ``start`` is a command of the scheduler that starts the agent, if the job itself must not start it. ``words`` are sh
+    for the name that the agent registers with and for its host; ``check`` are lines that end a job which cannot work.
     """
-    # Words are quoted for sh, with the node's name in place of ``{node}``
-    words = ('"$node"'.join(shlex.quote(part) if part else "" for part in word.split("{node}")) for word in order.argv)
-    command = " ".join(word or "''" for word in words)
+    # Words are quoted for sh, with those names in place of ``{node}`` and ``{host}``
+    pieces = (
+        "".join(words[part] if place % 2 else part and shlex.quote(part) for place, part in enumerate(split))
+        for split in map(PLACES.split, order.argv)
+    )
+    command = " ".join(piece or "''" for piece in pieces)
     folder = shlex.quote(str(log_folder(site)))
-    return _SCRIPT.format(find_node=find_node, folder=folder, start=start and f"{start} ", command=command)
+    begin = start and f"{start} "
+    return _SCRIPT.format(find_node=find_node, folder=folder, check=check, start=begin, command=command)
 
 
 def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:

@@ -35,6 +35,7 @@ from bftrain.live.schedulers.pilot_backend import (
 )
 from bftrain.live.schedulers.pilot_policy import PilotPolicy, PilotPolicySettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
+from bftrain.node_units import NODE, node_of
 from bftrain.values import checks
 
 _BETWEEN_S: Final = 0.3  # looks at the least
@@ -75,7 +76,7 @@ class PilotJobs:
 
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
         check_site(site)
-        self.name = batch.name
+        self.name, self.unit = batch.name, getattr(batch, "unit", NODE)
         self.available = batch.available
         self._batch, self._settings, self._site = batch, settings, site
         self._run = run
@@ -305,7 +306,7 @@ class PilotJobs:
             if pilot.state in _ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
                 pilots[place] = msgspec.structs.replace(pilot, state=PilotState.TAKEN)
         self._known = listed
-        self._nodes = self._nodes.union(pilot.node for pilot in pilots if pilot.node)
+        self._nodes = self._nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
         return pilots
 
     async def _learn_limits(self, now: float) -> None:
@@ -333,9 +334,9 @@ class PilotJobs:
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
         """Build the orders, the longest first. A mark holds the site's name and a digest of the order."""
-        # Schedulers refuse an order that names a node they do not know
+        # Schedulers refuse an order that names a node they do not know. One GPU of a node cannot be avoided alone
         known = self._nodes if self._batch.avoids else frozenset()
-        avoid = tuple(sorted(known.intersection(self._without.union(self._stock.avoided(now)))))
+        avoid = tuple(sorted(known.intersection(map(node_of, self._without.union(self._stock.avoided(now))))))
         name = job_name(self._site)
         lengths = sorted({min(length, self._longest_s) for length in self._settings.lengths_s}, reverse=True)
         orders = []
@@ -368,7 +369,7 @@ class PilotJobs:
         groups: dict[float | None, list[str]] = {}
         message: dict[str, float | None] = {}
         for node, pilot in held.items():
-            until = min((at for at in (pilot.end_s, self._plans.get(node)) if at is not None), default=None)
+            until = min((at for at in (pilot.end_s, self._plans.get(node_of(node))) if at is not None), default=None)
             before = self._announced.get(node)
             near = until is not None and before is not None and abs(until - before) < _NEWS_S
             known = node in self._announced and (until == before or near)

@@ -10,6 +10,7 @@ import msgspec
 
 from bftrain.errors import BadConfig
 from bftrain.live.schedulers.week_hours import WeekHours
+from bftrain.node_units import GPU, NODE
 from bftrain.values import checks, wire
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -24,6 +25,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     when: str = ""  # the times of the week in which its nodes are used; "": always
     timezone: str = ""  # of these; "": that of this machine
     kind: str = ""  # of its nodes that [kinds] does not name
+    unit: str = NODE  # what tasks get: whole nodes, or single GPUs of nodes that others' jobs may share
     table: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -31,6 +33,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.pool and not _NAME.fullmatch(self.pool):
             checks.reject(self, "pool", f"must be up to 40 letters, digits, '-' and '_', not {self.pool!r}")
         _ = self.hours
+        checks.one_of(self, "unit", (NODE, GPU))
         if self.kind:
             checks.text(self, "kind")
 
@@ -68,5 +71,8 @@ def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Po
         if any(pool.pool == other.pool for other in pools):
             what = f"there is another pool called '{pool.pool}'" if pool.pool else "there is another one without a name"
             raise BadConfig(what, where=where, fix='name each: pool = "gpu"')
+        if pools and pool.unit != pools[0].unit:
+            what = f'has unit = "{pool.unit}", and the first one has "{pools[0].unit}"'
+            raise BadConfig(what, where=where, fix="give all the same unit, or run a live run for each")
         pools.append(pool)
     return tuple(pools)

@@ -11,13 +11,17 @@ A scheduler is registered by a function that builds it, a ``MakeScheduler``, in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
+from bftrain.node_units import NODE, node_of
 from bftrain.ports import Availability
+
+PLACES: Final = re.compile(r"\{(node|host)\}")  # in the words of an AgentOrder
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
@@ -44,7 +48,10 @@ Post = Callable[[News], None]
 
 
 class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The command that starts an agent on a node. ``{node}`` in an argument is the node's name."""
+    """The command that starts an agent on a node.
+
+    ``{node}`` in an argument is the name of the node or slot, ``{host}`` that of the node alone.
+    """
 
     argv: tuple[str, ...]
 
@@ -52,12 +59,14 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The environment of a scheduler: ``name`` marks our jobs, ``folder`` is private and visible from all nodes.
 
-    ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them.
+    ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them. ``unit`` says what we
+    get: whole nodes, or GPUs of nodes as slots such as ``n1/gpu3``. One that hands these out has a ``unit`` too.
     """
 
     name: str
     folder: Path
     grace_s: float = 0.0
+    unit: str = NODE
 
 
 @runtime_checkable
@@ -105,4 +114,5 @@ MakeScheduler = Callable[[Mapping[str, object], Site], Scheduler]
 
 def filled(order: AgentOrder, node: str) -> Sequence[str]:
     """Return the command that starts the agent of ``node``."""
-    return tuple(word.replace("{node}", node) for word in order.argv)
+    names = {"node": node, "host": node_of(node)}
+    return tuple(PLACES.sub(lambda found: names[found[1]], word) for word in order.argv)

@@ -9,6 +9,7 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain.live.commands.submit import submission_of
 from bftrain.live.model.callers import ourselves
+from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.resource_views import KindView
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
@@ -192,3 +193,10 @@ async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp
         assert world.held["picky"] == {"v1"}
         spec = daemon.harvester.spec("picky")
         assert spec.curves == {"v100": spec.curve}
+
+
+def test_a_gpu_is_of_its_node_s_kind_and_how_many_there_are_is_open() -> None:
+    kinds = NodeKinds({"v1": "v100", "k1": "k80"}, unit="gpu")
+    assert [kinds.of(name) for name in ("v1/gpu2", "k1/gpu0", "x1/gpu0")] == ["v100", "k80", "other"]
+    assert kinds.unfit(8, {"v100": FAST}) == ""
+    assert "runs on a100 only" in kinds.unfit(8, {"a100": FAST})

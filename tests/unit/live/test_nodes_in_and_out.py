@@ -48,6 +48,25 @@ async def test_with_agents_a_node_is_ours_when_both_say_so(tmp_path: Path) -> No
 
 
 @in_a_loop
+async def test_gpus_of_one_node_go_to_one_task_and_are_drained_together(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
+        world.come("g1/gpu0", "g2/gpu1", "g1/gpu3", "g2/gpu0", "g2/gpu3", "g3/gpu0")
+        await submit(service, "two", 2, 2)
+        await submit(service, "three", 3, 3)
+        await decided(daemon)
+        assert world.held == {"two": {"g1/gpu0", "g1/gpu3"}, "three": {"g2/gpu0", "g2/gpu1", "g2/gpu3"}}
+        found = await service.drain(ourselves(), ["g1"])
+        await decided(daemon)
+        assert daemon.harvester.pool == {"g2/gpu0", "g2/gpu1", "g2/gpu3", "g3/gpu0"}
+        assert [(one.name, one.state) for one in found] == [("g1", "drained")]
+        states = {view.name: view.state for view in service.nodes(ourselves())}
+        assert states["g1/gpu0"] in {"drained", "draining"}
+        await service.drain(ourselves(), ["g1"], end=True)
+        await decided(daemon)
+        assert world.held["two"] == {"g1/gpu0", "g1/gpu3"}
+
+
+@in_a_loop
 async def test_a_pilot_is_proof_enough_and_a_node_that_was_taken_is_ours_again_with_a_new_one(tmp_path: Path) -> None:
     async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
         await submit(service, "a", 1, 4)

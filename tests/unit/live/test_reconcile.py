@@ -64,6 +64,15 @@ def test_what_was_taken_is_ours_again_with_a_new_agent_or_word() -> None:
     assert hooks.ours == frozenset()
 
 
+def test_all_gpus_of_a_drained_node_are_left() -> None:
+    shared = NodeTracker(agents_suffice=True, agents_used=True)
+    shared.present = {"n1/gpu0", "n1/gpu1", "n2/gpu0"}
+    shared.drained = frozenset({"n1"})
+    assert shared.ours == {"n2/gpu0"}
+    shared.drained = frozenset({"n1/gpu1"})
+    assert shared.ours == {"n1/gpu0", "n2/gpu0"}
+
+
 def test_departures_come_before_those_who_join() -> None:
     assert list(node_events("ab", "bc", 5.0, NodeKinds())) == [
         NodesLeft(time_s=5.0, nodes=("a",)),

@@ -46,6 +46,18 @@ def refused(site: SiteSettings) -> BftrainError:
     return error.value
 
 
+@pytest.mark.parametrize(
+    "scheduler", [{"name": "inside"}, {"name": "pbs", "queue": "idle"}, {"name": "local"}, {"name": "slurm-nodes"}]
+)
+def test_single_gpus_are_refused_where_only_whole_nodes_can_be_had(
+    scheduler: dict[str, str], world: World, tmp_path: Path
+) -> None:
+    error = refused(site_of(tmp_path, world, scheduler={**scheduler, "unit": "gpu"}))
+    assert f"scheduler '{scheduler['name']}' hands out whole nodes only" in error.what
+    assert 'only name = "slurm"' in str(error.fix)
+    assert not (tmp_path / "live" / "live.db").exists()
+
+
 def test_folders_are_made_and_are_ours_alone(world: World, tmp_path: Path) -> None:
     before = os.umask(0)
     try:

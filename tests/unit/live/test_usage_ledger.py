@@ -190,3 +190,10 @@ def test_rates_are_by_kind_and_else_those_of_all() -> None:
     rates = site.node_rates(NodeKinds(site.kind_of).of, lambda _: 8.0)
     assert [rates.of(node) for node in ("n1", "n3")] == [(4.0, 300.0), (0.0, 300.0)]
     assert SiteSettings().node_rates(lambda _: "", lambda _: 8.0).of("n1") == (8.0, 0.0), "for which pilots asked"
+
+
+def test_a_slot_is_one_gpu_with_its_part_of_the_watts_of_a_node() -> None:
+    site = SiteSettings(kinds=KINDS, usage=Usage(gpus={"v100": 4.0}, watts=1200.0))
+    rates = site.node_rates(NodeKinds(site.kind_of, unit="gpu").of, lambda _: 1.0)
+    assert rates.of("n1/gpu3") == (1.0, 300.0)
+    assert SiteSettings(usage=Usage(watts=300.0)).node_rates(lambda _: "", lambda _: 1.0).of("n1/gpu0") == (1.0, 300.0)

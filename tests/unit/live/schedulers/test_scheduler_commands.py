@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain.live.schedulers import pbs, slurm
+from bftrain.live.schedulers import pbs, slurm, slurm_limits
 from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 
@@ -109,7 +109,7 @@ def test_limits_of_an_account_hold_and_who_may_not_ask_is_not_stopped() -> None:
         scontrol_show_config=config,
         **{"sacctmgr_--parsable2_show_assoc": failed("no"), "sacctmgr_--parsable2_show_qos": qos},
     )
-    limits = asyncio.run(slurm.ask_limits(said, slurm.SlurmSettings(qos="low", account="physics"), 0.0))
+    limits = asyncio.run(slurm_limits.ask_limits(said, slurm.SlurmSettings(qos="low", account="physics"), 0.0))
     assert limits.running == 10
     assert [text.split(" is ")[0] for text in limits.remarks] == ["GraceTime", "PreemptExemptTime"]
     assoc = next(argv for argv in said.asked if "assoc" in argv)

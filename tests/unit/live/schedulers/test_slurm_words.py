@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import BadConfig, BadValue, NotAvailable
-from bftrain.live.schedulers import slurm
+from bftrain.live.schedulers import slurm, slurm_limits
 from bftrain.live.schedulers.pilot_backend import (
     LATER,
     Command,
@@ -240,7 +240,7 @@ def asked(
                 return tables[what]
         raise CommandFailed(command.argv, 1, f"Partition {command.argv[3]} not found")
 
-    return asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="pilot", qos=qos), grace_s))
+    return asyncio.run(slurm_limits.ask_limits(run, slurm.SlurmSettings(partition="pilot", qos=qos), grace_s))
 
 
 def test_what_the_site_allows_is_read() -> None:
@@ -271,7 +271,7 @@ def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
         return "" if "config" in command.argv else PARTITION.format(mode="CANCEL", grace=0, state="UP", time="", qos="")
 
     with pytest.raises(CommandFailed, match="cannot be read"):
-        asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="pilot"), 0.0))
+        asyncio.run(slurm_limits.ask_limits(run, slurm.SlurmSettings(partition="pilot"), 0.0))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
         raise CommandFailed(command.argv, 1, "slurm_load_partitions error: Partition nix not found")
 
     with pytest.raises(NotAvailable, match="no such partition"):
-        asyncio.run(slurm.ask_limits(run, slurm.SlurmSettings(partition="nix"), 0.0))
+        asyncio.run(slurm_limits.ask_limits(run, slurm.SlurmSettings(partition="nix"), 0.0))
 
 
 @pytest.mark.parametrize(
