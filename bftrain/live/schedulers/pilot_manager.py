@@ -46,6 +46,7 @@ _MOST_AWAY_S: Final = 10.0
 _LEAVING_S: Final = 30.0
 _SHORTEST_S: Final = 60.0
 _NAMED: Final = 5  # nodes, in a remark
+_TURNS: Final = "no pilot starts, and fewer may wait than lengths_s has: these take turns, longer each time"
 _ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 
 
@@ -239,9 +240,8 @@ class PilotJobs:
             where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
             failures = f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
         self._remark("failing", failures)
-        if any(moves.submit):
-            return min(1.0, self._settings.poll_s)
-        return min(moves.again_s, self._settings.poll_s)
+        self._remark("turns", _TURNS if self._stock.takes_turns else "")
+        return min(1.0 if any(moves.submit) else moves.again_s, self._settings.poll_s)
 
     async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:
         """Submit pilots; if no more of one length are accepted, try shorter ones."""

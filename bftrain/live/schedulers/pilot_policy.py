@@ -32,7 +32,8 @@ _WAITS_S: Final = {
     Trouble.REFUSED: (30.0, 600.0),
 }
 _FAILING_S: Final = (2.0, 600.0)
-_TURN_LOOKS: Final = 3
+_TURN_S: Final = 5.0  # for which one length waits where there is no room for all; twice as long after each round
+_LONGEST_TURN_S: Final = 600.0
 _SHRINK_S: Final = 15.0  # without a start
 _SOONEST_S: Final = 0.5
 _SOON_S: Final = 1.0
@@ -79,7 +80,9 @@ class PilotPolicy:
         self._limits = PilotLimits()
         self._wanted = LATER
         self._aims: dict[str, int] = {}
-        self._turn = 0  # looks since a pilot started
+        self._turn = 0  # how often another length had its turn since a pilot started
+        self._turned_s: float | None = None  # when the present turn began
+        self.takes_turns = False  # too few may wait for all lengths, and each has had its turn in vain
         self._adapted_s: dict[str, float] = {}  # when the aim changed last, or was seen to be right
         self._held: frozenset[str] | None = None  # ids of those that held nodes when we looked last
         self._tokens = float(_BURST)
@@ -212,7 +215,10 @@ class PilotPolicy:
         if self._held is not None:
             started = {pilot.mark for pilot in seen.holding if pilot.id not in self._held}
         self._held = frozenset(pilot.id for pilot in seen.holding)
-        self._turn = 0 if started else self._turn + 1
+        turn_s = _doubled(_TURN_S, _LONGEST_TURN_S, self._turn // len(seen.waiting))
+        if started or self._turned_s is None or now_s - self._turned_s >= turn_s:
+            self._turn = 0 if started or self._turned_s is None else self._turn + 1
+            self._turned_s = now_s
         least = self._settings.pending
         aims = {mark: self._aims.get(mark, least) for mark in seen.waiting}
         for mark, waiting in seen.waiting.items():
@@ -239,11 +245,13 @@ class PilotPolicy:
     def _shared_out(self, budget: int, marks: Sequence[str]) -> tuple[int, ...]:
         """Return how many pilots of each length should wait: the aim of each if the budget allows it.
 
-        A small budget rotates: if no node is idle long enough for one length, another gets its turn.
+        A small budget rotates: if no node is idle long enough for one length, another gets its turn. On a full cluster
+        none would help, so turns get longer: each one cancels a job and submits another.
         """
         aims = [1 if self._failing else self._aims[mark] for mark in marks]
         targets = [0] * len(aims)
-        shift = self._turn // _TURN_LOOKS if budget < len(aims) else 0
+        shift = self._turn if budget < len(aims) else 0
+        self.takes_turns = 0 < budget < len(aims) <= self._turn
         while budget > 0 and targets != aims:
             for place in range(len(aims)):
                 rank = (place + shift) % len(aims)

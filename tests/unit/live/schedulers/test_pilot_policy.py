@@ -126,6 +126,28 @@ def test_a_small_budget_goes_round_the_lengths() -> None:
     assert tried[0] == LONG
 
 
+def test_lengths_change_less_and_less_often_where_no_pilot_starts() -> None:
+    """As on a full cluster, for a member of a site that may hold one node more than it has."""
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    stock.want(1)
+    pilots: list[Pilot] = []
+    submitted: list[tuple[int, str]] = []
+    for at in range(0, 3600, 2):
+        moves = look(stock, pilots, at)
+        pilots = [one for one in pilots if one.id not in moves.cancel]
+        for mark, count in zip(BOTH, moves.submit, strict=True):
+            pilots += [pilot(f"{at}{mark}", mark=mark)] * count
+            submitted += [(at, mark)] * count
+        assert stock.takes_turns == (at >= 12), "both were tried, and neither was started"
+    assert {mark for at, mark in submitted if at < 12} == {LONG, SHORT}
+    assert len(submitted) < 20
+    assert max(later - earlier for (earlier, _), (later, _) in pairwise(submitted)) >= 600
+    look(stock, running(1), 3600)
+    stock.want(2)
+    assert look(stock, running(1), 3602).submit == (1, 0), "one was started: it begins with the longest again"
+    assert not stock.takes_turns
+
+
 def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:
     stock = PilotPolicy(PilotPolicySettings(pending=4))
     stock.limit(PilotLimits(submitted=5))
