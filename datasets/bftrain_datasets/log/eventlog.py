@@ -288,14 +288,13 @@ class EventLog(ShortRepr):
     def pool_changes(self) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
         """Yield ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
         names = np.array(self.node_names, dtype=object)
-        leaves, joins = self.leaves, self.joins
         for first in range(0, len(self), _BLOCK):
             last = min(first + _BLOCK, len(self))
             low, high = int(self.offsets[first]), int(self.offsets[last])
             changed, ends = names[self.nodes[low:high]], self.offsets[first : last + 1] - low
             (left, left_ends), (joined, joined_ends) = (
                 (changed[wanted].tolist(), np.concatenate(([0], np.cumsum(wanted)))[ends].tolist())
-                for wanted in (leaves[low:high], joins[low:high])
+                for wanted in (np.equal(column[low:high], IDLE) for column in (self.before, self.states))
             )
             for place, time_s in enumerate(self.times[first:last].tolist()):
                 gone = tuple(left[left_ends[place] : left_ends[place + 1]])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_datasets.log.eventlog import DOWN, EventLog
+from bftrain_datasets.log.eventlog import DOWN, IDLE, EventLog
 from bftrain_datasets.log.log_columns import begins_of_runs, sorted_pairs, sums_by_time
 from bftrain_datasets.log.provenance import LogProvenance
 
@@ -112,43 +111,45 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 def fragments(log: EventLog) -> IdleFragments:
     """Return all idle fragments, by node and then by time."""
     index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
-    return _fragments(log, log.joins, log.leaves, lambda changes: index[changes])
-
-
-def fragments_in_parts(log: EventLog, at_once: int = 1 << 22) -> Iterator[IdleFragments]:
-    """Yield all idle fragments, those of some nodes at a time, so that about ``at_once`` changes are looked at."""
-    parts = -(-log.nodes.size // at_once) or 1
-    for first, end in pairwise(np.linspace(0, len(log.node_names), parts + 1).astype(int).tolist()):
-        inside = (log.nodes >= first) & (log.nodes < end)
-        yield _fragments(
-            log,
-            inside & log.joins,
-            inside & log.leaves,
-            lambda changes: np.searchsorted(log.offsets, changes, side="right") - 1,
-        )
-
-
-def _fragments(
-    log: EventLog,
-    joining: NDArray[np.bool_],
-    leaving: NDArray[np.bool_],
-    time_of: Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]],
-) -> IdleFragments:
-    """Return the fragments of the nodes whose changes are marked; ``time_of`` gives the index of a change's time."""
     # A node alternately joins and leaves: its k-th departure ends the fragment begun by its k-th arrival
     (node, join), (left, ended) = (
-        sorted_pairs(log.nodes[changes], time_of(changes))
-        for changes in (np.flatnonzero(joining), np.flatnonzero(leaving))
+        sorted_pairs(log.nodes[changes], index[changes])
+        for changes in (np.flatnonzero(log.joins), np.flatnonzero(log.leaves))
     )
     joins, leaves = (np.bincount(each, minlength=len(log.node_names)) for each in (node, left))
     still_idle = np.zeros(node.size, dtype=np.bool_)
     still_idle[(np.cumsum(joins) - 1)[joins > leaves]] = True
     leave = np.full(node.size, len(log), dtype=np.int32)
     leave[~still_idle] = ended
+    return _fragments(np.append(log.times, log.end_s), node, join, leave)
+
+
+def fragments_in_parts(log: EventLog, at_once: int = 1 << 20) -> Iterator[IdleFragments]:
+    """Yield all idle fragments, those that end within ``at_once`` changes at a time; the open ones come last."""
     bounds = np.append(log.times, log.end_s)
+    since = np.full(len(log.node_names), -1, dtype=np.int32)  # the time at which each idle node has joined
+    for low in range(0, log.nodes.size, at_once):
+        high = min(low + at_once, log.nodes.size)
+        idle, before = (np.equal(column[low:high], IDLE) for column in (log.states, log.before))
+        moved = np.flatnonzero(idle | before)
+        time = (np.searchsorted(log.offsets, low + moved, side="right") - 1).astype(np.int32)
+        node, order = sorted_pairs(log.nodes[low:high][moved], np.arange(moved.size))
+        # Each departure ends the fragment begun by the change before it
+        joins, time, first = idle[moved[order]], time[order], begins_of_runs(node)
+        begun = np.roll(time, 1)
+        begun[first] = since[node[first]]
+        since[node] = np.where(joins, time, -1)  # the last of several changes of a node remains
+        yield _fragments(bounds, node[~joins], begun[~joins], time[~joins])
+    still = np.flatnonzero(since >= 0).astype(np.int32)
+    yield _fragments(bounds, still, since[still], np.full(still.size, len(log), dtype=np.int32))
+
+
+def _fragments(
+    bounds: NDArray[np.float64], node: NDArray[np.int32], join: NDArray[np.int32], leave: NDArray[np.int32]
+) -> IdleFragments:
     length_s = bounds[leave]
     length_s -= bounds[join]
-    return IdleFragments(node=node, join=join, leave=leave, length_s=length_s, open=still_idle)
+    return IdleFragments(node=node, join=join, leave=leave, length_s=length_s, open=np.equal(leave, bounds.size - 1))
 
 
 def idle_node_s_by_kind(log: EventLog, pieces: IdleFragments | None = None) -> dict[str, float]:

@@ -49,15 +49,15 @@ def save(log: EventLog, file: IO[bytes]) -> None:
         "provenance": _bytes(log.provenance.in_json()),
         "node_names": _bytes("\n".join(log.node_names).encode()),
         "end_s": np.array([log.end_s], dtype="<f8"),
-        "times": log.times.astype("<f8"),
-        "offsets": log.offsets.astype("<i8"),
-        "nodes": log.nodes.astype("<i4"),
-        "states": log.states.astype("<i1"),
+        "times": log.times.astype("<f8", copy=False),
+        "offsets": log.offsets.astype("<i8", copy=False),
+        "nodes": log.nodes.astype("<i4", copy=False),
+        "states": log.states.astype("<i1", copy=False),
     }
     if log.kind_names:
         columns |= {
             "kind_names": _bytes("\n".join(log.kind_names).encode()),
-            "node_kinds": log.node_kinds.astype("<i4"),
+            "node_kinds": log.node_kinds.astype("<i4", copy=False),
         }
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name in columns:
