@@ -17,9 +17,26 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-log_argument = click.argument(
-    "log", type=click.Path(path_type=Path, exists=True, dir_okay=False), shell_complete=LOG_FILES
-)
+SCHEDULED_LOG: Final = "idle.npz"  # in a folder that bftrain schedule wrote
+
+
+class InputFile(click.Path):
+    """An existing file. A folder of ``bftrain schedule`` stands for the log in it."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(path_type=Path, exists=True, dir_okay=False, allow_dash=allow_dash)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        """Return the path."""
+        folder = Path(value)
+        scheduled = folder / SCHEDULED_LOG
+        if folder.is_dir() and not scheduled.is_file():
+            wanted = f"files in it, such as {folder}/*" if self.allow_dash else "log in it"
+            self.fail(f"'{folder}' is a folder: name the {wanted}", param, ctx)
+        return super().convert(scheduled if folder.is_dir() else value, param, ctx)
+
+
+log_argument = click.argument("log", type=InputFile(), shell_complete=LOG_FILES)
 
 
 def log_output(*, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -14,7 +14,7 @@ from bftrain.cli.settings import DurationType
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadInput
 from bftrain.node_units import CORE, GPU, NODE, UNITS, words_of
-from bftrain_datasets.commands.logfiles import node_list
+from bftrain_datasets.commands.logfiles import InputFile, node_list
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -33,9 +33,7 @@ _OF_THE_LOG: Final = frozenset(
 )
 ROOM_FOR_TABLE: Final = 100  # columns of a terminal
 
-records_argument = click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
-)
+records_argument = click.argument("files", nargs=-1, required=True, type=InputFile(allow_dash=True))
 
 _READING: Final = (
     click.option(

@@ -271,6 +271,8 @@ def _foreign_format(head: bytes, packings: tuple[bytes, ...]) -> tuple[str, str]
         return "packed twice", "unpack it once"
     if len(begin) >= len(_PAGES[0]) and any(begin[::2]) != any(begin[1::2]):
         return _UTF_16
+    if b"\0" not in begin and b"\n" not in begin and begin.count(b"\r") > 1:
+        return "lines that end in CR alone, as on old Macs", "convert it first: tr '\\r' '\\n' < FILE"
     if begin.lstrip().lower().startswith(_PAGES):
         return "a page of the web (HTML), not a file of records", "save its table as CSV"
     return None

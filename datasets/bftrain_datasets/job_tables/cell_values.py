@@ -30,6 +30,8 @@ _CLOCK: Final = re.compile(r"(?:(\d+)(?:-| days?,? ))?(?:(\d+):)?(\d+):(\d+(?:\.
 _DATE: Final = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
 _INTERVALS: Final = re.compile(r"\d+(?:-\d+)?(?:[ ,]+\d+(?:-\d+)?)*\Z")
 _OUTSIDE: Final = re.compile(r"[;|+\s]+(?![^\[]*\])|,(?![^\[]*\])")
+_SLOT: Final = re.compile(r"[^\s,;|@]+@")  # of HTCondor, as in slot1@n1
+_DECIMAL_COMMA: Final = re.compile(r"\A\s*(\d+),(\d+)\s*\Z")
 _MARKS: Final = "[](){}'\" "
 
 
@@ -75,7 +77,7 @@ def time_unit(cells: Iterable[object]) -> str | None:
 def span_unit(cells: Iterable[object]) -> str | None:
     """Guess the unit of durations: seconds, or the form D-HH:MM:SS; None if they are not durations."""
     known = [cell for cell in cells if not is_nothing(cell)]
-    if numbers_in(known):
+    if known and all(_span_number(cell) is not None for cell in known):
         return "s"
     return TEXT if known and all(isinstance(cell, str) and _CLOCK.match(cell.strip()) for cell in known) else None
 
@@ -142,8 +144,16 @@ def read_spans(cells: Cells, unit: str) -> NDArray[np.float64]:
     return found
 
 
+def _span_number(cell: object) -> float | None:
+    """Return a duration as a number, also with a decimal comma; a comma before three digits separates thousands."""
+    if not isinstance(cell, str):
+        return number_of(cell)
+    plain = _without_commas(cell)
+    return number_of(_DECIMAL_COMMA.sub(r"\1.\2", plain))
+
+
 def _span(cell: object, factor: float) -> float:
-    number = number_of(cell)
+    number = _span_number(cell)
     if number is not None:
         return number * factor
     match = _CLOCK.match(cell.strip()) if isinstance(cell, str) else None
@@ -159,15 +169,15 @@ def read_counts(cells: Cells) -> NDArray[np.int64]:
         found = cells.astype(np.float64)
     else:
         single = [_single(cell) for cell in cells]
-        known = {cell: number_of(_without_commas(cell)) for cell in set(single)}
+        known = {cell: number_of(_without_commas(cell) if isinstance(cell, str) else cell) for cell in set(single)}
         found = np.array([known[cell] for cell in single], dtype=np.float64)
     found = np.nan_to_num(np.ceil(found - 1e-9), nan=0.0, posinf=MOST_NODES + 1, neginf=-1)
     return np.clip(found, -1, MOST_NODES + 1).astype(np.int64)
 
 
-def _without_commas(cell: Hashable) -> Hashable:
-    """Return a count without thousands separators, which spreadsheets write."""
-    return cell.replace(",", "") if isinstance(cell, str) and _THOUSANDS.match(cell) else cell
+def _without_commas(text: str) -> str:
+    """Return a number without thousands separators, which spreadsheets write."""
+    return text.replace(",", "") if _THOUSANDS.match(text) else text
 
 
 def node_text(cell: object) -> str:
@@ -181,6 +191,8 @@ def node_text(cell: object) -> str:
 
 def nodes_in(text: str) -> list[str]:
     """Expand the notations of tables: node sets, lists such as ``[12, 'n3']``, or names with any separator."""
+    if "@" in text:
+        text = _SLOT.sub("", text)
     if "\n" in text:
         return _checked(text.split("\n"))
     if text[:1] in "[({":

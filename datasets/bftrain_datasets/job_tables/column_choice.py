@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from bftrain.errors import BadInput, suggestion
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
-from bftrain_datasets.importing.text_cells import names_slurm_jobs
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, PublicSet
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
@@ -141,11 +140,11 @@ def columns_named(names: Sequence[str]) -> TableMap:
 
 
 def recognised(names: Sequence[str]) -> bool:
-    """Return whether these are columns of a table of jobs, and not of a format with its own reader."""
+    """Return whether these are columns of a table of jobs, and not of Slurm's reservations."""
     found = columns_named(names)
     if {name.lower() for name in names} >= RESERVATION:
         return False
-    return (found.public_set is not None or not names_slurm_jobs(names)) and not found.missing()
+    return not found.missing()
 
 
 def public_set_of(names: Sequence[str]) -> PublicSet | None:

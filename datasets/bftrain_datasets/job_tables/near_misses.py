@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -37,10 +37,9 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
         return _of_json(keys_in(head))
     lines = first_lines(head)
     header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
-    for words, command, instead in _OF_NOW:
-        if words <= {*header.names, *lines[0].split()} if lines else False:
-            fix = f"use the output of: {instead}" if instead else _OF_PBS
-            return f"output of {command}, which lists only present jobs", fix
+    printed = _of_commands(header.names, lines)
+    if printed is not None:
+        return printed
     times = sum(map(_is_time, header.names))
     if times and len(header.names) >= _LEAST_CELLS:
         shown = "blanks" if header.separator == " " else f"'{header.separator}'"
@@ -57,6 +56,17 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
     if header.separator == " " or len(header.names) < _LEAST_COLUMNS or not alike:
         return None
     return f"no known column of jobs: {_some(header.names)}", f"set their meanings: {_MAP.format('COL')}"
+
+
+def _of_commands(names: Sequence[str], lines: Sequence[str]) -> tuple[str, str] | None:
+    """Return why the output of a command for people does not suffice; None for any other file."""
+    for words, command, instead in _OF_NOW:
+        if words <= {*names, *lines[0].split()} if lines else False:
+            fix = f"use the output of: {instead}" if instead else _OF_PBS
+            return f"output of {command}, which lists only present jobs", fix
+    if len(lines) > 1 and lines[1].startswith("---") and not lines[1].strip("- "):
+        return "columns cut to a width", "print them with --parsable2 (-P)"
+    return None
 
 
 def _of_json(names: list[str]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.text_cells import first_lines, names_slurm_jobs
 from bftrain_datasets.job_tables import json_records
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
@@ -91,7 +91,8 @@ def find_header(head: bytes) -> tuple[int, TextHeader] | None:
     """Return the first line with the columns of a table of jobs, and its number."""
     for number, line in enumerate(first_lines(head)[:HEADER_WITHIN]):
         header = header_of(line)
-        if len(header.names) > 1 and recognised(header.names):
+        of_sacct = header.separator != " " and names_slurm_jobs(header.names)
+        if len(header.names) > 1 and recognised(header.names) and not of_sacct:
             return number, header
     return None
 
@@ -164,6 +165,8 @@ class JsonTable:
         for _, record in self._first:
             names.update(dict.fromkeys(json_records.leaf_names(record)))
         self.names = tuple(names)[:MOST_COLUMNS]
+        if any(isinstance(value, dict) and "0" in value for _, record in self._first[:1] for value in record.values()):
+            raise BadInput("JSON by columns", where=file.where, fix="write one object a row: orient='records'")
         if not names:
             raise BadInput("JSON without records of jobs", where=file.where, fix="see docs/readers.md, tables of jobs")
 

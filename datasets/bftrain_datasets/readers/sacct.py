@@ -64,6 +64,7 @@ HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 SEPARATORS: Final = "|\t;,"
+MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # below a header
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 # A configuring job waits for nodes that it already holds
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
@@ -85,6 +86,7 @@ class _Layout:
         self.separator = separator
         self.closed = closed
         self.width = len(self.names)
+        self.padded = any(column != column.strip() for column in columns)
         self.free = [place for place, column in enumerate(self.names) if column in FREE_TEXT]
         self.places = {column: place for place, column in reversed(list(enumerate(self.names)))}
         count_place = self.places.get("nnodes")
@@ -99,6 +101,8 @@ class _Layout:
         """Return the cells of a line, or None if they do not fit the columns."""
         quoted = self.separator == "," and '"' in line
         cells = unquoted(line) if quoted else line.split(self.separator)
+        if self.padded:
+            cells = list(map(str.strip, cells))
         if len(cells) == self.width + 1 and not cells[-1] and (self.closed or not self.free):
             cells.pop()
         return cells if len(cells) == self.width else None
@@ -160,7 +164,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     layout, unit = _layout_for(intake.options.columns, file.head), intake.options.unit
     for number, line in file.lines():
-        if not line.strip():
+        if not line.strip() or line.startswith(MARKDOWN_RULE):
             continue
         header = _header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
         if header is not None:

@@ -11,7 +11,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
-from bftrain_datasets.commands.logfiles import kinds_option
+from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
     epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/assess.md explains the figures.",
 )
-@click.argument("log", type=_existing_file)
+@click.argument("log", type=InputFile())
 @heading("What it is worth")
 @click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy counts as the extra of a busy one.")
 @click.option("--price-kwh", type=click.FloatRange(min=0), help="Price of a kWh, in any currency.")

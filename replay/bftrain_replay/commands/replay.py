@@ -14,7 +14,7 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, SecondsOrWord, decides, overwrite_option, with_options
 from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_files, complete_parts
 from bftrain.errors import UsageError
-from bftrain_datasets.commands.logfiles import kinds_option
+from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands import rounds
 from bftrain_replay.commands.replay_run import ReplayRequest
 from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
@@ -87,7 +87,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
     "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on.",
 )
-@click.argument("log", type=_existing_file, required=False, shell_complete=LOG_FILES)
+@click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
 @heading("Needed first")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result [required].")
 @click.option("--tasks", "task_file", type=_existing_file, help=_TASKS, shell_complete=TASK_FILES)

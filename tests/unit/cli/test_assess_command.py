@@ -210,3 +210,11 @@ def test_what_makes_no_sense_is_refused(
     assert ended.code in {2, 3}
     assert words in ended.err
     assert not (tmp_path / "out").exists()
+
+
+def test_folder_of_a_schedule_stands_for_the_log_in_it(bftrain: CommandLine, tmp_path: Path, log: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "schedule").mkdir()
+    log.rename(tmp_path / "schedule" / "idle.npz")
+    assert "24 nodes" in bftrain("assess", tmp_path / "schedule", "--quick", "-o", tmp_path / "out").out
+    assert "empty' is a folder: name the log in it" in bftrain("assess", tmp_path / "empty").err

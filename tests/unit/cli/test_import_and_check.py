@@ -172,7 +172,7 @@ def test_the_same_bytes_wherever_the_file_lies(bftrain: CommandLine, tmp_path: P
     ("arguments", "code", "what"),
     [
         (["absent"], 2, "absent.*does not exist"),
-        (["."], 2, "is a directory"),
+        (["."], 2, "is a folder: name the files in it, such as ./*"),
         (["/proc/self/mem"], 3, "/proc/self/mem: cannot be read: Input/output error"),
         (["/dev/null"], 3, "the file is empty"),
         (["broken", "--window", "5"], 3, "--window: '5' is not a window .write A..B"),

@@ -204,6 +204,7 @@ def test_further_files_of_an_archive_are_reported(read: Reading) -> None:
         (b"\x1f\x9d" + bytes(50), "packed with compress"),
         (b"7z\xbc\xaf\x27\x1c", "packed with 7z"),
         ("JobID|Start|End".encode("utf-16"), "written in UTF-16 .*iconv"),
+        (b"JobID|Start|End\r1|2|3\r", "lines that end in CR alone.*convert it"),
         (gzip.compress(TEXT, mtime=0)[:12], "cannot be unpacked: .*ended before.* .fetch the file again"),
         (b"\x1f\x8bnot gzip at all", "cannot be unpacked"),
         (b"BZh9 nor bzip2", "cannot be unpacked"),

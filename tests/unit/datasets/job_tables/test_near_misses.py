@@ -24,6 +24,8 @@ NEAR_MISSES: Final = [
     ("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST\n", "output of bjobs", "bhist -a"),
     ("Job id            Name             User              Time Use S Queue\n", "output of qstat", "accounting"),
     ("job-ID  prior   name       user         state submit/start at     queue\n", "output of qstat", "qacct -j"),
+    ("Cluster NodeName TimeStart TimeEnd\n------- -------- --------- -------\n", "cut to a width", "--parsable2"),
+    ('{"Start": {"0": 1}, "End": {"0": 2}, "JobID": {"0": 3}, "NodeList": {"0": 4}}', "by columns", "records"),
     ("JobID|Start|End\n1|1767571200|1767574800\n", "no job lists its nodes", "--map nodes=COL"),
     ("JobID|Start|NodeList\n1|1767571200|n1\n", "missing: its end", "--map start=COL"),
 ]

@@ -187,6 +187,8 @@ def test_any_delimiter(tmp_path: Path, separator: str) -> None:
         (("1600000000000000", "600000"), "elapsed=took:ms"),
         (("1600000000000000000", "0:10:00"), "elapsed=took"),
         (("2020-09-13T12:26:40Z", "0-00:10:00"), "elapsed=took"),
+        (("2020-09-13 12:26:40 UTC", '"600,0"'), "elapsed=took"),
+        (("2020-09-13 12:26:40 UTC", '" 600,000"'), "elapsed=took:ms"),
         (("2020/09/13 12:26:40", "0 days 00:10:00"), "elapsed=took"),
     ],
 )
@@ -205,6 +207,7 @@ def test_units_of_times_and_spans(tmp_path: Path, cells: tuple[str, str], option
         ("n1+n2", ["n1", "n2"]),
         ("['n1', 'n2']", ["n1", "n2"]),
         ("[12, 13]", ["12", "13"]),
+        ("slot1_2@n1,slot2@slot2@n2", ["n1", "n2"]),
         ("0-2 7", ["0", "1", "2", "7"]),
     ],
 )
@@ -402,3 +405,10 @@ def test_times_of_slurm_that_may_be_missing(tmp_path: Path) -> None:
     start, end = ({"set": True, "infinite": False, "number": at} for at in (1_600_000_000, 1_600_000_600))
     job = {"job_id": 7, "job_state": ["COMPLETED"], "nodes": "n[1-2]", "start_time": start, "end_time": end}
     assert busy_node_s(tmp_path, json.dumps({"jobs": [job]})) == 2 * 600
+
+
+@pytest.mark.parametrize("form", ["blanks", "json"])
+def test_columns_of_slurm_in_forms_that_sacct_does_not_print(tmp_path: Path, form: str) -> None:
+    rows = [("JobID", "Start", "End", "NodeList"), ("1", "1600000000", "1600000600", "n[1-2]")]
+    text = "".join(f"{a:<9} {b:<12} {c:<12} {d}\n" for a, b, c, d in rows)
+    assert busy_node_s(tmp_path, text if form == "blanks" else json.dumps([dict(zip(*rows, strict=True))])) == 1200

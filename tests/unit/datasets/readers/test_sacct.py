@@ -60,6 +60,9 @@ BUSY_S = 250
         dump(*TWO).replace("Start", "start_time").replace("NodeList", "node_list").replace("End", "end_time"),
         dump(*TWO).upper().replace("COMPLETED", "completed"),
         dump(*TWO).replace("\n", "\r\n"),
+        dump(*TWO).replace("|", " | "),
+        "| "
+        + dump(*TWO, separator=" | ", end=" |").rstrip().replace("\n", "\n|---|:--|\n| ", 1).replace("\n2 ", "\n| 2 "),
         "\ufeff" + dump(*TWO),
         "Some news of the day\n" + dump(*TWO),
         dump(TWO[0]) + dump(TWO[1]),
