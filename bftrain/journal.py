@@ -234,7 +234,10 @@ class Journal:
             passes = getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS  # the other bits are details
             kind = JournalStalled if passes else NotAvailable
             raise kind(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
-        self._number, self._step, self._kind = self._last_entry()
+        if rows:
+            self._number, self._step, self._kind = self._number + len(rows), step, rows[-1][1]
+        else:  # perhaps entries came from another journal, or went there
+            self._number, self._step, self._kind = self._last_entry()
 
     def _last_entry(self) -> tuple[int, int, str]:
         select = "SELECT number, step, kind FROM entry ORDER BY number DESC LIMIT 1"

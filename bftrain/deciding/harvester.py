@@ -117,7 +117,7 @@ class Harvester:
     def held(self) -> Mapping[str, tuple[str, ...]]:
         """The same as an unchecked mapping: tasks that hold nodes, and these nodes."""
         if self._held is None:
-            self._held = {task: tuple(held) for task in self._tasks if (held := self._tasks[task].held)}
+            self._held = self._tasks.holdings()
         return self._held
 
     @property

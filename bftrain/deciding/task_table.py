@@ -18,6 +18,7 @@ from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import TaskMeasured
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import unchecked
 
 if TYPE_CHECKING:
     from bftrain.values.curve import SpeedCurve
@@ -78,7 +79,9 @@ class TaskEntry:
     # Descriptions by cost fit, which alternates; cleared at each change
     _descriptions: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are changed copies of it
+    _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # by cost fit, with other nodes
     _speed: float | None = None
+    _nodes: tuple[str, ...] | None = None
     _by_progress: TaskSpec | None = None
 
     @property
@@ -96,6 +99,13 @@ class TaskEntry:
         return len(self.held)
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that the task holds: the same object until they change."""
+        if self._nodes is None:
+            self._nodes = tuple(self.held)
+        return self._nodes
+
+    @property
     def speed(self) -> float:
         """Samples/s on the nodes that the task holds now."""
         if self._speed is None:
@@ -111,14 +121,18 @@ class TaskEntry:
         if now_s > self.past.since_s:
             self.past = self.past.until(now_s, len(self.held), self.speed)
         self._descriptions.clear()
-        self._speed = None
+        self._speed = self._nodes = None
         self.changes += 1
 
     def edited(self, spec: TaskSpec, now_s: float) -> None:
         """Apply its owner's changes; work that is done stays done."""
         self.advance_to(now_s)
-        self._checked = self._by_progress = None
+        self._forget_spec()
         self.spec = spec
+
+    def _forget_spec(self) -> None:
+        self._checked = self._by_progress = None
+        self._alike.clear()
 
     def measured(self, event: TaskMeasured) -> None:
         """Apply new measurements."""
@@ -128,7 +142,7 @@ class TaskEntry:
             for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
             if (value := getattr(event, name)) is not None
         }
-        self._checked = self._by_progress = None
+        self._forget_spec()
         if known:
             self.spec = replace(self.spec, **known)
         if event.noise_scale is not None and self.spec.batch is not None:
@@ -141,10 +155,13 @@ class TaskEntry:
 
         With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay.
         """
-        spec = self.spec
-        if spec.deadline_s is None and not history and (seen := self._descriptions.get(fit)) is not None:
+        spec, size = self.spec, len(self.held)
+        timeless = spec.deadline_s is None and not history
+        if timeless and (seen := self._descriptions.get(fit)) is not None:
             return seen
-        size = len(self.held)
+        if timeless and (alike := self._alike.get(fit)) is not None:
+            self._descriptions[fit] = unchecked(alike, size=size, kind=self.kind if size else ANY_KIND)
+            return self._descriptions[fit]
         had = self.past.until(time_s, size, self.speed) if history else None
         grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
         changing: dict[str, object] = {
@@ -176,6 +193,10 @@ class TaskEntry:
         for name, value in changing.items():
             force_setattr(seen, name, value)
         self._descriptions[fit] = seen
+        if timeless:
+            if len(self._alike) >= _MOST_FITS:
+                self._alike.clear()
+            self._alike[fit] = seen
         return seen
 
 
@@ -275,6 +296,10 @@ class TaskTable:
         self._described[fit] = found
         return found
 
+    def holdings(self) -> dict[str, tuple[str, ...]]:
+        """Return the nodes of each task that holds any."""
+        return {name: member.nodes for name, member in self._members.items() if member.held}
+
     def unpaused(self) -> Iterator[str]:
         """Yield the tasks that want nodes: all except those paused by their owners."""
         return (name for name, member in self._members.items() if not member.paused)
@@ -364,7 +389,7 @@ class TaskTable:
 
     def release_all(self, task: str) -> tuple[str, ...]:
         """Remove all nodes from a task and return them."""
-        nodes = tuple(self._members[task].held)
+        nodes = self._members[task].nodes
         self.withdraw(task, nodes)
         return nodes
 
@@ -375,8 +400,10 @@ class TaskTable:
         for node in nodes:
             task = owner.pop(node, None)
             if task is not None:
+                member = self._members[task]
                 if task not in losses:
-                    self._members[task].advance_to(self.now_s)
-                del self._members[task].held[node]
-                losses.setdefault(task, []).append(node)
+                    member.advance_to(self.now_s)
+                    losses[task] = []
+                del member.held[node]
+                losses[task].append(node)
         return losses

@@ -24,8 +24,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Final, Protocol
 
-from msgspec.structs import replace
-
 from bftrain.config import Settings
 from bftrain.deciding.harvester import DecisionRequest, Harvester
 from bftrain.deciding.solve_with_fallback import ChosenSizes
@@ -34,6 +32,7 @@ from bftrain.journal import Journal, JournalStalled, Statement
 from bftrain.values.actions import Action, Grow, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, TaskMeasured, TaskResumed, TaskSubmitted
+from bftrain.values.wire import unchecked
 
 _CAN_WAIT: Final = (NodesJoined, TaskSubmitted, TaskResumed, TaskMeasured)
 _OUTDATED: Final = 3  # answers in a row, before the fallback is asked instead
@@ -117,7 +116,7 @@ class DecisionLoop:
     def pool(self) -> frozenset[str]:
         """The nodes in use, including those whose events are not applied yet."""
         joining = {node for event in self._waiting if isinstance(event, NodesJoined) for node in event.nodes}
-        return self._harvester.pool | joining
+        return self._harvester.pool | joining if joining else self._harvester.pool
 
     @property
     def unused(self) -> frozenset[str]:
@@ -171,7 +170,7 @@ class DecisionLoop:
         if not self._waiting or self._ended:
             return
         now = self.now
-        events = tuple(replace(event, time_s=now) for event in self._waiting)
+        events = tuple(unchecked(event, time_s=now) for event in self._waiting)  # only checked when they were made
         self._waiting.clear()
         actions = self._harvester.absorb(*events)
         if not self._ordered(actions) or not self._guarded(lambda: self._watcher.absorbed(events), Exception):

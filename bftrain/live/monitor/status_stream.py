@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from bftrain.live.model.schemas import (
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.live.monitor.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
 from bftrain.values import wire
-from bftrain.values.events import NodesJoined, NodesLeft, TaskSubmitted
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
@@ -64,7 +64,7 @@ class StatusStream:
         self._path = Path(daemon.site.state, "history.json")
         self.history.load(self._path)
         self._numbers = {record.name: record.number for record in daemon.task_store.unfinished}
-        self._sizes: dict[int, int] = {}
+        self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
         self._beats = 0
         self._loop = asyncio.get_running_loop()
@@ -72,6 +72,7 @@ class StatusStream:
         self._left: dict[str, float] = {}
         self._saving: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
+        self._seen: list[tuple[float, HistorySample]] = []  # when nodes left, until the decision that follows is made
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, for as long as they stand
         for record in daemon.task_store.unfinished:
             self._know(record)
@@ -80,7 +81,22 @@ class StatusStream:
 
     def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         """Record an event; the rest is done after the orders that follow from it are sent."""
-        for event in value if what == "events" else ():
+        if what == "events":
+            self._observe_events(value)
+        elif what == "message" and value["type"] not in {"registered", "gone", "vacated"}:
+            return
+        self._nodes_of.clear()
+        if what == "decision" and self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._soon is None and what == "events":
+            self._soon = self._loop.call_later(_DECISION_S, self._look)
+        elif self._soon is None:
+            self._soon = self._loop.call_soon(self._look)
+
+    def _observe_events(self, events: Sequence[Event]) -> None:
+        self._catch_up()  # so that all is recorded in the order of time
+        for event in events:
             if isinstance(event, TaskSubmitted):
                 self._know(self._daemon.task_store.get(event.spec.name))
             elif isinstance(event, NodesJoined | NodesLeft):
@@ -89,41 +105,48 @@ class StatusStream:
                     if isinstance(event, NodesLeft):
                         self._left[node] = event.time_s
             self.feed.on_event(event, self._daemon.harvester.pool_size, lambda name: self._numbers.get(name, 0))
-        if what != "message" or value["type"] in {"registered", "gone", "vacated"}:
-            self._nodes_of.clear()
-            if what == "decision" and self._soon is not None:
-                self._soon.cancel()
-                self._soon = None
-            if self._soon is None:
-                # Tasks have other sizes at once only where nodes left; of the rest the decision is waited for
-                waits = what == "events" and not any(isinstance(event, NodesLeft) for event in value)
-                self._soon = (
-                    self._loop.call_later(_DECISION_S, self._look) if waits else self._loop.call_soon(self._look)
-                )
+        if any(isinstance(event, NodesLeft) for event in events):  # by which sizes change at once
+            self._seen.append(self._sample())
 
     def _know(self, record: LiveTaskRecord | None) -> None:
         if record is not None:
             self._numbers[record.name] = record.number
             self.history.name(record.number, record.name, record.uid)
 
-    def _look(self) -> None:
-        self._soon = None
+    def _sample(self) -> tuple[float, HistorySample]:
         daemon = self._daemon
         now = daemon.decision_loop.now
         sizes: dict[int, int] = {}
         speed = 0.0
         for track in daemon.task_manager.tracks.values():
             if track.held:
-                sizes[track.record.number] = len(track.held)
+                number = track.record.number
+                sizes[number] = len(track.held)
                 speed += track.speed(now)
-                self._know(track.record)
-        self.history.look(now, HistorySample(daemon.harvester.pool_size, speed, sizes))
+                if number not in self._sizes:
+                    self._know(track.record)
+        return now, HistorySample(daemon.harvester.pool_size, speed, sizes)
+
+    def _look(self) -> None:
+        self._soon = None
+        self._catch_up()
+        self._record(*self._sample())
+        for watcher in self._watchers:
+            watcher.news.set()
+
+    def _catch_up(self) -> None:
+        """Record what was seen while a decision was waited for."""
+        seen, self._seen = self._seen, []
+        for sample in seen:
+            self._record(*sample)
+
+    def _record(self, now: float, sample: HistorySample) -> None:
+        self.history.look(now, sample)
+        sizes = sample.sizes
         if sizes != self._sizes:
             before, self._sizes = self._sizes, sizes
             pairs = ((number, before.get(number, 0), sizes.get(number, 0)) for number in {**before, **sizes})
             self.feed.resized(now, [FeedChange(*pair) for pair in pairs if pair[1] != pair[2]])
-        for watcher in self._watchers:
-            watcher.news.set()
 
     def _beat(self) -> None:
         """Sample once a second, because speeds change without events; save the history now and then."""
@@ -152,6 +175,7 @@ class StatusStream:
 
     def history_of(self, caller: Caller, span_s: float) -> HistoryView:
         """Return the history for a caller."""
+        self._catch_up()
         self.history.look(self._daemon.decision_loop.now)
         return self._history(_Watcher(caller, span_s))
 
@@ -169,6 +193,7 @@ class StatusStream:
             while True:
                 watcher.news.clear()
                 now = self._daemon.decision_loop.now
+                self._catch_up()
                 self.history.look(now)
                 update = Update(
                     status=self._status_of(watcher.caller),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
@@ -40,14 +41,21 @@ class NodeTracker:
         self.paused = False  # no node is used for now
 
     @property
-    def usable(self) -> frozenset[str]:
-        """The nodes to use now, without nodes in doubt."""
+    def usable(self) -> AbstractSet[str]:
+        """The nodes to use now, without nodes in doubt; not to be kept, as it may change with the next report.
+
+        Asked at every event: thousands of nodes are copied only where that is necessary.
+        """
         if self.paused:
             return frozenset()
-        found = self.present | self.expected if self.agents_used else self.allowed
-        if not self._agents_suffice:
-            found = found & self.allowed
-        return frozenset(found) - self.taken - self.not_to_use - self.noticed
+        found: AbstractSet[str] = self.allowed
+        if self.agents_used:
+            found = self.present | self.expected if self.expected else self.present
+            if not self._agents_suffice and not found <= self.allowed:
+                found = found & self.allowed
+        for without in (self.taken, self.not_to_use, self.noticed):
+            found = found - without if without else found
+        return found
 
     @property
     def not_to_use(self) -> frozenset[str]:
@@ -62,8 +70,8 @@ class NodeTracker:
         return self.present if self.agents_used else self.allowed
 
     @property
-    def ours(self) -> frozenset[str]:
-        """The nodes to use now; empty once it is closed."""
+    def ours(self) -> AbstractSet[str]:
+        """The nodes to use now; empty once it is closed. Not to be kept, as it may change with the next report."""
         return frozenset() if self.closed else self.usable
 
     # -- the scheduler
@@ -112,16 +120,16 @@ class NodeTracker:
 
 
 def node_events(
-    pool: Collection[str], ours: Collection[str], time_s: float, kinds: NodeKinds, mistaken: Collection[str] = ()
+    pool: AbstractSet[str], ours: AbstractSet[str], time_s: float, kinds: NodeKinds, mistaken: Collection[str] = ()
 ) -> Iterator[Event]:
     """Yield the events that turn ``pool`` into ``ours``, each of one kind of nodes; departures first.
 
     Nodes of a ``mistaken`` kind leave, and join with the right one.
     """
-    left = set(pool).difference(ours).union(mistaken)
+    left = {*(pool - ours), *mistaken}
     if left:
         yield NodesLeft(time_s=time_s, nodes=tuple(sorted(left)))
-    for kind, joined in kinds.parted(sorted(set(ours).difference(set(pool) - left))):
+    for kind, joined in kinds.parted(sorted((ours - pool) | (ours & left))):
         yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
 
 

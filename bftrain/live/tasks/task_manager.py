@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -126,13 +127,13 @@ class TaskManager:
             case TaskFailed():
                 self._failed(event.task, event.reason)
 
-    def hold(self, time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
+    def hold(self, time_s: float, *, decided: bool = False, gone: AbstractSet[str] = frozenset()) -> None:
         """Record which nodes tasks hold since ``time_s``: after a decision, or events by which nodes are ``gone``."""
         holdings = self._harvester.held
         self._cut_day(time_s)
         for name, track in self.tracks.items():
             before, nodes = track.held, holdings.get(name, ())
-            if nodes != before:  # as of few tasks
+            if nodes is not before and nodes != before:  # as of few tasks
                 track.hold(nodes, time_s, decided=decided, gone=gone)
                 if before:
                     self._count(track, before)

@@ -9,7 +9,8 @@ and the sum counts from the beginning of the training.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
@@ -92,33 +93,38 @@ class TaskProgressTrack:
         self.progress = counted(self.progress, message, began_at_step=self._began_at_step)
         self.news |= message.get("noise") is not None
 
-    def hold(self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: Collection[str] = ()) -> None:
+    def hold(
+        self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: AbstractSet[str] = frozenset()
+    ) -> None:
         """Record the nodes that it holds, after a decision, after nodes are ``gone``, or when it ends or waits."""
         if nodes == self.held:
             return
-        self.advance_to(time_s)
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"node_s": self._node_s(time_s)}
         if self.progress.started_s is None:
             changes["started_s"] = time_s
         if self.held and decided:
             changes["rescales"] = self.progress.rescales + 1
-        elif any(node in gone for node in self.held):
+        elif gone and not gone.isdisjoint(self.held):
             changes["preemptions"] = self.progress.preemptions + 1
         self.progress = replace(self.progress, **changes)
-        self.held = nodes
+        self.held, self.held_since_s = nodes, time_s
+
+    def _node_s(self, time_s: float) -> float:
+        return self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
 
     def advance_to(self, time_s: float) -> Progress:
         """Update the progress to this time, which may be earlier, as decisions hold from their request on."""
         if self.held:
-            used = self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
-            self.progress = replace(self.progress, node_s=used)
+            self.progress = replace(self.progress, node_s=self._node_s(time_s))
         self.held_since_s = time_s
         return self.progress
 
     def speed(self, time_s: float) -> float:
         """Return the present samples/s, as far as they are known."""
+        if not self.rate or not self.held:
+            return 0.0
         fresh_s = max(_FRESH_S, _FRESH_STEPS * self._step_s)
-        return self.rate if self.held and time_s - self.reported_s < fresh_s else 0.0
+        return self.rate if time_s - self.reported_s < fresh_s else 0.0
 
     @property
     def speeds(self) -> dict[int, float]:

@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final
 
-from msgspec.structs import replace
-
 from bftrain.errors import BadConfig
 from bftrain.journal import Journal, Statement
 from bftrain.live.model.node_kinds import NodeRates
@@ -68,9 +66,7 @@ class UsageLedger:
         self._changed: set[int] = set()
         self._earlier: tuple[Statement, ...] = ()  # rows of days before that are still to be written
         select = f"SELECT day, {_SUMS} FROM used GROUP BY day ORDER BY day DESC LIMIT {_DAYS}"  # noqa: S608 - all of it is ours
-        self._days: dict[str, Harvested] = {
-            row[0]: Harvested(day=row[0], samples=row[3], node_s=row[1]) for row in journal.rows(select)
-        }
+        self._days = {row[0]: (row[3], row[1]) for row in journal.rows(select)}  # samples and node-seconds
         users = journal.rows(f"SELECT user, {_SUMS} FROM used GROUP BY user")  # noqa: S608 - as above
         self.by_user: dict[str, Sum] = {user: tuple(sums) for user, *sums in users}
 
@@ -100,10 +96,10 @@ class UsageLedger:
         self._today[number] = _added(self._today[number], more)
         self._changed.add(number)
         self.by_user[record.user] = _added(self.by_user.get(record.user, _NOTHING), more)
-        today = self._days.get(self.day) or Harvested(day=self.day)
-        self._days[self.day] = replace(today, samples=today.samples + samples, node_s=today.node_s + node_s)
-        for old in sorted(self._days)[:-_DAYS]:
-            del self._days[old]
+        done, used = self._days.get(self.day, (0.0, 0.0))
+        self._days[self.day] = (done + samples, used + node_s)
+        if len(self._days) > _DAYS:
+            del self._days[min(self._days)]
 
     def begin_day(self, day: str) -> None:
         """Count on this day from now on."""
@@ -136,7 +132,9 @@ class UsageLedger:
     @property
     def days(self) -> tuple[Harvested, ...]:
         """Return the last days, today last."""
-        return tuple(self._days[day] for day in sorted(self._days))
+        return tuple(
+            Harvested(day=day, samples=samples, node_s=node_s) for day, (samples, node_s) in sorted(self._days.items())
+        )
 
 
 def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:

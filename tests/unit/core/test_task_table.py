@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from bftrain.deciding.node_stay import CostFit, NodeStay
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskTable
@@ -181,6 +183,29 @@ def test_each_fit_of_costs_has_descriptions_of_its_own() -> None:
     assert costs[0] != costs[1]
     table.assign("a", {"n1": 0})
     assert [sizes(table, "a", fit=fit) for fit in fits] == [[1], [1]]
+
+
+def test_a_task_is_described_with_the_nodes_and_the_costs_that_it_has_now() -> None:
+    table, fit = TaskTable(), NodeStay().fit(4.0)
+    table.add(spec("a"))
+    waiting = table["a"].competing(1.0, fit=fit)
+    table.assign("a", {"n1": 0, "n2": 0}, "v100")
+    assert table["a"].competing(2.0, fit=fit) == replace(waiting, size=2, kind="v100")
+    table.withdraw("a", ("n1", "n2"))
+    assert table["a"].competing(3.0, fit=fit) == waiting
+    table["a"].measured(TaskMeasured(time_s=4.0, task="a", grow_cost_s=99.0))
+    assert table["a"].competing(4.0, fit=fit) == replace(waiting, grow_cost_s=fit.costs_of(table["a"].spec).grow_cost_s)
+
+
+def test_the_nodes_of_a_task_are_one_object_until_they_change() -> None:
+    table = TaskTable()
+    table.add(spec("a"))
+    table.assign("a", {"n1": 0, "n2": 0})
+    before = table.holdings()["a"]
+    assert before == ("n1", "n2")
+    assert table.holdings()["a"] is before
+    assert table.lose(["n1"]) == {"a": ["n1"]}
+    assert table.holdings() == {"a": ("n2",)}
 
 
 def test_another_task_by_the_name_of_one_that_is_over_is_described_again() -> None:

@@ -74,9 +74,17 @@ def test_all_gpus_of_a_drained_node_are_left() -> None:
 
 
 def test_departures_come_before_those_who_join() -> None:
-    assert list(node_events("ab", "bc", 5.0, NodeKinds())) == [
+    assert list(node_events({"a", "b"}, {"b", "c"}, 5.0, NodeKinds())) == [
         NodesLeft(time_s=5.0, nodes=("a",)),
         NodesJoined(time_s=5.0, nodes=("c",)),
+    ]
+
+
+def test_nodes_of_another_kind_than_was_known_leave_and_join_again() -> None:
+    kinds = NodeKinds({"a": "v100", "b": "v100"})
+    assert list(node_events({"a", "b"}, {"a"}, 5.0, kinds, mistaken=["a"])) == [
+        NodesLeft(time_s=5.0, nodes=("a", "b")),
+        NodesJoined(time_s=5.0, nodes=("a",), kind="v100"),
     ]
 
 
