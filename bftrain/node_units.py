@@ -14,9 +14,19 @@ UNITS: Final = (NODE, GPU, CORE)
 SLOT_MARK: Final = "/"  # between a node and its slot
 
 _WORDS: Final = {GPU: "GPU", CORE: "core"}
+
 _NODE_WORD: Final = re.compile(r"(?<![\w/.<-])([Nn])ode(?=s?(?:-hours?|-seconds?|-time)?(?![\w/-]|\.\w))")
 _SLOT: Final = re.compile(r"/(gpu|core)\d+\Z")
 _OUTSIDE: Final = re.compile(r",(?![^\[]*\])")
+
+
+def word_of(unit: str) -> str:
+    """Return the noun for a unit.
+
+    >>> word_of("gpu"), word_of("node")
+    ('GPU', 'node')
+    """
+    return _WORDS.get(unit, unit)
 
 
 def slot_name(node: str, unit: str, number: int) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bftrain.live.api.resource_status import scheduler_pools
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.node_units import word_of
 from bftrain.text_formats import counted
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def _of_all_tasks(daemon: LiveDaemon) -> str:
     if pools and not any(pool.open for pool in pools):
         hours = ", ".join(f"{pool.settings.label}: {pool.settings.when}" for pool in pools)
         return f"it is outside of the hours of all pools ({hours})"
-    return "" if daemon.harvester.pool_size else "no node is idle now that the live run may use"
+    unit = word_of(daemon.site.unit)
+    return "" if daemon.harvester.pool_size else f"no {unit} is idle now that the live run may use"
 
 
 def _too_few_nodes(daemon: LiveDaemon, name: str) -> str:
@@ -48,12 +50,12 @@ def _too_few_nodes(daemon: LiveDaemon, name: str) -> str:
     if most >= spec.min_nodes:
         return ""
     kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
-    return f"it needs {counted(spec.min_nodes, 'node')}{kinds}, and the live run has {most} now"
+    return f"it needs {counted(spec.min_nodes, word_of(daemon.site.unit))}{kinds}, and the live run has {most} now"
 
 
 def _decided(daemon: LiveDaemon, name: str) -> str:
     """Return what the last decision did instead, as text."""
-    harvester, deciding = daemon.harvester, daemon.site.deciding
+    harvester, deciding, unit = daemon.harvester, daemon.site.deciding, word_of(daemon.site.unit)
     last = daemon.last_decision
     if last is None or last.time_s < harvester.spec(name).submit_s:
         return "nothing was decided since it was handed in"
@@ -62,6 +64,6 @@ def _decided(daemon: LiveDaemon, name: str) -> str:
         return f"{before}, by admission {deciding.admission} with max_tasks = {deciding.max_tasks}"
     held = harvester.held
     used = sum(map(len, held.values()))
-    others = f"{counted(used, 'node')} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
+    others = f"{counted(used, unit)} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
     free = harvester.pool_size - used
-    return f"{others}, and starting it on the {counted(free, 'node')} left gains nothing" if free else others
+    return f"{others}, and starting it on the {counted(free, unit)} left gains nothing" if free else others

@@ -24,6 +24,7 @@ from bftrain.live.model.task_record import Run
 from bftrain.live.process import run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
+from bftrain.node_units import NODE, word_of
 from bftrain.nodesets import natural_order
 from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
@@ -209,7 +210,7 @@ class EventNarrator:
         for event in events:
             match event:
                 case NodesJoined():
-                    self.tell(f"{_named(event.nodes)} became idle: {counted(self._pool, 'node')}")
+                    self.tell(f"{_named(event.nodes)} became idle: {self._counted(self._pool)}")
                 case NodesLeft():
                     left = "was taken back" if len(event.nodes) == 1 else "were taken back"
                     if self._daemon is not None and (
@@ -217,16 +218,19 @@ class EventNarrator:
                         or self._daemon.node_manager.node_tracker.not_to_use.issuperset(event.nodes)
                     ):
                         left = "given back"
-                    self.tell(f"{_named(event.nodes)} {left}: {counted(self._pool, 'node')}")
+                    self.tell(f"{_named(event.nodes)} {left}: {self._counted(self._pool)}")
                 case TaskFinished():
                     self.tell(f"{event.task}: finished")
+
+    def _counted(self, nodes: int) -> str:
+        return counted(nodes, NODE if self._daemon is None else word_of(self._daemon.site.unit))
 
     def _resized(self) -> None:
         sizes = dict(self._daemon.harvester.plan.sizes) if self._daemon else {}
         for task in {**self._sizes, **sizes}:
             before, now = self._sizes.get(task, 0), sizes.get(task, 0)
             if before != now:
-                self.tell(f"{task}: {before} -> {counted(now, 'node')}")
+                self.tell(f"{task}: {before} -> {self._counted(now)}")
         self._sizes = sizes
 
 
@@ -254,7 +258,8 @@ class PreemptionNarrator:
         losers = [task for task, nodes in before.items() if not left.isdisjoint(nodes)]
         if losers:
             nodes = sorted((node for task in losers for node in left.intersection(before[task])), key=natural_order)
-            sizes = (f"{one} {len(before[one])} -> {counted(len(after.get(one, ())), 'node')}" for one in losers)
+            unit = word_of(self._daemon.site.unit)
+            sizes = (f"{one} {len(before[one])} -> {counted(len(after.get(one, ())), unit)}" for one in losers)
             self._say(f"preemption: {_named(nodes)} taken back; {', '.join(sizes)}")
 
 

@@ -20,6 +20,7 @@ from bftrain.cli.output import Output, table
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BftrainError, NotAvailable, UsageError
 from bftrain.live.commands.tasks import clock, duration, talks
+from bftrain.node_units import node_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -219,7 +220,7 @@ class _Turns:
         taken = [
             (time_s, *took)
             for (node, time_s), took in self._handed.items()
-            if node in wait.nodes and wait.submitted_s <= time_s <= wait.started_s
+            if node_of(node) in wait.nodes and wait.submitted_s <= time_s <= wait.started_s
         ]
         if not taken:
             return None

@@ -20,6 +20,7 @@ import msgspec
 
 from bftrain.errors import BftrainError
 from bftrain.live.model.schemas import Happening, Span
+from bftrain.node_units import unit_of, word_of
 from bftrain.nodesets import fold
 from bftrain.values import wire
 from bftrain.values.events import (
@@ -292,10 +293,11 @@ class EventFeed:
     def _words(self, entry: _Entry, name_of: Callable[[int], str | None]) -> str:
         if entry.nodes:
             became = "became idle" if entry.kind == "joined" else "left"
-            pool = f"{entry.pool} node" if entry.pool == 1 else f"{entry.pool} nodes"
+            unit = word_of(unit_of(entry.nodes))
+            pool = f"{entry.pool} {unit}" if entry.pool == 1 else f"{entry.pool} {unit}s"
             if entry.number not in self._folded:  # a node set; of many sets only how many nodes
                 text = fold(entry.nodes)
-                self._folded[entry.number] = text if len(text) <= _LONGEST else f"{len(entry.nodes)} nodes"
+                self._folded[entry.number] = text if len(text) <= _LONGEST else f"{len(entry.nodes)} {unit}s"
             return f"{self._folded[entry.number]} {became}: {pool} ours"
         if entry.changes:
             known = [(name, one) for one in entry.changes if (name := name_of(one.number)) is not None]

@@ -363,7 +363,7 @@ class PilotJobs:
         """Post changes: new nodes, lost nodes, and until when they are ours."""
         held = _held(pilots)
         gone = tuple(sorted(node for node in self._announced if node not in held))
-        self.hooks.on_found(gone, time.monotonic())
+        self.hooks.on_found({node_of(node) for node in gone}, time.monotonic())
         if gone:
             self._post(Taken(nodes=gone))
         groups: dict[float | None, list[str]] = {}

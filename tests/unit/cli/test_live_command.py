@@ -283,7 +283,9 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     said: list[str] = []
     narrator = EventNarrator(said.append)
     harvester = SimpleNamespace(pool_size=0, plan=Plan(holdings={}))
-    daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running", node_manager=leaving())
+    daemon: Any = SimpleNamespace(
+        harvester=harvester, observers=[], state="running", node_manager=leaving(), site=SimpleNamespace(unit="node")
+    )
     nothing: Any = None
     asyncio.run(narrator.begin(daemon, nothing, nothing))
     (observe,) = daemon.observers
@@ -325,7 +327,9 @@ def leaving(*nodes: str) -> SimpleNamespace:
 def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
     said: list[str] = []
     harvester = SimpleNamespace(held={})
-    daemon: Any = SimpleNamespace(harvester=harvester, observers=[], state="running", node_manager=leaving("n7"))
+    daemon: Any = SimpleNamespace(
+        harvester=harvester, observers=[], state="running", node_manager=leaving("n7"), site=SimpleNamespace(unit="gpu")
+    )
     nothing: Any = None
     asyncio.run(PreemptionNarrator(said.append).begin(daemon, nothing, nothing))
     (observe,) = daemon.observers
@@ -340,4 +344,4 @@ def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
     harvester.held = {}
     daemon.state = "draining"
     observe("events", (NodesLeft(time_s=3.0, nodes=("n1",)),))
-    assert said == ["preemption: n2 n3 n10 taken back; a 4 -> 2 nodes, b 1 -> 0 nodes"]
+    assert said == ["preemption: n2 n3 n10 taken back; a 4 -> 2 GPUs, b 1 -> 0 GPUs"]

@@ -249,6 +249,12 @@ def test_the_feed_keeps_the_last_things_and_gives_those_after_a_number() -> None
     assert len(feed._folded) <= KEPT  # noqa: SLF001 - memory is bounded
 
 
+def test_the_feed_calls_gpus_gpus() -> None:
+    feed = EventFeed()
+    feed.on_event(NodesJoined(time_s=1.0, nodes=("n1/gpu0", "n1/gpu1")), 3, lambda _: 0)
+    assert [one.text for one in feed.since(0, lambda _: None)] == ["n1/gpu[0-1] became idle: 3 GPUs ours"]
+
+
 def test_the_feed_is_short_about_many() -> None:
     feed = EventFeed()
     feed.resized(1.0, [FeedChange(number, 0, 2) for number in range(1, 10)])

@@ -12,7 +12,7 @@ import pytest
 
 from bftrain.errors import BadConfig, BftrainError, NotAvailable
 from bftrain.live.schedulers import slurm, slurm_gpus
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Pilot, PilotLimits, PilotOrder
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Pilot, PilotLimits, PilotOrder, PilotState
 from bftrain.live.schedulers.pool_settings import pools_of
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site, filled
 from tests.helpers.pilot_stage import PilotStage, ToyScheduler, play
@@ -165,6 +165,24 @@ def test_a_drained_gpu_keeps_new_pilots_off_its_node(tmp_path: Path) -> None:
         async with PilotStage(tmp_path, toy=toy) as stage:
             stage.scheduler.want(4, without={"n1/gpu2"})
             await stage.until(lambda: bool(toy.orders) and toy.orders[-1].avoid == ("n1",), "n1 is avoided")
+
+    play(test())
+
+
+def test_what_is_known_of_a_node_holds_for_its_gpus(tmp_path: Path) -> None:
+    async def test() -> None:
+        toy = ToyScheduler("n1/gpu0", "n1/gpu1", "n2/gpu0")
+        toy.planned = {"n1": 2e9}
+        (tmp_path / "spool").mkdir(mode=0o700)
+        async with PilotStage(tmp_path, toy=toy, spool=str(tmp_path / "spool")) as stage:
+            await stage.until(lambda: len(stage.idle_nodes()) == 3, "all are ours")
+            assert stage.idle_nodes() == {"n1/gpu0": 2e9, "n1/gpu1": 2e9, "n2/gpu0": None}
+            assert stage.scheduler.nodes == {"n1", "n2"}
+            (lost,) = [job.id for job in toy.jobs.values() if job.node == "n1/gpu1"]
+            toy.nodes.remove("n1/gpu1")
+            toy.change(lost, PilotState.TAKEN)
+            await stage.until(lambda: set(stage.idle_nodes()) == {"n1/gpu0", "n2/gpu0"}, "one is taken")
+            assert list(stage.scheduler.hooks._silent) == ["n1"], "whose hook tells of it"  # noqa: SLF001 - in 5 s only
 
     play(test())
 
