@@ -7,8 +7,7 @@ from typing import Any
 
 from bftrain.values import wire
 from bftrain.values.actions import Action
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFailed, TaskFinished, TaskMeasured
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFailed, TaskFinished
 
 _REASON_LETTERS = 2000
 
@@ -30,18 +29,3 @@ def event_of(message: Mapping[str, Any], time_s: float) -> Event | None:
         case "gone":
             return NodesLeft(time_s=time_s, nodes=(message["node"],))
     return None
-
-
-def measured(
-    task: str, time_s: float, *, curve: Mapping[int, float], costs: Mapping[str, float] | None = None
-) -> TaskMeasured:
-    """Return the event for new measurements: samples/s by size, and seconds by ``grow``, ``shrink``, ``start``."""
-    known = costs or {}
-    return TaskMeasured(
-        time_s=time_s,
-        task=task,
-        curve=SpeedCurve(nodes=tuple(sorted(curve)), rate=tuple(curve[size] for size in sorted(curve))),
-        grow_cost_s=known.get("grow"),
-        shrink_cost_s=known.get("shrink"),
-        start_cost_s=known.get("start"),
-    )

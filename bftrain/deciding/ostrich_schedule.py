@@ -12,10 +12,11 @@ J. Emeras, V. Pinheiro, K. Rzadca and D. Trystram, "OStrich: fair scheduling for
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -42,16 +43,6 @@ class UserAccount(msgspec.Struct, kw_only=True):
     order: int = 0
 
 
-class VirtualEnds(Protocol):
-    """Virtual ends by campaign number."""
-
-    def __getitem__(self, campaign: int, /) -> float:
-        """Return the virtual end of a campaign."""
-
-    def __setitem__(self, campaign: int, tag: float, /) -> None:
-        """Set the virtual end of a campaign."""
-
-
 class VirtualSchedule(Generic[U]):
     """Virtual schedule of users (numbers or names) and campaigns (numbers that rise in order of creation).
 
@@ -63,7 +54,7 @@ class VirtualSchedule(Generic[U]):
         self.level = 0.0
         self.active_shares = 0.0
         self._tags: dict[int, float] = {}
-        self.tag: VirtualEnds = self._tags
+        self.tag: dict[int, float] | array[float] = self._tags
         self._up_to: dict[int, float] = {}  # total work of the user's campaigns up to and including this one
         self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0

@@ -14,6 +14,7 @@ import msgspec
 
 from bftrain.config import Settings
 from bftrain.errors import BftrainError, UsageError, suggestion
+from bftrain.files import prepare_folder
 from bftrain.parts import as_objective
 from bftrain.ports import Objective
 from bftrain.result_folder import IN_PYTHON, ResultFolder, write_page
@@ -109,7 +110,7 @@ class ReplayOutcome(ShortRepr):
         """Write the figures of the page as svg or png files; return their paths."""
         if form not in vega.FORMS:
             raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, vega.FORMS))
-        replay_folder.prepare(Path(folder))
+        prepare_folder(Path(folder))
         return report.write_figures(self._material, Path(folder), form)
 
     def chart(self, name: str) -> vega.SvgChart:

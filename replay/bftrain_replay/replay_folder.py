@@ -37,11 +37,6 @@ KIND: Final = ResultKind(
 )
 
 
-def prepare(folder: Path) -> None:
-    """Make ``folder`` if necessary, so that a folder that cannot be written fails before any work."""
-    prepare_folder(folder)
-
-
 def check_tables(form: str) -> None:
     """Raise if tables of this ``form`` cannot be written here."""
     if form == PARQUET:
@@ -51,7 +46,7 @@ def check_tables(form: str) -> None:
 def write(study: ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = CSV) -> None:
     """Write all files of ``study`` into ``folder``, tables as csv or parquet; each appears complete or not at all."""
     source = source or InputSource()
-    prepare(folder)
+    prepare_folder(folder)
     result = study.result
     if tables == PARQUET:
         parquet_tables.write(result, folder, FORMAT)

@@ -136,7 +136,6 @@ def cluster_study(
     settings: Settings | ReplayParts,
     *,
     baseline: str = "",
-    objective: Objective | None = None,
     watch: Watch | None = None,
     answers: AnswerFile | None = None,
     ideally: bool = False,
@@ -152,7 +151,7 @@ def cluster_study(
     advancing = [by_progress(task) for task in tasks]
     # With an end that was asked for, the run is shown until then
     gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, advancing)
-    parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline, objective)
+    parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline)
     horizon_s = fixed_horizon_s(known.horizon_s)
     fluid = FluidShares(advancing, cluster.nodes, parts.objective, horizon_s) if ideally else None
     passes = StudyPasses(cluster.log(), tasks, parts, watch, answers, gauges=gauges)

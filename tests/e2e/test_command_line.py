@@ -27,42 +27,13 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- help and mistakes
 
 
-@pytest.mark.parametrize("command", [(), ("live", "measure")], ids=" ".join)  # all: tests/unit/cli/test_wrong_usage.py
-def test_help_fits_a_plain_terminal(command: tuple[str, ...]) -> None:
-    check_help(bftrain, command)
-
-
-def test_version() -> None:
-    ended = bftrain("--version")
-    assert ended.code == 0
-    assert ended.out.split()[0] == "bftrain"
-
-
-def test_an_unknown_command_is_answered_with_the_nearest_one() -> None:
-    ended = bftrain("decied")
-    assert (ended.code, ended.out) == (2, "")
-    assert "No such command 'decied'" in ended.err
-    assert "did you mean 'decide'?" in ended.err
-
-
-def test_a_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
-    file = tmp_path / "other.bin"
-    file.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
-    ended = bftrain("inspect", file)
-    assert (ended.code, ended.out) == (3, "")
-    assert "other.bin" in ended.err
+def test_help_fits_a_plain_terminal() -> None:  # of each command: tests/unit/cli/test_wrong_usage.py
+    check_help(bftrain, ())
 
 
 def test_no_events_are_no_actions() -> None:
     ended = bftrain("decide")
     assert (ended.code, ended.out, ended.err) == (0, "", "")
-
-
-def test_a_bad_line_is_named_by_its_number_after_the_good_ones_were_answered() -> None:
-    ended = bftrain("decide", stdin='{"event": "nodes_joined", "time_s": 0, "nodes": ["a"]}\n\n{"event": "no"}\n')
-    assert ended.code == 3
-    assert "stdin:3" in ended.err
-    assert "docs/events.md" in ended.err  # what to do about it
 
 
 # -- exit codes that files do not lead to
@@ -95,19 +66,10 @@ def test_ctrl_c_while_waiting_for_events_is_130() -> None:
         assert running.stderr.read().strip() == b"bftrain: interrupted"
 
 
-# -- pipes
-
-TALKERS = ("bftrain --help", "bftrain doctor", "bftrain doctor --json", "bftrain journal show JOURNAL")
+# -- pipes; every command in one: test_every_command_in_a_pipe.py
 
 
-@pytest.mark.parametrize("command", TALKERS)
-@pytest.mark.parametrize("reader", ["head -1", "true"])
-def test_who_stops_reading_early_hears_no_complaint(command: str, reader: str, journal: Path) -> None:
-    ended = shell(f"{command.replace('JOURNAL', str(journal))} | {reader}")
-    assert (ended.code, ended.err) == (0, "")
-
-
-def test_a_long_stream_may_be_cut_off_too(tmp_path: Path) -> None:
+def test_a_long_stream_may_be_cut_off(tmp_path: Path) -> None:
     lines = "".join(
         json.dumps({"event": name, "time_s": at, "nodes": [f"n{at:06}"]}) + "\n"
         for at in range(4000)
@@ -119,7 +81,11 @@ def test_a_long_stream_may_be_cut_off_too(tmp_path: Path) -> None:
     assert json.loads(ended.out)["action"] == "release"
 
 
-@pytest.mark.parametrize("command", [*TALKERS, f"bftrain decide {EVENTS}", "bftrain --version"])
+@pytest.mark.parametrize(
+    "command",
+    ["bftrain --help", "bftrain doctor --json", "bftrain journal show JOURNAL", f"bftrain decide {EVENTS}"],
+    ids=lambda command: command.split()[1],
+)
 def test_a_full_device_is_said_in_words(command: str, journal: Path) -> None:
     ended = shell(f"{command.replace('JOURNAL', str(journal))} > /dev/full")
     assert ended.code == 4
@@ -164,39 +130,6 @@ def test_a_terminal_sees_no_colour_when_it_asks_for_none() -> None:
     assert ended.code == 0
     assert "\x1b[3" not in ended.out
     assert "\x1b[9" not in ended.out
-
-
-@pytest.mark.parametrize("command", [("doctor",), ("journal", "show"), ("journal", "verify")])
-def test_a_pipe_gets_plain_text(command: tuple[str, ...], journal: Path) -> None:
-    ended = bftrain(*command, *([journal] if command[0] == "journal" else []), TERM="xterm-256color")
-    assert ended.code == 0
-    assert not ANSI.search(ended.out + ended.err)
-    assert all(line == line.rstrip() for line in ended.out.splitlines())
-
-
-def test_json_is_json(journal: Path) -> None:
-    findings = json.loads(bftrain("doctor", "--json").out)
-    assert {"bftrain", "python", "exact", "slurm"} <= {finding["name"] for finding in findings}
-    assert all(finding["state"] in {"ok", "absent", "broken"} for finding in findings)
-    assert json.loads(bftrain("journal", "verify", journal, "--json").out) == {"steps": 5, "different": []}
-    steps = [json.loads(line) for line in bftrain("journal", "show", journal, "--json").out.splitlines()]
-    assert [step["number"] for step in steps] == [1, 2, 3, 4, 5]
-    actions = [json.loads(line)["action"] for line in bftrain("decide", EVENTS).out.splitlines()]
-    assert actions[0] == "start"
-
-
-def test_quiet_leaves_the_result_and_nothing_else(journal: Path) -> None:
-    ended = bftrain("journal", "verify", journal, "-q")
-    assert (ended.code, ended.out, ended.err) == (0, "5 steps, every decision the same\n", "")
-    both = bftrain("journal", "verify", journal, "-q", "-v")
-    assert both.code == 2
-
-
-@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_of_their_shell(name: str) -> None:
-    ended = bftrain("completion", name)
-    assert ended.code == 0
-    assert "_BFTRAIN_COMPLETE" in ended.out
 
 
 def test_bash_completes_command_names() -> None:

@@ -45,7 +45,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "page.html"
 
 
-@pytest.fixture(params=[(360, False), (800, True), (1400, False)], ids=["telephone", "dark", "large"])
+@pytest.fixture(scope="module", params=[(360, False), (800, True), (1400, False)], ids=["telephone", "dark", "large"])
 def page(request: pytest.FixtureRequest, browser: Chromium, compared: Path) -> Page:
     width, dark = request.param
     opened = browser.open(compared.as_uri(), width=width, dark=dark)

@@ -227,20 +227,3 @@ def test_what_a_script_lacks_is_said(tmp_path: Path, lacking: dict[str, str], mi
     found = json.loads(done.out)
     assert {one["name"] for one in found if not one["ok"]} == missing
     assert any(words in one["fix"] + one["detail"] for one in found if not one["ok"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("--nodes", "4:1"), 2, "is not MIN:MAX"),
-        (("--nodes", "1:2", "--script", "1@0,3@1"), 2, "3 is outside --nodes 1:2"),
-        (("--script", "1@5"), 2, "second 0"),
-        (("--script", "soon"), 2, "not SIZE@SECONDS"),
-        (("--for", "0"), 2, "'--for'"),
-        (("--backend", "nativ"), 3, "did you mean 'native'?"),
-    ],
-)
-def test_what_cannot_be_asked_for_is_said_at_once(arguments: tuple[str, ...], code: int, words: str) -> None:
-    done = bftrain("train", EXAMPLES / "cnn.py", *arguments)
-    assert (done.code, done.out) == (code, "")
-    assert words in done.err

@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from bftrain import speed_estimates
-from bftrain.launcher_orders import measured
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
@@ -56,6 +55,3 @@ def test_it_is_measured_on_all_it_was_given_then_on_less_and_grows_back() -> Non
     assert speed_estimates.is_significant_change(believed, curve, 8)
     costs = measuring.costs()
     assert set(costs) == {"start", "shrink", "grow"}
-    event = measured(task, 12.0, curve=dict(zip(curve.nodes, curve.rate, strict=True)), costs=dict(costs))
-    assert event.curve == curve
-    assert event.grow_cost_s == costs["grow"]

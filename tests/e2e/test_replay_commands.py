@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.workloads.task_generators import generate_mix
 from tests.helpers.program import ANSI, bftrain, children_core_s, on_terminal, start
 from tests.helpers.slurm import wait_until
 
@@ -29,88 +33,11 @@ FILES = {
 REPEATED = FILES - {"summary.json", "report.html", "SHA256SUMS"}
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with a small log, tasks, and an objective."""
-    folder = tmp_path_factory.mktemp("replay")
-    made = (
-        bftrain("generate", "log", "-o", "log.npz", "--nodes", "64", "--days", "0.5", "--seed", "2", cwd=folder),
-        bftrain("tasks", "generate", "-o", "tasks.toml", "--kind", "mix", "--count", "8", "--seed", "2", cwd=folder),
-    )
-    assert [ended.code for ended in made] == [0, 0], made
-    (folder / "mine.py").write_text("def equal(task, sizes):\n    return sizes > 0\n", encoding="utf-8")
-    return folder
-
-
-REPLAY = ("replay", "log.npz", "--tasks", "tasks.toml")
-
-
-def test_a_replay_writes_its_files_and_prints_a_table(place: Path) -> None:
-    ended = bftrain(*REPLAY, "-o", "plain", "--baseline", "equal-share", cwd=place)
-    assert ended.code == 0, ended.err
-    for words in ("exact", "equal-share", "without costs", "efficiency U", "lost to preemption", "p99"):
-        assert words in ended.out
-    assert not ANSI.search(ended.out)
-    assert ended.err.splitlines()[-1] == "result: plain"
-    assert {path.name for path in (place / "plain").iterdir()} == FILES
-
-
-def test_json_is_the_summary(place: Path) -> None:
-    ended = bftrain(*REPLAY, "-o", "json", "--json", "-q", cwd=place)
-    assert (ended.code, ended.err) == (0, "")
-    said = json.loads(ended.out)
-    assert said["wall_s"] > 0.0
-    assert said == json.loads((place / "json" / "summary.json").read_text(encoding="utf-8"))
-
-
-def test_its_configuration_runs_it_again(place: Path) -> None:
-    options = ("--max-tasks", "3", "--horizon", "45.5", "--objective", "mine.py:equal", "--solver", "highs")
-    assert bftrain(*REPLAY, "-o", "first", *options, cwd=place).code == 0
-    assert bftrain(*REPLAY, "-o", "second", "--config", "first/config.toml", cwd=place).code == 0
-    for name in REPEATED:
-        assert (place / "first" / name).read_bytes() == (place / "second" / name).read_bytes(), name
-    first, summary = (
-        json.loads((place / name / "summary.json").read_text(encoding="utf-8")) for name in ("first", "second")
-    )
-    assert first["figures_sha256"] == summary["figures_sha256"]
-    assert summary["settings"]["objective"] == "mine.py:equal"
-    assert (summary["settings"]["max_tasks"], summary["settings"]["horizon_s"]) == (3, 45.5)
-
-
-def test_another_objective_leads_to_other_decisions(place: Path) -> None:
-    for folder, options in (("speed", ()), ("equal", ("--objective", "mine.py:equal"))):
-        assert bftrain(*REPLAY, "-o", folder, *options, cwd=place).code == 0
-    speed, equal = ((place / folder / "decisions.csv").read_bytes() for folder in ("speed", "equal"))
-    assert speed != equal
-
-
-def test_a_baseline_that_is_the_solver_itself_is_a_matter_of_usage(place: Path) -> None:
-    ended = bftrain(*REPLAY, "-o", "never", "--baseline", "exact", cwd=place)
-    assert (ended.code, ended.out) == (2, "")
-    assert "is the solver itself" in ended.err
-    assert not (place / "never").exists()
-
-
-@pytest.mark.parametrize("option", ["--solver", "--baseline", "--objective"])
-def test_an_unknown_part_is_named_and_nothing_is_left_behind(place: Path, option: str) -> None:
-    ended = bftrain(*REPLAY, "-o", "never", option, "exakt", cwd=place)
-    assert (ended.code, ended.out) == (3, "")
-    assert "exakt" in ended.err
-    assert not (place / "never").exists()
-
-
-def test_warnings_are_said_even_when_quiet(place: Path) -> None:
-    text = (place / "tasks.toml").read_text(encoding="utf-8").replace("work_samples", "submit_s = 1e9\nwork_samples")
-    (place / "late.toml").write_text(text, encoding="utf-8")
-    ended = bftrain("replay", "log.npz", "--tasks", "late.toml", "-o", "late", "-q", cwd=place)
-    assert ended.code == 0
-    assert ended.err.startswith("warning: 8 tasks (")
-    assert "arrive after the log has ended" in ended.err
-
-
 @pytest.mark.parametrize("columns", [60, 120])
-def test_a_terminal_shows_progress_and_a_table_that_fits(place: Path, columns: int) -> None:
-    ended = on_terminal(*REPLAY, "-o", f"seen-{columns}", columns=columns, cwd=place)
+def test_a_terminal_shows_progress_and_a_table_that_fits(tmp_path: Path, columns: int) -> None:
+    save_log(generate_log(64, 0.5, 2), tmp_path / "log.npz")
+    save_tasks(generate_mix(8, 2), tmp_path / "tasks.toml")
+    ended = on_terminal("replay", "log.npz", "--tasks", "tasks.toml", "-o", "seen", columns=columns, cwd=tmp_path)
     assert ended.code == 0
     assert "hours replayed" in ended.out
     plain = ANSI.sub("", ended.out.rsplit("\r", 1)[-1])
@@ -134,14 +61,6 @@ def test_the_demo_shows_all_in_a_few_seconds(tmp_path: Path) -> None:
         "SHA256SUMS",
     }
     assert took_s < 30.0
-
-
-def test_the_demo_shows_what_it_is_for(tmp_path: Path) -> None:
-    said = json.loads(bftrain("demo", "-o", tmp_path / "d", "--json", "-q").out)
-    assert said["report"] == str(tmp_path / "d" / "report.html")
-    assert said["harvested"] > 1.03 * said["baseline"]["harvested"]
-    assert said["harvested"] <= said["ceiling_samples"]
-    assert said["fallbacks"] == 0
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-@pytest.fixture(params=WIDTHS, ids="{} px".format)
+@pytest.fixture(scope="module", params=WIDTHS, ids="{} px".format)
 def page(request: pytest.FixtureRequest, browser: Chromium, report: Path) -> Page:
     width: int = request.param
     opened = browser.open(report.as_uri(), width=width)

@@ -1,4 +1,4 @@
-"""The stage: its processes can be stopped and killed one by one, and its manager replaced."""
+"""The stage: its processes can be stopped and killed one by one."""
 
 from __future__ import annotations
 
@@ -11,26 +11,6 @@ from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout import sample_script_plain
 from bftrain_elastic.tryout.local_agents import alive
 from bftrain_elastic.tryout.local_stage import LauncherNonconformance, LocalStage
-
-
-def test_a_manager_is_replaced_and_the_task_goes_on_in_the_same_processes() -> None:
-    with LocalStage(
-        launchers.process, [str(sample_script_plain.__file__)], nodes=("n1", "n2"), preload=(), epoch=4
-    ) as stage:
-        task, over = stage.new("--steps", "100000"), stage.new("--steps", "3")
-        stage.do("start", over, "n2")
-        stage.messages.until(lambda: bool(stage.messages.of("done", over)), "one task is done")
-        stage.do("stop", over, "n2")
-        stage.do("start", task, "n1", "n2")
-        stage.messages.steps(task, 2)
-        workers = [*stage.processes("worker", "n1"), *stage.processes("worker", "n2")]
-        assert len(workers) == 2
-        stage.replace_manager()
-        assert stage.hub.epoch == 5
-        stage.messages.steps(task, 2)
-        assert [*stage.processes("worker", "n1"), *stage.processes("worker", "n2")] == workers
-        assert len(stage.messages.of("done", over)) == 1
-        stage.end(task)
 
 
 def test_parts_of_a_node_are_stopped_and_killed() -> None:

@@ -42,7 +42,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out" / "report.html"
 
 
-@pytest.fixture(params=(360, 1000, 1600), ids="{} px".format)
+@pytest.fixture(scope="module", params=(360, 1000, 1600), ids="{} px".format)
 def page(request: pytest.FixtureRequest, browser: Chromium, report: Path) -> Page:
     width: int = request.param
     opened = browser.open(report.as_uri(), width=width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Final
@@ -359,8 +359,3 @@ def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
                 each * factor for each in cell_values.numbers_in(sample.get(uses[meaning].column, ())) if each > 0
             ]
     return bool(found) and median(found) < SMALLEST_EPOCH_S
-
-
-def described(found: TableMap) -> Iterator[ColumnUse]:
-    """Yield the columns in the order of ``MEANINGS``."""
-    yield from (found.uses[meaning] for meaning in MEANINGS if meaning in found)

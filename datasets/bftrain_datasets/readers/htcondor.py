@@ -42,7 +42,7 @@ ATTRIBUTES: Final = frozenset(
     )
 )
 RUNS: Final = frozenset({"2", "6", "7"})  # running, transferring output, suspended
-COMPLETED, REMOVED = "4", "3"
+COMPLETED: Final = "4"
 WITHOUT_NODES: Final = frozenset({"7", "9", "12"})  # universes on the submit node or in a grid
 SLACK_S: Final = 1.0  # tolerance of sums of seconds
 

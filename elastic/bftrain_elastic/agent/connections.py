@@ -36,8 +36,6 @@ from bftrain_elastic.worker.agent_channel import reachable
 _HEARTBEAT_S: Final = 1.0
 _CONNECT_AGAIN_S: Final = 0.5
 _CONNECT_S: Final = 0.15  # nothing else happens meanwhile, and a SIGTERM has to be answered within 0.2 s
-_RETRY_S: Final = 0.2  # until another one is started after one that never was ready
-_LONGEST_RETRY_S: Final = 60.0
 _PREFIX: Final = "bftrain-agent-"
 _NAME: Final = "agent"
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -70,8 +71,7 @@ class MessageLog:
 class LocalStage:
     """Agents on this machine, a launcher, and its messages. ``make`` is a factory as in the registry.
 
-    ``grace_s`` is how long agents run on after SIGTERM, ``settle_s`` how long a preemption may take to reach all
-    processes of a node. Workers, prefork servers and agents can be sent signals, and the manager can be replaced.
+    ``grace_s`` is how long agents run on after SIGTERM. Workers, prefork servers and agents can be sent signals.
     """
 
     make: Callable[[OnEvent, AgentHub], LauncherPort]
@@ -80,15 +80,12 @@ class LocalStage:
     nodes: Sequence[str] = ("n1", "n2", "n3", "n4")
     preload: Sequence[str] = PRELOADED
     slots: int = 1
-    epoch: int = 1
     grace_s: float = 0.0
-    settle_s: float = 0.5
 
     def __post_init__(self) -> None:
         """Start without tasks."""
-        self._jobs: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, list[str]] = {}
-        self._tasks = 0
+        self.tasks: list[str] = []  # those that were not dropped
+        self._numbers = count(1)
         self._socket_folders: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -101,11 +98,10 @@ class LocalStage:
         return self
 
     def _begin(self, begun: ExitStack) -> None:
-        """Start manager, agents and launcher; ``begun`` ends them, or their replacements."""
-        self._secret = make_secret(self.folder / "secret")
+        """Start manager, agents and launcher; ``begun`` ends them."""
         self.messages = MessageLog()
         (self.folder / "tmp").mkdir()
-        self.hub = AgentHub(self.messages, self._secret, epoch=self.epoch, settle_s=self.settle_s)
+        self.hub = AgentHub(self.messages, make_secret(self.folder / "secret"))
         self.agents = LocalAgents(
             self.hub,
             self.folder / "secret",
@@ -115,9 +111,9 @@ class LocalStage:
             grace_s=self.grace_s,
         )
         begun.callback(self.agents.close)
-        begun.callback(lambda: self.hub.close())  # noqa: PLW0108 - the present one: the first may have been replaced
+        begun.callback(self.hub.close)
         self.launcher = self.make(self.messages, self.hub)
-        begun.callback(lambda: self.launcher.close())  # noqa: PLW0108 - likewise
+        begun.callback(self.launcher.close)
         self.agents.start(*self.nodes)
         self.agents.replace_lost(wait=True)
         self.messages.until(lambda: len(self.hub_nodes()) == len(self.nodes), "all agents are registered")
@@ -148,11 +144,9 @@ class LocalStage:
 
     def new(self, *words: str, **more: Any) -> str:  # noqa: ANN401 - a job's own fields
         """Add a task that runs the script with these arguments, and return its name."""
-        self._tasks += 1
-        task = f"{self.launcher.name}{self._tasks}"
-        self._jobs[task] = {"argv": [*self.script, *words], "folder": str(self.folder / task), **more}
-        self._held[task] = []
-        self.launcher.add(task, self._jobs[task])
+        task = f"{self.launcher.name}{next(self._numbers)}"
+        self.tasks.append(task)
+        self.launcher.add(task, {"argv": [*self.script, *words], "folder": str(self.folder / task), **more})
         return task
 
     def do(self, action: str, task: str, *nodes: str, **more: str) -> None:
@@ -160,15 +154,7 @@ class LocalStage:
         self.apply({"action": action, "task": task, "nodes": list(nodes), **more})
 
     def apply(self, *actions: dict[str, Any]) -> None:
-        """Let the launcher carry out actions together, and record the nodes of each task."""
-        for action in actions:
-            for task, held in self._held.items():
-                if action.get("task", task) != task:
-                    continue
-                if action["action"] in {"start", "grow"}:
-                    held += [node for node in action["nodes"] if node not in held]
-                else:
-                    held[:] = [node for node in held if node not in action["nodes"]]
+        """Let the launcher carry out actions together."""
         self.launcher.apply(actions)
 
     def lose(self, node: str) -> None:
@@ -184,17 +170,11 @@ class LocalStage:
             self.agents.start(node)
             self.messages.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
 
-    @property
-    def tasks(self) -> list[str]:
-        """The tasks that were not dropped."""
-        return list(self._jobs)
-
     def end(self, *tasks: str) -> None:
         """Drop tasks, and raise if anything of them is left."""
         for task in tasks:
-            self._jobs.pop(task, None)
-            self._held.pop(task, None)
             self.launcher.drop(task)
+        self.tasks = [task for task in self.tasks if task not in tasks]
         deadline = time.monotonic() + PATIENCE_S
         while left := self.leftovers():
             if time.monotonic() > deadline:
@@ -214,25 +194,6 @@ class LocalStage:
                 self.agents.start(node)
         self.end(*self.tasks)
         self.messages.until(lambda: self.hub_nodes() == set(self.nodes), "all agents are registered")
-
-    def replace_manager(self) -> None:
-        """End the manager as if it were killed, and start another at the same address.
-
-        It knows the unfinished tasks, and the nodes that each holds by :meth:`do` and :meth:`apply`.
-        """
-        port = self.hub.address[1]
-        self.hub.abandon()
-        self.epoch += 1
-        self.hub = AgentHub(
-            self.messages, self._secret, port=port, closed=True, epoch=self.epoch, settle_s=self.settle_s
-        )
-        self.launcher = self.make(self.messages, self.hub)
-        for task, job in self._jobs.items():
-            if not self.messages.of("done", task) and not self.messages.of("failed", task):
-                self.launcher.add(task, job)
-                if self._held[task]:
-                    self.launcher.apply([{"action": "start", "task": task, "nodes": list(self._held[task])}])
-        self.hub.open()
 
     def processes(self, part: str, node: str) -> list[int]:
         """Return the processes of a node that are its ``agent``, its ``prefork server``, or a ``worker``."""

@@ -26,7 +26,6 @@ from bftrain_replay.assessing.figure_text import (
 )
 from bftrain_replay.assessing.handback import HandbackEffect
 from bftrain_replay.assessing.what_if import COSTS, KEPT, LEAD, TASKS, MixRow, WhatIfRow
-from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
@@ -219,8 +218,3 @@ def _assumed(found: LogAssessment) -> HtmlText:
     cited = f'<p class="soft">To cite: {CITATION}.</p>'
     command = f'<p class="command"><code>{escape(found.command)}</code></p>'
     return HtmlText(f'<ul class="advice facts">{items}</ul>{command}{cited}')
-
-
-def figures(found: LogAssessment) -> tuple[ChartFigure, ...]:
-    """Return the pictures of the page."""
-    return page(found).figures

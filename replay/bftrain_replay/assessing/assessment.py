@@ -31,7 +31,6 @@ from bftrain_replay.study_checks import check_parts
 from bftrain_replay.study_passes import StudyPasses, Watch
 
 FORMAT: Final = "bftrain assess 1"
-CURVE: Final = "harvest"  # its name for watchers
 
 
 class CauseFigure(msgspec.Struct, frozen=True, kw_only=True):

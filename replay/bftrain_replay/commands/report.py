@@ -46,14 +46,14 @@ def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, pn
 
 def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
     """Write the figures into folders, by their form, and the page if it has a name; return the paths."""
+    from bftrain.files import prepare_folder
     from bftrain.result_folder import write_page
-    from bftrain_replay import replay_folder
     from bftrain_replay.drawing import vega
     from bftrain_replay.drawing.html_page import html
 
     written: list[Path] = []
     for form, folder in folders.items():
-        replay_folder.prepare(folder)
+        prepare_folder(folder)
         written += vega.write(drawn.figures, folder, form)
     if page is not None:
         write_page(page, html(drawn))

@@ -169,6 +169,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Replay every combination of options that SPEC.toml asks for, side by side."""
     from bftrain.cli.interruption import interruption, unterminated
+    from bftrain.files import prepare_folder
     from bftrain_replay import replay_folder
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
@@ -195,7 +196,7 @@ def command(  # noqa: PLR0913 - one argument for each option
             if drawn is not None:
                 from bftrain_replay.sweeping.sweep_page import write_figures
 
-                replay_folder.prepare(drawn)
+                prepare_folder(drawn)
                 write_figures(done, drawn, form)
     earlier = before | executor.taken
     points = sum(earlier.issuperset(need.all) for need in sweep.plan.needs)

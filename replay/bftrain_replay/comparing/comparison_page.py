@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bftrain import text_formats
 from bftrain.result_folder import write_page
@@ -17,6 +17,7 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.metrics.task_figures import TaskPercentiles
+from bftrain_replay.reporting.configuration import setting_text
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
@@ -196,15 +197,9 @@ def _making(comparison: ComparedReplays) -> Iterator[HtmlTable | HtmlText]:
 
     if making.differs:
         headings = ("what differs", *comparison.labels)
-        differs = [(plain(name), *map(_value, values)) for name, values in making.differs.items()]
+        differs = [(plain(name), *map(setting_text, values)) for name, values in making.differs.items()]
         yield HtmlTable(label="What differs", headings=headings, rows=differs, css="plain")
     else:
         yield HtmlText("<p>Nothing differs in how they were made.</p>")
-    same = [(plain(name), _value(value)) for name, value in making.same.items()]
+    same = [(plain(name), setting_text(value)) for name, value in making.same.items()]
     yield HtmlTable(label="What is the same", headings=("the same in all", ""), rows=same, css="plain")
-
-
-def _value(value: Any) -> str:  # noqa: ANN401 - any value that a setting has
-    if value is None or value == "":
-        return text_formats.UNKNOWN
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -57,15 +57,15 @@ class TimeAxis:
         """The end of the axis: an empty span is shown as a second."""
         return max(self.place(self.span_s), self.place(0.0) + 1.0) if self.span_s else self.place(1.0)
 
-    def axis(self, field: str = "t") -> dict[str, Any]:
-        """Return the encoding of ``field`` along a chart's width; the page chooses the visible part."""
+    def axis(self) -> dict[str, Any]:
+        """Return the encoding of ``t`` along a chart's width; the page chooses the visible part."""
         scale = {"type": "utc", "domainMin": {"expr": "from_t"}, "domainMax": {"expr": "to_t"}, "nice": False}
         look: dict[str, Any] = {"title": None, "tickCount": {"expr": "width / 90"}, "labelOverlap": True}
         if self.on_calendar:
             look |= {"format": _FORMATS}
         else:
             look |= {"title": "time since the log's start", "labelExpr": _SINCE}
-        return {"field": field, "type": "temporal", "scale": scale, "axis": look}
+        return {"field": "t", "type": "temporal", "scale": scale, "axis": look}
 
     def window(self) -> list[dict[str, Any]]:
         """Return the parameters of the visible part; at first all."""

@@ -8,7 +8,7 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,9 +27,9 @@ PAPER_WIDTH: Final = 760  # pixels
 PNG_SCALE: Final = 2.5  # of a pixel
 
 
-def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> str:
+def svg(figure: ChartFigure) -> str:
     """Draw a figure as SVG."""
-    drawn = str(_library().vegalite_to_svg(_on_paper(figure, theme), vl_version=VERSION))
+    drawn = str(_library().vegalite_to_svg(_on_paper(figure), vl_version=VERSION))
     numbers: dict[str, str] = {}  # it counts parts on from figure to figure; here each figure begins at 0
     return _NUMBERED.sub(lambda found: found[1] + numbers.setdefault(found[2], str(len(numbers))), drawn)
 
@@ -57,9 +57,9 @@ def chart(figures: Iterable[ChartFigure], name: str) -> SvgChart:
     return SvgChart(name, found[name].alt, svg(found[name]))
 
 
-def png(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> bytes:
+def png(figure: ChartFigure) -> bytes:
     """Draw a figure as PNG, on the colour of the page."""
-    spec = {**_on_paper(figure, theme), "background": theme["page"]}
+    spec = {**_on_paper(figure), "background": LIGHT["page"]}
     return bytes(_library().vegalite_to_png(spec, vl_version=VERSION, scale=PNG_SCALE))
 
 
@@ -124,7 +124,7 @@ def _seal(script: str) -> str:
     return f"// {hashlib.sha256(script.encode()).hexdigest()}\n"
 
 
-def _on_paper(figure: ChartFigure, theme: Mapping[str, str]) -> dict[str, Any]:
+def _on_paper(figure: ChartFigure) -> dict[str, Any]:
     width = min(figure.width or PAPER_WIDTH, PAPER_WIDTH)
     spec = {
         "$schema": SCHEMA,
@@ -133,9 +133,9 @@ def _on_paper(figure: ChartFigure, theme: Mapping[str, str]) -> dict[str, Any]:
         "description": figure.alt,
         "width": width,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        **figure.with_data(theme, width, PNG_SCALE),
+        **figure.with_data(LIGHT, width, PNG_SCALE),
     }
-    whole: dict[str, Any] = coloured(spec, theme)
+    whole: dict[str, Any] = coloured(spec, LIGHT)
     return whole
 
 

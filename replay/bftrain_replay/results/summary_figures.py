@@ -203,13 +203,12 @@ def _parts(
     label: str,
     *parts: str,
     topic: FigureTopic | None = None,
-    when: ShownWhen = ShownWhen.KNOWN,
     places: frozenset[FigurePlace] = frozenset(),
 ) -> Iterator[SummaryFigure]:
     """Yield a figure for each part of a distribution, such as the mean; less of it is better."""
     for part in parts:
         text = f"{label}, {PARTS[part]}"
-        yield make(name=f"{name}.{part}", label=text, better=_LESS, topic=topic, when=when, places=places)
+        yield make(name=f"{name}.{part}", label=text, better=_LESS, topic=topic, when=_KNOWN, places=places)
 
 
 FIGURES: Final = (

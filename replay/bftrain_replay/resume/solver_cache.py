@@ -148,11 +148,6 @@ class AnswerFile:
         """Return the file of a replay in another process, to be resumed together with this one."""
         return AnswerFile(beside(self._path, replay), self._origin, resume=self._asked_to_resume)
 
-    @property
-    def repeating(self) -> bool:
-        """Whether there are stored answers that were not repeated yet."""
-        return self._old is not None
-
     def discard(self) -> None:
         """Remove the file: the replay is complete."""
         if self._new is not None:

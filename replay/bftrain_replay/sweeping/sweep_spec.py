@@ -32,7 +32,6 @@ from bftrain_replay.sweeping.sweep_options import (
 )
 
 S = TypeVar("S", bound=sweep_inputs.LogSource | sweep_inputs.TaskSource)
-T = TypeVar("T")
 
 TITLE: Final = "title"
 FIXED: Final = "fixed"

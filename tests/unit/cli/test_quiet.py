@@ -82,7 +82,7 @@ ASK_A_LIVE_RUN = {
     "edit": "edit a --weight 1",
     **{name: f"{name} a" for name in ("logs", "cancel", "pause", "resume", "drain")},
 }
-SLOW = {"demo", "train", "elastic"}  # tests/e2e/test_replay_commands.py and test_elastic_commands.py try them with -q
+SLOW = {"demo", "train", "elastic"}  # test_replay_and_solve.py and tests/e2e/test_elastic_commands.py try them with -q
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 
 from bftrain import launcher_orders
 from bftrain.values.actions import Cause, Grow, Release, Shrink, Start, Stop
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, NodesLeft, TaskFailed, TaskFinished, TaskMeasured
+from bftrain.values.events import NodesJoined, NodesLeft, TaskFailed, TaskFinished
 
 
 def test_orders_are_the_published_json_form_of_actions() -> None:
@@ -48,9 +47,3 @@ def test_a_long_reason_keeps_its_end_where_the_error_stands() -> None:
     assert isinstance(event, TaskFailed)
     assert event.reason.endswith("ValueError")
     assert len(event.reason) <= 2000
-
-
-def test_what_was_measured_becomes_an_event() -> None:
-    event = launcher_orders.measured("a", 5.0, curve={4: 30.0, 1: 10.0}, costs={"grow": 0.3})
-    curve = SpeedCurve(nodes=(1, 4), rate=(10.0, 30.0))
-    assert event == TaskMeasured(time_s=5.0, task="a", curve=curve, grow_cost_s=0.3)

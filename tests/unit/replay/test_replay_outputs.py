@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from bftrain import config, summaries
 from bftrain.config import Settings
 from bftrain.errors import BadInput
+from bftrain.files import prepare_folder
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
@@ -170,4 +171,4 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_that_takes_no_file_is_refused_before_any_work() -> None:
     with pytest.raises(BadInput, match=r"^/proc/self: cannot be written to: .* \(name another folder\)$"):
-        replay_folder.prepare(Path("/proc/self"))  # not even root makes a file there
+        prepare_folder(Path("/proc/self"))  # not even root makes a file there

@@ -67,11 +67,11 @@ def text_width(text: str, size: float = FONT_SIZE) -> float:
     return len(text) * size * _CHARACTER
 
 
-def shortened(text: str, most: float, size: float = FONT_SIZE) -> str:
+def shortened(text: str, most: float) -> str:
     """Return the text, cut so that it takes at most so many pixels."""
-    if most <= 0.0 or text_width(text, size) <= most:
+    if most <= 0.0 or text_width(text) <= most:
         return text
-    return text[: max(int(most / (size * _CHARACTER)) - 1, 1)].rstrip() + "…"
+    return text[: max(int(most / (FONT_SIZE * _CHARACTER)) - 1, 1)].rstrip() + "…"
 
 
 def _clock(place: float) -> str:

