@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -28,20 +28,54 @@ from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, coloured
 CELL: Final = 5  # pixels, of what is drawn as a density; rasters.js takes as many
 _CROWDED: Final = 0.5  # changes a pixel; more of them are drawn as a density, as in rasters.js
 _TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # the others are "@used"
+AT_ONCE: Final = 1 << 19  # changes that are put in order at once
 _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StateChanges:
-    """From ``since_s[i]`` on ``row[i]`` is in state ``state[i]``, until its next change, or ``end_s``.
+    """Row after row, ``counts`` changes each: from ``at_s[when[i]]`` on a row is in state ``state[i]``.
 
-    They are ordered by row and then by time, and each row has one at 0.
+    Each state holds until the next change of its row, or ``end_s``. Each row has one at 0. There may be millions of
+    changes at few different times: so each takes 8 bytes.
     """
 
-    row: NDArray[np.int64]
-    since_s: NDArray[np.float64]
-    state: NDArray[np.int64]
+    counts: NDArray[np.int32]
+    at_s: NDArray[np.float64]
+    when: NDArray[np.int32]
+    state: NDArray[np.int32]
     end_s: float
+
+    def __len__(self) -> int:
+        return self.when.size
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """The row of each change."""
+        return np.repeat(np.arange(self.counts.size), self.counts)
+
+    @property
+    def since_s(self) -> NDArray[np.float64]:
+        """The time of each change."""
+        return self.at_s[self.when]
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Where the changes of each row begin, and at last their number."""
+        return np.concatenate(([0], np.cumsum(self.counts)))
+
+    @classmethod
+    def joined(cls, parts: Iterable[StateChanges]) -> StateChanges:
+        """Return the changes of all parts, each of which has the next rows."""
+        every = list(parts)
+        at_s = np.unique(np.concatenate([part.at_s for part in every]))
+        return cls(
+            counts=np.concatenate([part.counts for part in every]),
+            at_s=at_s,
+            when=np.concatenate([np.searchsorted(at_s, part.at_s).astype(np.int32)[part.when] for part in every]),
+            state=np.concatenate([part.state for part in every]),
+            end_s=every[0].end_s,
+        )
 
 
 def in_order(
@@ -57,7 +91,15 @@ def in_order(
     last = np.append((np.diff(row) != 0) | (np.diff(since_s) != 0.0), True)
     row, since_s, state = row[last], since_s[last], state[last]
     new = np.append(True, (np.diff(row) != 0) | (np.diff(state) != 0))
-    return StateChanges(row=row[new], since_s=since_s[new], state=state[new], end_s=end_s)
+    at_s, when = np.unique(since_s[new], return_inverse=True)
+    counts = np.bincount(row[new], minlength=rows).astype(np.int32)
+    return StateChanges(counts=counts, at_s=at_s, when=when.astype(np.int32), state=state[new], end_s=end_s)
+
+
+def parts_of_rows(rows: int, changes: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row, and the one after the last, of parts that have about as many changes as fit into memory."""
+    parts = min(-(-changes // AT_ONCE), rows) or 1
+    return pairwise(np.linspace(0, rows, parts + 1).astype(int).tolist())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,7 +135,7 @@ class StateRaster:
     def dense(self) -> bool:
         """Return whether it has so many changes that its colours would mix to noise on a screen."""
         points = _SCREEN[0] * min(len(self.rows), _SCREEN[1])
-        return self.tasks_are == "labels" and self.changes.row.size > _CROWDED * points
+        return self.tasks_are == "labels" and len(self.changes) > _CROWDED * points
 
     @cached_property
     def hues(self) -> dict[int, str]:
@@ -111,13 +153,10 @@ class StateRaster:
     @cached_property
     def steps(self) -> dict[str, str]:
         """Return the changes in the form that numbers.js reads: counts by row, times (places in ``at``), states."""
-        at, row = self.changes, self.changes.row
-        moments, when = np.unique(at.since_s, return_inverse=True)
-        later = np.diff(when, prepend=0)
-        first = np.append(True, np.diff(row) != 0)
-        later[first] = when[first]
-        many = np.bincount(row, minlength=len(self.rows))
-        return {"counts": counts(many), "later": counts(later), "states": counts(at.state), "at": floats(moments)}
+        at = self.changes
+        later, first = np.diff(at.when, prepend=np.int32(0)), at.begins[:-1]
+        later[first] = at.when[first]
+        return {"counts": counts(at.counts), "later": counts(later), "states": counts(at.state), "at": floats(at.at_s)}
 
     @property
     def size(self) -> int:
@@ -158,13 +197,14 @@ class StateRaster:
             [tuple(bytes.fromhex(colour.removeprefix("#"))) for colour in self.palette(theme)], dtype=np.float64
         ).reshape(-1, 3)
         looks = np.column_stack((colours - colours[0], np.arange(len(colours)) > 0))
-        knots = np.append(changes.row * span + changes.since_s, count * span)  # one long line of time, row after row
         bounds = np.linspace(0, count, height + 1).astype(np.int64)
-        places = np.searchsorted(changes.row, bounds)
+        places = changes.begins[bounds]
         picture = np.zeros((height, width, 3))
         for line, (low, high) in enumerate(pairwise(bounds.tolist())):
             first, last = places[line], places[line + 1]
-            mine = knots[first : last + 1]
+            row = np.repeat(np.arange(low, high), changes.counts[low:high])
+            # One long line of time, row after row
+            mine = np.append(row * span + changes.at_s[changes.when[first:last]], high * span)
             sums = np.zeros((4, mine.size))
             np.cumsum(looks[changes.state[first:last]].T * np.diff(mine), axis=1, out=sums[:, 1:])
             edges = np.linspace(low * span, high * span, (high - low) * width + 1)

@@ -15,7 +15,8 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
-from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order, quantity
+from bftrain_replay.accounting.allocations import AllocationBlock
+from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.drawing.sums import median, sum_by_key
 from bftrain_replay.drawing.theme import SHADES
@@ -225,18 +226,28 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
         return None
     order, groups = _node_rows(log, material.summary["settings"].get("racks"))
     row_of = np.argsort(order).astype(np.int32)
-    # Of what happens to a node at one moment the last counts: a task leaves it idle, it leaves, joins, a task takes it
-    left, joined, ended = (
-        np.full(size, state, dtype=np.int32)
-        for size, state in ((idle[0].size, _BUSY), (idle[0].size, _IDLE), (node.size, _IDLE))
-    )
-    changes = in_order(
-        row_of[np.concatenate((node, idle[0], idle[0], node))],
-        np.concatenate((to_s, idle[2], idle[1], from_s)),
-        np.concatenate((ended, left, joined, task + np.int32(_FIRST_TASK))),
-        rows=len(log.node_names),
-        end_s=material.end_s,
-    )
+    held_row, free_row = row_of[node], row_of[idle[0]]
+
+    def part(low: int, high: int) -> StateChanges:
+        """Return the changes of some of the rows."""
+        mine, free = ((row >= low) & (row < high) for row in (held_row, free_row))
+        rows = tuple(row[some] - low for row, some in ((held_row, mine), (free_row, free)))
+        # Of what happens to a node at one moment the last counts: a task ends, it leaves, it joins, a task takes it
+        left, joined, ended = (
+            np.full(row.size, state, dtype=np.int32)
+            for row, state in ((rows[1], _BUSY), (rows[1], _IDLE), (rows[0], _IDLE))
+        )
+        times = np.concatenate((to_s[mine], idle[2][free], idle[1][free], from_s[mine]))
+        return in_order(
+            np.concatenate((rows[0], rows[1], rows[1], rows[0])),
+            times * step_s if step_s else times,
+            np.concatenate((ended, left, joined, task[mine] + np.int32(_FIRST_TASK))),
+            rows=high - low,
+            end_s=material.end_s,
+        )
+
+    parts = parts_of_rows(len(log.node_names), 2 * (node.size + idle[0].size))
+    changes = StateChanges.joined([part(low, high) for low, high in parts])
     return StateRaster(
         changes=changes,
         rows=[log.node_names[node] for node in order.tolist()],
@@ -248,21 +259,22 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     )
 
 
-_Intervals = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]
+# Node, begin, end, task; times in steps where they are rounded, else in seconds
+_Intervals = tuple[NDArray[np.int32], NDArray[Any], NDArray[Any], NDArray[np.int32]]
 
 
 def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _Intervals | None:
-    """Round the times of intervals (node, begin, end, task), and drop empty ones; ``None`` if more than ``most`` stay.
+    """Round the times of intervals, and drop empty ones; ``None`` if more than ``most`` stay.
 
     Whether a short one remains depends on its place: on average as often as its length in steps. So the total time
     stays about the same.
     """
-    none, never = np.empty(0, dtype=np.int32), np.empty(0)
+    none, never = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32 if step_s else np.float64)
     found, count = [(none, never, never, none)], 0
     for node, begin_s, end_s, task in parts:
-        from_s, to_s = (np.round(each / step_s) * step_s if step_s else each for each in (begin_s, end_s))
-        some = to_s > from_s
-        found.append((node[some], from_s[some], to_s[some], task[some]))
+        begin, end = ((np.round(each / step_s).astype(np.int32) if step_s else each) for each in (begin_s, end_s))
+        some = end > begin
+        found.append((node[some], begin[some], end[some], task[some]))
         count += found[-1][0].size
         if most is not None and count > most:
             return None
@@ -307,21 +319,25 @@ def sizes(material: ReportData) -> ChartFigure | None:
 
 
 def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
-    held = material.holdings
-    keys, change = sum_by_key(
-        (block.task + 1j * when, np.full(when.size, by))  # complex numbers sort by task, and then by time
-        for block in held.blocks()
-        for when, by in ((block.from_s, 1), (block.to_s, -1))
-    )
-    task, when = keys.real.astype(np.int64), keys.imag
-    order = np.argsort(when[np.searchsorted(task, np.arange(len(held.tasks)))], kind="stable")
-    row = np.argsort(order)[task]
-    sorted_ = np.argsort(row, kind="stable")
-    row, when, size = row[sorted_], when[sorted_], np.cumsum(change[sorted_])  # each row ends at 0 nodes
-    largest = int(size.max(initial=1))
-    ran_s = np.diff(when, append=0.0)[size > 0].sum()
+    held, end_s = material.holdings, material.end_s
+    first_s, held_s = np.full(len(held.tasks), math.inf), 0.0
+    for block in held.blocks():
+        np.minimum.at(first_s, block.task, block.from_s)
+        held_s += float((block.to_s - block.from_s).sum())
+    order = np.argsort(first_s, kind="stable")
+    moved = [_moved(np.argsort(order)[block.task], block) for block in held.blocks()]
+    largest, ran_s, parts = 1, 0.0, []
+    for low, high in parts_of_rows(len(held.tasks), sum(row.size for row, _, _ in moved)):
+        mine = [slice(*np.searchsorted(row, (low, high))) for row, _, _ in moved]
+        row, when, change = _summed(
+            (row[some] + 1j * when[some], change[some]) for (row, when, change), some in zip(moved, mine, strict=True)
+        )
+        size = np.cumsum(change)  # each row ends at 0 nodes
+        largest = max(largest, int(size.max(initial=1)))
+        ran_s += float(np.diff(when, append=0.0)[size > 0].sum())
+        parts.append(in_order(row - low, when, size, rows=high - low, end_s=end_s))
     drawn = StateRaster(
-        changes=in_order(row, when, size, rows=len(held.tasks), end_s=material.end_s),
+        changes=StateChanges.joined(parts),
         rows=[held.tasks[number] for number in order.tolist()],
         labels=["no node", *(text_formats.counted(number, "node") for number in range(1, largest + 1))],
         colours=["@busy", *(shade(number, largest) for number in range(1, largest + 1))],
@@ -329,8 +345,21 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
         follows=True,
         tasks_are="rows",
     )
-    held_s = sum(float((block.to_s - block.from_s).sum()) for block in held.blocks())
-    return drawn, held_s / float(ran_s) if ran_s else 0.0
+    return drawn, held_s / ran_s if ran_s else 0.0
+
+
+_Moved = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]
+
+
+def _moved(row: NDArray[np.int64], block: AllocationBlock) -> _Moved:
+    """Return how many nodes each task, by its row, gains and gives up at which time, in this order."""
+    return _summed((row + 1j * when, np.full(when.size, by)) for when, by in ((block.from_s, 1), (block.to_s, -1)))
+
+
+def _summed(parts: Iterable[tuple[NDArray[np.complex128], NDArray[Any]]]) -> _Moved:
+    """Return rows, times and changes summed for each pair: complex numbers sort by row, and then by time."""
+    keys, change = sum_by_key(parts)
+    return keys.real.astype(np.int32), keys.imag.copy(), change.astype(np.int32)
 
 
 def shade(size: int, largest: int) -> str:

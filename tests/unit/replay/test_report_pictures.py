@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bftrain.config import Settings
 from bftrain_replay.drawing import theme, vega
-from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order
+from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.static.picture import static_picture
@@ -230,6 +230,29 @@ def test_long_series_are_drawn_in_coarser_steps() -> None:
     assert np.allclose(coarse.raster.changes.since_s % (2000.0 / 512), 0.0)
     for state in range(len(exact.raster.labels)):
         assert held_s(coarse.raster, state) == pytest.approx(held_s(exact.raster, state), abs=4 * 3.91)
+
+
+def test_pictures_made_some_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def packed() -> list[object]:
+        charts = (over_time.sizes(made()), over_time.holders(made()), over_time.holders(made(), 10))
+        return [chart.packed() for chart in charts if chart is not None]
+
+    whole = packed()
+    monkeypatch.setattr("bftrain_replay.drawing.figure.AT_ONCE", 5)
+    assert len(list(parts_of_rows(6, 30))) == 6
+    assert packed() == whole
+    assert len(whole) == 3
+
+
+def test_a_change_takes_eight_bytes() -> None:
+    rows, each = 100, 1000
+    since_s = np.tile(np.arange(each, dtype=float), rows)
+    drawn = in_order(
+        np.repeat(np.arange(rows), each), since_s, np.tile([1, 2], rows * each // 2), rows=rows, end_s=each
+    )
+    kept = (drawn.counts, drawn.at_s, drawn.when, drawn.state)
+    assert len(drawn) == rows * each
+    assert sum(column.nbytes for column in kept) < 8.2 * len(drawn)
 
 
 def held_s(drawn: StateRaster, state: int) -> float:
