@@ -65,8 +65,8 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "speed_error": (float, "Decisions mistake each speed by a factor whose logarithm has this standard deviation [0]."),
     "profiled": (float, "With --speed-error: share of the tasks whose speeds are known exactly [0]."),
     "learning": (
-        Choice(("yes", "no")),
-        "With --speed-error: whether decisions learn the speeds at which tasks have run [no].",
+        Choice(("yes", "no", "completed")),
+        "With --speed-error: decisions learn speeds as tasks run; completed, in rounds: those on other kinds too [no].",
     ),
     "seed": (int, "Seed of all random choices [0]."),
     "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),

@@ -61,7 +61,10 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "max_backlog_s": (DurationType(), "More waiting work than all nodes do in so many seconds ends it [30 days]."),
 }
 # options of every replay that count here
-SHARED: Final = ("window", "nodes", "start_cost_s", "cost_factor", "seed", "admission", "placement", "metrics")
+SHARED: Final = (
+    *("window", "nodes", "start_cost_s", "cost_factor", "seed", "admission", "placement", "metrics"),
+    *("speed_error", "profiled", "learning"),
+)
 _KEY: Final = "round_s"
 _HOUR_S: Final = 3600.0
 _OTHERS: Final = ("running", "waiting", "not_arrived")

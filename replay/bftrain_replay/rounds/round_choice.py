@@ -12,7 +12,8 @@ from bftrain.errors import BadInput, BftrainError
 from bftrain.errors import place as place_of
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
 from bftrain_replay.rounds.round_policy import PairingPolicy, PairWish, RoundPolicy, SizingPolicy
-from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, NO, RoundSettings
+from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, RoundSettings
+from bftrain_replay.simulation.replay_settings import NO
 
 _FEW: Final = 300  # wishes that are looked at one by one in less time than the steps take
 

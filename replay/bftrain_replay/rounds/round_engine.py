@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.rounds.round_admission import RoundAdmission
+from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
 from bftrain_replay.rounds.round_inputs import (
     CompetingTasks,
@@ -25,46 +25,7 @@ from bftrain_replay.rounds.round_inputs import (
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings
-
-
-class RoundStep(NamedTuple):
-    """Some consecutive rounds. The last figures are counts of tasks; ``used_node_s`` and ``samples`` are sums."""
-
-    first_round: int
-    rounds: int
-    from_s: float
-    to_s: float
-    pool: int
-    used_node_s: float
-    samples: float
-    running: int
-    waiting: int
-    started: int
-    stopped: int
-    taken: int
-    done: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RoundSteps:
-    """All steps of a run."""
-
-    rows: list[RoundStep] = field(default_factory=list)
-    by_user: list[NDArray[np.float64]] = field(default_factory=list)  # of each step, node-seconds of every user
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def column(self, name: str) -> NDArray[np.float64]:
-        """Return one column."""
-        place = RoundStep._fields.index(name)
-        return np.array([row[place] for row in self.rows], dtype=np.float64)
-
-    def table(self) -> dict[str, list[float]]:
-        """Return all columns by name."""
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(RoundStep._fields)
-        return dict(zip(RoundStep._fields, map(list, columns), strict=True))
-
+from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 
 # seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
 Watch = Callable[[float, int], bool]
@@ -88,6 +49,7 @@ class RoundEngine:
     def __init__(self, gangs: TaskGangs, supply: NodeSupply, policy: RoundPolicy, settings: RoundSettings) -> None:
         count, kinds = len(gangs), len(gangs.kinds)
         self.gangs = gangs
+        self._beliefs = SpeedBeliefs(gangs, settings)
         self.progress = TaskProgressColumns(gangs)
         self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
         self.seen_s = np.full(count, np.nan)  # the end of the first round in which it ran
@@ -226,6 +188,9 @@ class RoundEngine:
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
+        worked = self.progress.overhead_s[run] <= 0.0
+        if self._beliefs.learn(run[worked], kind[worked], self.now_s):
+            self._changed()
         if self._entry is not None:
             self._entry.advance_time(self.now_s, round(float(nodes.sum())))
         self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
@@ -277,7 +242,7 @@ class RoundEngine:
         elif self._choice is None or not self._steady:
             self._choice = self._chooser.choose(
                 CompetingTasks(
-                    gangs=self.gangs,
+                    gangs=self._beliefs.gangs,
                     progress=self.progress,
                     place=competing,
                     free=self._holders.count,
@@ -318,7 +283,7 @@ class RoundEngine:
     def _rounds_alike(self, run: Places, kind: Places) -> int:
         """Return how many rounds will be like this one; in the last of them something may happen."""
         all_run = run.size == self._here.size and len(self.gangs.kinds) == 1 and not self._asks_always
-        if not (self._steady or all_run or not self._holders.count.any()):
+        if not (self._steady or all_run or not self._holders.count.any()) or self._beliefs.teaches(run, kind):
             return 1
         round_s = self._settings.round_s
         until_s = min(self._limit_s, self._supply.next_s)

@@ -25,10 +25,11 @@ class TaskGangs:
     ``work`` is infinite for a task that never ends by itself; ``fastest`` are the kinds by task, the fastest first.
     ``nodes``, ``speeds`` and ``fastest`` change where a policy chooses sizes, which need at ``most`` so many nodes of a
     kind; ``best`` is the speed at the best of them. Of tasks that say their batches, ``speeds`` are progress at the
-    best one, which is in ``batches`` as long as the task has this size; 0 for other tasks.
+    best one, which is in ``batches`` as long as the task has this size; 0 for other tasks. Where policies mistake
+    speeds they see tasks that have the ``actual`` ones beside them.
     """
 
-    specs: tuple[TaskSpec, ...]
+    specs: Sequence[TaskSpec]
     kinds: tuple[str, ...]
     submit_s: Floats
     nodes: Places
@@ -41,18 +42,29 @@ class TaskGangs:
     most: Mapping[str, int]
     said: tuple[TaskSpec, ...]  # before batches were chosen
     batches: Floats
+    actual: TaskGangs | None = None
 
     def __len__(self) -> int:
         return len(self.specs)
 
     def resize(self, places: Places, nodes: Places) -> None:
         """Set the number of nodes of these tasks."""
+        if self.actual is not None:
+            self.actual.resize(places, nodes)
         for place, count in zip(places.tolist(), nodes.tolist(), strict=True):
             if count != self.nodes[place]:
                 self.nodes[place] = count
-                self.speeds[place] = _speeds_on(self.specs[place], count, self.most)
                 self.batches[place] = _batches_on(self.said[place], count, self.most)
-                self.fastest[place] = np.argsort(-self.speeds[place], kind="stable")
+                self._set_speeds(place)
+
+    def look_again(self, place: int) -> None:
+        """Set the speeds of a task whose curves have changed."""
+        self._set_speeds(place)
+        self.best[place] = _best(self.specs[place], self.speeds[place].tolist(), self.most)
+
+    def _set_speeds(self, place: int) -> None:
+        self.speeds[place] = _speeds_on(self.specs[place], int(self.nodes[place]), self.most)
+        self.fastest[place] = np.argsort(-self.speeds[place], kind="stable")
 
 
 def gangs_of(

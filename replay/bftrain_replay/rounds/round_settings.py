@@ -12,6 +12,7 @@ from bftrain.values import checks
 from bftrain.values.curve import cluster_of
 from bftrain.values.sharing import Entity
 from bftrain.values.wire import Mapped
+from bftrain_replay.simulation.replay_settings import NO, YES, check_errors
 
 MOMENT: Final = "moment"
 BOUNDARY: Final = "boundary"
@@ -32,8 +33,7 @@ SCATTERED: Final = "scattered"
 FIRST_FREE: Final = "first-free"
 PLACEMENTS: Final = (AUTO, CONSOLIDATED, SCATTERED, FIRST_FREE)
 
-YES: Final = "yes"
-NO: Final = "no"
+COMPLETED: Final = "completed"
 
 SMALLEST: Final = "min"
 LARGEST: Final = "max"
@@ -70,6 +70,9 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nodes: str = ""  # of a log: a node set, or a slice in its own order
     until_s: float | None = None  # when it ends at the latest
     max_backlog_s: float = 30 * A_DAY_S  # more waiting work than all nodes do in this time ends it
+    speed_error: float = 0.0  # standard deviation of the logarithm of the factor by which policies mistake a speed
+    profiled: float = 0.0  # share of the tasks whose speeds are known exactly all the same
+    learning: str = NO  # whether policies learn speeds as tasks run; completed: those on other kinds too
     seed: int = 0  # what is drawn comes from it
     metrics: str = ""  # more figures: names of metrics, or FILE.py:NAME, with commas between
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
@@ -100,6 +103,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if (getattr(self, name) or 0.0) > LONGEST_S:
                 checks.reject(self, name, f"must be at most {LONGEST_S:g}, not {getattr(self, name):g}")
         checks.optional_number(self, "until_s", above=0.0)
+        _check_mistakes(self)
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
@@ -176,8 +180,18 @@ class RoundOptions(TypedDict, total=False):
     nodes: str
     until_s: float | None
     max_backlog_s: float
+    speed_error: float
+    profiled: float
+    learning: str
     seed: int
     metrics: str
     entities: Mapping[str, Entity]
     prices: Mapping[str, float]
     racks: Mapping[str, str]
+
+
+def _check_mistakes(settings: RoundSettings) -> None:
+    check_errors(settings, (YES, NO, COMPLETED))
+    if settings.speed_error and settings.pairs:
+        what, fix = "mistakes the speeds of tasks alone, not those of pairs", "leave out this, or pairs"
+        checks.reject(settings, "speed_error", what, fix)

@@ -20,7 +20,8 @@ from bftrain_replay.rounds.round_inputs import TaskGangs, gangs_of
 from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import NO, RoundOptions, RoundSettings
+from bftrain_replay.rounds.round_settings import RoundOptions, RoundSettings
+from bftrain_replay.simulation.replay_settings import NO
 
 
 def simulate(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypedDict
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from bftrain.config import Settings
@@ -81,7 +82,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
                 checks.number(self, cost, at_least=0.0)
         checks.number(self, "cost_factor", at_least=0.0)
         checks.optional_number(self, "checkpoint_interval_s", above=0.0)
-        _check_errors(self)
+        check_errors(self, (YES, NO))
         checks.integer(self, "seed", at_least=0)
         if self.semantics == PUBLISHED:
             _as_published(self)
@@ -108,13 +109,13 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
 
 
-def _check_errors(settings: ReplaySettings) -> None:
-    """Check what decisions know of speeds."""
+def check_errors(settings: Struct, learning: tuple[str, ...]) -> None:
+    """Check what decisions know of speeds, and that they learn in one of the ways of ``learning``."""
     checks.number(settings, "speed_error", "profiled", at_least=0.0)
     for name, most in (("speed_error", _LARGEST_ERROR), ("profiled", 1.0)):
         if getattr(settings, name) > most:
             checks.reject(settings, name, f"must be at most {most:g}, not {getattr(settings, name):g}")
-    checks.one_of(settings, "learning", (YES, NO))
+    checks.one_of(settings, "learning", learning)
 
 
 def _as_published(settings: ReplaySettings) -> None:

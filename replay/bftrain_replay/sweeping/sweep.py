@@ -152,7 +152,7 @@ class PreparedSweep(ShortRepr):
         found = Counter(words for name in passes if name in known for words in known[name].warnings)
         seeded = any(
             (job.log.uses_seed or job.tasks.uses_seed)
-            or (job.rounds is not None and job.rounds.order_of_kinds == DRAWN)
+            or (job.rounds is not None and (job.rounds.order_of_kinds == DRAWN or job.rounds.speed_error > 0.0))
             or (job.settings is not None and job.settings.speed_error > 0.0)
             for job in passes.values()
         )
