@@ -7,8 +7,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
@@ -61,9 +64,9 @@ class MeasuredWaits(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(
     cls=DocumentedCommand,
     example="bftrain live measure --jobs 200 --partition main",
-    epilog="For operators of a live run beside Slurm, where its commands are. One probe job at a time is in the queue; "
-    "it asks for whole nodes and ends at once. Ctrl-C ends the measuring: what is measured by then is shown, and "
-    "harvesting is paused or goes on as before. So it does by itself if this program is killed.",
+    epilog="For operators of a live run beside Slurm, where its commands are. One probe job at a time is in the queue, "
+    "or --at-once of them; each asks for whole nodes and ends at once. Ctrl-C ends the measuring: what is measured by "
+    "then is shown, and harvesting is paused or goes on as before. So it does by itself if this program is killed.",
 )
 @heading("What is measured")
 @click.option(
@@ -75,6 +78,13 @@ class MeasuredWaits(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--block", type=click.IntRange(1), default=10, show_default=True, help="Of these one after the other, by turns."
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Jobs in the queue: more take less time.",
 )
 @click.option(
     "--by", type=click.Choice(["sbatch", "srun"]), default="sbatch", show_default=True, help="How jobs are submitted."
@@ -109,6 +119,7 @@ def measure(  # noqa: PLR0913 - each is an option of the command
     *,
     jobs: int,
     block: int,
+    at_once: int,
     by: Literal["sbatch", "srun"],
     nodes: int,
     partition: str,
@@ -131,12 +142,12 @@ def measure(  # noqa: PLR0913 - each is an option of the command
     _restore(client, before)  # nothing changes, and who may not change it learns that now
     probes = ProbeJobs(by, nodes=nodes, partition=partition, options=options, folder=folder)
     probes.check()
-    _announce(probes, jobs, block, gap_s, before, out)
+    _announce(probes, jobs, block, at_once, gap_s, before, out)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("it asks before it begins, and there is no terminal", where="--yes", fix="give --yes")
         click.confirm("Begin?", abort=True, err=True)
-    turns = _Turns(client, probes, gap_s, patience_s)
+    turns = _Turns(client, probes, at_once, gap_s, patience_s)
     with on_sigterm(signal.default_int_handler), _restored(client, before, out), probes:
         try:
             turns.run(jobs, block, out.say)
@@ -148,10 +159,13 @@ def measure(  # noqa: PLR0913 - each is an option of the command
     out.result(found, lambda: _in_words(found))
 
 
-def _announce(probes: ProbeJobs, jobs: int, block: int, gap_s: float, before: HarvestingView, out: Output) -> None:
+def _announce(
+    probes: ProbeJobs, jobs: int, block: int, at_once: int, gap_s: float, before: HarvestingView, out: Output
+) -> None:
     turns = 2 * math.ceil(jobs / block)
-    least_s = 2 * jobs * (gap_s + 1) + turns * 10
-    out.say(f"It submits {2 * jobs} jobs, one at a time, each of at most a minute:\n  {probes.command}")
+    least_s = 2 * jobs * (gap_s + 1) / at_once + turns * 10
+    many = "one at a time" if at_once == 1 else f"up to {at_once} at a time"
+    out.say(f"It submits {2 * jobs} jobs, {many}, each of at most a minute:\n  {probes.command}")
     out.say(f"in {turns} blocks, by turns with and without harvesting; about {duration(least_s)}, more if jobs wait.")
     out.say(f"Then harvesting {'is paused' if before.paused else 'goes on'} as now.")
 
@@ -159,9 +173,11 @@ def _announce(probes: ProbeJobs, jobs: int, block: int, gap_s: float, before: Ha
 class _Turns:
     """Runs blocks of probe jobs by turns."""
 
-    def __init__(self, client: Client, probes: ProbeJobs, gap_s: float, patience_s: float) -> None:
+    def __init__(self, client: Client, probes: ProbeJobs, at_once: int, gap_s: float, patience_s: float) -> None:
         self._client = client
+        self._asking = Lock()
         self._probes = probes
+        self._at_once = at_once
         self._gap_s = gap_s
         self._patience_s = patience_s
         self._blocks: dict[bool, list[list[ProbeWait]]] = {False: [], True: []}
@@ -178,7 +194,7 @@ class _Turns:
             count = min(block, jobs - pair * block)
             for with_it in (False, True) if pair % 2 == 0 else (True, False):
                 self._switch(with_it=with_it)
-                waits = [self._probe(pair * block + number, with_it=with_it) for number in range(count)]
+                waits = self._probe_all(range(pair * block, pair * block + count), with_it=with_it)
                 self._blocks[with_it].append(waits)
                 middle = sorted(one.wait_s for one in waits)[len(waits) // 2]
                 say(f"{'with' if with_it else 'without'} harvesting: {count} jobs, median {middle:.2f} s")
@@ -205,13 +221,28 @@ class _Turns:
             else (),
         )
 
+    def _probe_all(self, numbers: range, *, with_it: bool) -> list[ProbeWait]:
+        probe = partial(self._probe, with_it=with_it)
+        if self._at_once == 1:
+            return [probe(number) for number in numbers]
+        with ThreadPoolExecutor(self._at_once) as threads:
+            try:
+                return list(threads.map(probe, numbers))
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                self._probes.cancel()
+                raise
+
     def _probe(self, number: int, *, with_it: bool) -> ProbeWait:
         if not with_it:  # a little more time, so that a pause ends by itself only if this program does not
-            self._client.pause_harvesting(self._patience_s + _LEASE_S)
+            with self._asking:
+                self._client.pause_harvesting(self._patience_s + _LEASE_S)
         time.sleep(self._gap_s + number * _GOLDEN % 1)  # with and without it alike
         wait = self._probes.wait(self._patience_s)
         if with_it:
-            for one in self._client.harvesting().handbacks:
+            with self._asking:
+                handbacks = self._client.harvesting().handbacks
+            for one in handbacks:
                 self._handed[one.node, one.time_s] = (one.kill_s, one.exit_s)
         return wait
 

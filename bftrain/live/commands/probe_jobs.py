@@ -1,7 +1,8 @@
-"""Probe jobs: short jobs in a Slurm's main queue, one at a time, each of which says when it began."""
+"""Probe jobs: short jobs in a Slurm's main queue, each of which says when it began."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -56,7 +58,8 @@ class ProbeJobs:
         self._env = environment(os.environ)
         self._parent = folder
         self._folder = folder
-        self._number = 0
+        self._numbers = itertools.count(1)  # also for several threads
+        self._over = False
 
     def __enter__(self) -> Self:
         """Make a folder for what jobs write."""
@@ -69,11 +72,15 @@ class ProbeJobs:
     def __exit__(self, *_: object) -> None:
         """Cancel what is left, and remove the folder."""
         try:
-            self._run(["scancel", "--quiet", "--me", f"--name={self.name}"])
-        except CommandFailed:
-            pass  # a probe job is over after a minute anyhow
+            self.cancel()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def cancel(self) -> None:
+        """Cancel what is left; threads that wait for a job end."""
+        self._over = True
+        with suppress(CommandFailed):  # a probe job is over after a minute anyhow
+            self._run(["scancel", "--quiet", "--me", f"--name={self.name}"])
 
     @property
     def command(self) -> str:
@@ -99,8 +106,7 @@ class ProbeJobs:
         return ProbeWait(wait_s=now - begun, submitted_s=begun, started_s=now, nodes=_nodes(said))
 
     def _sbatch(self, patience_s: float) -> ProbeWait:
-        self._number += 1
-        file = self._folder / str(self._number)
+        file = self._folder / str(next(self._numbers))
         words = ["sbatch", "--parsable", "--output=/dev/null", "--input=/dev/null", *self._words]
         begun = time.time()
         job = self._run(words, _SCRIPT.format(file=shlex.quote(str(file)))).strip().partition(";")[0]
@@ -108,6 +114,8 @@ class ProbeJobs:
         deadline = looked + patience_s
         while not file.exists():
             now = time.monotonic()
+            if self._over:
+                raise NotAvailable("it was cancelled", where=f"job {job}")
             if now > deadline:
                 fix = "measure when the queue is shorter, or give a larger --patience"
                 raise NotAvailable(f"a probe job waits for more than {patience_s:g} s", where=f"job {job}", fix=fix)

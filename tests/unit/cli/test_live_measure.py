@@ -92,6 +92,17 @@ def test_it_submits_what_it_says_by_turns_and_leaves_nothing(
     assert "harvesting is paused: no node is used" in states(run)
 
 
+def test_several_jobs_may_wait_at_once(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    ended = bftrain(*WORDS, "--at-once", "2", "--yes", "--json")
+    assert ended.code == 0, ended.err
+    assert [len(block) for block in json.loads(ended.out)["with_s"]] == [2, 2]
+    assert "It submits 8 jobs, up to 2 at a time" in ended.err
+    (tmp_path / "hold").touch()
+    ended = bftrain(*WORDS, "--at-once", "2", "--yes", "--patience", "0.05")
+    assert (ended.code, "waits for more than 0.05 s" in ended.err) == (4, True)
+    assert not paused(run)
+
+
 def test_in_words_it_is_a_table(bftrain: CommandLine, run: LiveThread) -> None:
     ended = bftrain(*WORDS, "--yes")
     assert (ended.code, run.socket != "") == (0, True), ended.err
