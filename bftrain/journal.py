@@ -118,6 +118,9 @@ class Journal:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             connection.close()
             fix = repair_of(path) if _has_journal_header(path) else None
+            if not path.stat().st_size:
+                fix = "put a copy back that has its tasks, or remove it to begin without any"
+                raise BadInput("is empty, and no journal", where=str(path), fix=fix) from error
             raise BadInput(f"is not a journal: {error}", where=str(path), fix=fix) from error
         except BaseException:
             connection.close()

@@ -94,7 +94,7 @@ def command(
         from bftrain.live.commands.run_site import run_site
         from bftrain.live.model.site_config import load
 
-        site = load(config)
+        site = load(config, to_run=True)
         site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
         run_site(site, log_format, out)
 

@@ -286,8 +286,8 @@ def default_state() -> Path:
     return Path(base, "bftrain", "live")
 
 
-def load(path: Path) -> SiteSettings:
-    """Read site settings; relative paths are relative to the file's folder.
+def load(path: Path, *, to_run: bool = False) -> SiteSettings:
+    """Read site settings; relative paths are relative to the file's folder. A file ``to_run`` names its scheduler.
 
     Where several users may connect, the default objective is a fair one.
     """
@@ -300,6 +300,9 @@ def load(path: Path) -> SiteSettings:
             config.from_mapping(data[name], kind, where=str(path), text=text)
     _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
+    if to_run and "scheduler" not in data:  # a file that was begun must not train on the machine where it is tried
+        fix = 'add [scheduler] with a name such as "slurm", or "local" to train on this machine'
+        raise BadConfig("names no scheduler", where=str(path), fix=fix)
     base = path.absolute().parent
     named = [name for name in ("folder", "state", "join") if getattr(settings, name)]
     placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in named}

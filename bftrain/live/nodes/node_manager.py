@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.curve import OTHER_KIND
 from bftrain.values.events import NodesJoined, NodesLeft
 
+_SLOW_S: Final = 5.0  # for a scheduler to answer at the start, before that is said
 _SWEEP_S: Final = 10.0  # between two times that nodes are given back which should have been
 
 
@@ -60,9 +61,21 @@ class NodeManager:
         """Raise ``NotAvailable`` if the scheduler can never work with the site's settings, as far as it knows."""
         check = getattr(self._scheduler, "check", None)
         if check is not None:
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), self._remarked_if_slow():
                 async with asyncio.timeout(patience_s):
                     await check(agent)
+
+    @contextmanager
+    def _remarked_if_slow(self) -> Iterator[None]:
+        """Remark a scheduler that does not answer soon at the start, when nothing begins before it has."""
+        what = f"scheduler '{self._scheduler.name}' has not answered yet; it is waited for, less than a minute"
+        text = f"{what}: what runs on nodes goes on, and nothing else is started"
+        slow = None if self._opened else self._loop.call_later(_SLOW_S, self._remark, text)
+        try:
+            yield
+        finally:
+            if slow is not None:
+                slow.cancel()
 
     def run(self, agent: AgentOrder) -> None:
         """Listen to the scheduler, and poll it now and then."""
@@ -84,8 +97,9 @@ class NodeManager:
         """Ask the scheduler which nodes are ours; messages that came meanwhile are newer than the answer."""
         self._since_look = []
         try:
-            async with asyncio.timeout(patience_s):
-                allowed = await self._scheduler.look()
+            with self._remarked_if_slow():
+                async with asyncio.timeout(patience_s):
+                    allowed = await self._scheduler.look()
         except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything
             self._remark(f"scheduler '{self._scheduler.name}' cannot be asked: {in_words(error)}")
             allowed = None

@@ -22,6 +22,7 @@ from bftrain.live.model.schemas import LastDecision
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
+from bftrain.live.run.clock_check import ClockCheck
 from bftrain.live.run.harvesting import Harvesting
 from bftrain.live.run.housekeeping import Housekeeping
 from bftrain.live.run.operator_notices import OperatorNotices
@@ -81,7 +82,8 @@ class LiveDaemon:
         )
         self.run_before = run_before(opened.task_store)
         self.state = "starting"
-        self.since_s = time.time()
+        self.since_s = self.decision_loop.now
+        self._check_clock = ClockCheck(self.remark)
         self.last_decision: LastDecision | None = None
         self._decided_at = time.monotonic()
         self.observers: list[Observer] = [self.harvesting.observe]
@@ -98,9 +100,8 @@ class LiveDaemon:
         return self.node_manager.kinds.of(node)
 
     def _gpus_of(self, node: str) -> float:
-        scheduler = self.opened.scheduler
-        gpus = getattr(scheduler, "gpus_of", None)
-        return float(getattr(scheduler, "gpus", 0.0)) if gpus is None else gpus(node)
+        gpus = getattr(self.opened.scheduler, "gpus_of", None)
+        return float(getattr(self.opened.scheduler, "gpus", 0.0)) if gpus is None else gpus(node)
 
     # -- life
 
@@ -212,6 +213,7 @@ class LiveDaemon:
                 written = time.monotonic()
                 self.task_manager.progress()
                 self.write(sync=False)
+            self._check_clock(self.harvester.time_s)
             self._share_again()
             if self.harvesting.apply():
                 self.want()
@@ -226,10 +228,7 @@ class LiveDaemon:
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
 
     def _share_again(self) -> None:
-        """Decide again after a quiet period, if the objective depends on the past.
-
-        Other tasks may have fallen behind.
-        """
+        """Decide again after a quiet period if the objective depends on the past: others may have fallen behind."""
         share_s, now = self.site.times.share_s, time.monotonic()
         if self.state != "running" or not self.harvester.uses_history or not share_s:
             return

@@ -98,7 +98,10 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.stat()
     except OSError as error:
-        raise BadConfig(f"cannot be made: {error.strerror}", where=str(folder)) from error
+        fix = "name a folder that you can write, by state and folder of the settings"
+        raise BadConfig(f"cannot be made: {error.strerror}", where=str(folder), fix=fix) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadConfig("cannot be written", where=str(folder), fix=f"chmod u+rwx {folder}, or name another one")
     if about.st_uid != os.getuid():
         raise BadConfig("belongs to another user", where=str(folder), fix="name a folder of your own")
     if stat.S_IMODE(about.st_mode) & 0o022:

@@ -80,6 +80,8 @@ class NodeWatch:
                     if text := self.hooks.unreported(time.monotonic()):
                         post(Remark(text=text))
                     failures = 0
+                    if self._away:
+                        post(Remark(text=f"{self.name} answers again"))
                     self._away = ""
                     wait_s = min(self._settings.poll_s, self._until_tidy_s())
                 except CommandFailed as error:

@@ -33,7 +33,7 @@ from bftrain.live.schedulers.pilot_backend import (
     job_name,
     log_folder,
 )
-from bftrain.live.schedulers.pilot_policy import PilotPolicy, PilotPolicySettings
+from bftrain.live.schedulers.pilot_policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
 from bftrain.node_units import NODE, node_of
 from bftrain.values import checks
@@ -46,7 +46,6 @@ _MOST_AWAY_S: Final = 10.0
 _LEAVING_S: Final = 30.0
 _SHORTEST_S: Final = 60.0
 _NAMED: Final = 5  # nodes, in a remark
-_TURNS: Final = "no pilot starts, and fewer may wait than lengths_s has: these take turns, longer each time"
 _ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 
 
@@ -155,8 +154,9 @@ class PilotJobs:
                 try:
                     async with self._busy:
                         again_s = await self._round(script)
+                    if away and self._remarked.pop("controller", ""):
+                        post(Remark(text=f"{self.name} answers again"))
                     away = 0
-                    self._remark("controller", "")
                 except CommandFailed as error:
                     self._remark("controller", f"{self.name} does not answer: {error}")
                     again_s, away = min(_MOST_AWAY_S, 2.0**away), min(away + 1, 10)
@@ -240,7 +240,7 @@ class PilotJobs:
             where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
             failures = f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
         self._remark("failing", failures)
-        self._remark("turns", _TURNS if self._stock.takes_turns else "")
+        self._remark("turns", TURNS if self._stock.takes_turns else "")
         return min(1.0 if any(moves.submit) else moves.again_s, self._settings.poll_s)
 
     async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:

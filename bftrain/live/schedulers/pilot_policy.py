@@ -34,6 +34,7 @@ _WAITS_S: Final = {
 _FAILING_S: Final = (2.0, 600.0)
 _TURN_S: Final = 5.0  # for which one length waits where there is no room for all; twice as long after each round
 _LONGEST_TURN_S: Final = 600.0
+TURNS: Final = "no pilot starts, and fewer may wait than lengths_s has: these take turns, longer each time"
 _SHRINK_S: Final = 15.0  # without a start
 _SOONEST_S: Final = 0.5
 _SOON_S: Final = 1.0

@@ -209,10 +209,10 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
     meet(world)
     load = site_config.load
 
-    def loaded(path: Path) -> site_config.SiteSettings:
+    def loaded(path: Path, *, to_run: bool) -> site_config.SiteSettings:
         # While it is still being imported; to this thread, for those of other tests would take it
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        return load(path)
+        return load(path, to_run=to_run)
 
     with parts(), mock.patch.object(site_config, "load", loaded):
         ended = bftrain("live", "--config", config)

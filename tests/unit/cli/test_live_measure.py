@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SBATCH = """#!/bin/sh
 echo "sbatch $*" >>"$PLAYED/calls"
 case "$*" in *--test-only*) [ ! -e "$PLAYED/refuse" ] || { echo "invalid partition" >&2; exit 1; }; exit 0 ;; esac
-cat >"$PLAYED/job"
-[ -e "$PLAYED/hold" ] || SLURM_JOB_NODELIST=n1 sh "$PLAYED/job"
+cat >"$PLAYED/job.$$"
+[ -e "$PLAYED/hold" ] || SLURM_JOB_NODELIST=n1 sh "$PLAYED/job.$$"
 echo 7
 """
 OTHER = """#!/bin/sh

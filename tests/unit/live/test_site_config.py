@@ -151,6 +151,12 @@ def test_what_is_wrong_is_named_with_its_file(text: str, words: str, tmp_path: P
     assert words in str(raised.value)
 
 
+def test_a_file_without_a_scheduler_does_not_train_on_the_machine_where_it_is_tried(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"names no scheduler \(add \[scheduler\]"):
+        load(written(tmp_path, 'name = "physics"\n'), to_run=True)
+    assert load(written(tmp_path, '[scheduler]\nname = "local"\n'), to_run=True).scheduler_name == "local"
+
+
 def test_a_file_that_is_none_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="cannot be read"):
         load(tmp_path / "none.toml")

@@ -18,11 +18,12 @@ from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, UnknownName
 from bftrain.journal import Journal
 from bftrain.live.model.site_config import Agents
+from bftrain.live.nodes import node_manager
 from bftrain.live.run import startup
 from bftrain.live.run.startup import open_site
 from bftrain.live.tasks.task_store import last_cluster
 from bftrain.ports import Availability
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,14 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
     (tmp_path / "live").write_text("a file")
     error = refused(site_of(tmp_path, world))
     assert error.what.startswith("cannot be made: ")
-    assert error.where == str(tmp_path / "live")
+    assert (error.where, error.fix is not None) == (str(tmp_path / "live"), True)
+
+
+def test_a_state_that_cannot_be_written_is_reported(world: World, tmp_path: Path) -> None:
+    with mock.patch.object(startup.os, "access", return_value=False):
+        error = refused(site_of(tmp_path, world))
+    assert (error.what, error.where) == ("cannot be written", str(tmp_path / "live"))
+    assert "chmod u+rwx" in str(error.fix)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +171,12 @@ def test_a_journal_that_is_none_is_reported_and_can_be_repaired(world: World, tm
     for beside in site.journal.parent.glob("live.db-*"):
         beside.unlink()
     assert "is not a journal" in refused(site).what
+    site.journal.write_bytes(b"")  # as a full disk may leave a file that was copied
+    error = refused(site)
+    assert (error.what, error.fix) == (
+        "is empty, and no journal",
+        "put a copy back that has its tasks, or remove it to begin without any",
+    )
     site.journal.unlink()
     open_site(site, lambda _: None).close()
 
@@ -278,6 +292,24 @@ async def test_a_site_that_can_never_work_ends_at_once_and_begins_nothing(tmp_pa
         assert not daemon.ready.is_set()
         assert world.log == []
         assert daemon.task_store.due() == []
+
+
+@in_a_loop
+async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_it_is_waited_for(tmp_path: Path) -> None:
+    world, answers = World(), asyncio.Event()
+
+    async def check(_: object) -> None:
+        await answers.wait()
+
+    async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
+        with (
+            mock.patch.object(World, "check", staticmethod(check), create=True),
+            mock.patch.object(node_manager, "_SLOW_S", 0.0),
+        ):
+            began = asyncio.create_task(daemon.begin())
+            await until(lambda: "has not answered yet" in "".join(one.text for one in daemon.remarks.latest))
+            answers.set()
+            await began
 
 
 @in_a_loop

@@ -161,6 +161,7 @@ def test_a_scheduler_that_is_away_changes_nothing(tmp_path: Path) -> None:
             stage.toy.away = False
             stage.toy.take("n1")
             await stage.until(lambda: set(stage.idle_nodes()) == {"n2"}, "it goes on")
+            assert stage.remarks().count("answers again") == 1, "and operators know that it is over"
 
     play(test())
 
