@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torch
 
 # Each step changes all numbers of a state of 36 MB; its loss tells whether they are right. While a file "hold" is there
-# a new worker stands still in the first step that it follows, and makes a file "follows".
+# a new worker stands still in the first step that it follows, and makes a file "follows"; while a file "wait" is there
+# members stand still in the first step that two make, and make a file "first".
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -47,6 +48,9 @@ def train(state):
     trains.append(True)
     while True:
         time.sleep(0.05)
+        while state.workers == 2 and (here / "wait").exists():
+            (here / "first").touch()
+            time.sleep(0.01)
         loss = make_step(model, optimizer, state.seen, state.position)
         state.position += 1
         report(samples=8, loss=loss)
@@ -125,6 +129,25 @@ def test_a_change_in_the_middle_of_a_growth(stage: conformance.LocalStage, tmp_p
         stage.messages.steps(task, 1, 2)
     (tmp_path / "hold").unlink()
     stage.messages.steps(task, 2 if "size" in who else 3, 3)
+    assert_as_unresized(stage, task)
+    stage.end(task)
+    stage.restore()
+
+
+def test_the_only_one_with_the_state_dies_in_the_first_step_with_a_new_worker(
+    stage: conformance.LocalStage, tmp_path: Path
+) -> None:
+    (tmp_path / "wait").touch()
+    task = stage.new(str(tmp_path))
+    stage.do("start", task, "n1")
+    stage.messages.steps(task, 1, 3)
+    stage.do("grow", task, "n2")
+    stage.messages.until((tmp_path / "first").exists, "both are in a step")
+    stage.send(signal.SIGKILL, "worker", "n1")
+    (tmp_path / "wait").unlink()
+    stage.messages.steps(task, 2, 3)
+    assert sizes_and_bytes(stage, task)[:2] == [(1, False), (2, False)], "the new one followed"
+    assert stage.messages.of("confirmed", task)[2]["step"] > 1, "it goes on from what it received"
     assert_as_unresized(stage, task)
     stage.end(task)
     stage.restore()

@@ -388,8 +388,8 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 from bftrain_elastic import State, report, run
-from bftrain_elastic.worker import state_values
-state_values._SAVING_SHARE = 1e-4  # a large state is written seldom
+from bftrain_elastic.worker import state_saving
+state_saving._SAVING_SHARE = 1e-4  # a large state is written seldom
 torch.set_num_threads(1)
 
 class Data(Dataset):

@@ -26,7 +26,8 @@ from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining
 from bftrain_elastic.worker.replica_check import compare_replicas, forget_optimizers, watch_optimizers
 from bftrain_elastic.worker.run_loop import FOLDER, once
 from bftrain_elastic.worker.state import State, agree, digest_large_values, report_in_memory
-from bftrain_elastic.worker.state_values import compared_values, load, save, save_if_due, save_if_only_here, tidy
+from bftrain_elastic.worker.state_saving import load, save, save_if_due, save_if_only_here, tidy
+from bftrain_elastic.worker.state_values import compared_values
 
 _REASON_LETTERS: Final = 300
 

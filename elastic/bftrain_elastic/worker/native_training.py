@@ -29,20 +29,11 @@ from bftrain_elastic.worker.regrouped_training import (
 )
 from bftrain_elastic.worker.state import RegroupSignal, leave_group, report_in_memory
 from bftrain_elastic.worker.state_follower import StateFollower
+from bftrain_elastic.worker.state_saving import load, rescue, save_if_only_here, tidy
 from bftrain_elastic.worker.state_stream import StateStream
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
 from bftrain_elastic.worker.state_tree import StateTree, size_of
-from bftrain_elastic.worker.state_values import (
-    NO_STEP,
-    capture,
-    compared_values,
-    keep,
-    load,
-    rescue,
-    restore,
-    save_if_only_here,
-    tidy,
-)
+from bftrain_elastic.worker.state_values import NO_STEP, capture, compared_values, keep_unless_recent, restore
 from bftrain_elastic.worker.termination import grace_s
 
 PEER: Final = "BFTRAIN_PEER"  # where a worker is reached that has the state: host:port
@@ -141,7 +132,7 @@ class NativeTraining(RegroupedTraining):
         if place.rank == 0:
             step = {"generation": place.generation, "step": self._own.step}
             self._channel.send({"type": "confirmed", **step, **sizes})
-            if place.size > 1 and self._own.shards is None:
+            if place.size > 1 and self._own.shards is None and self._own.copy_step == self._own.step:
                 report_in_memory(self._own)
             save_if_only_here(self._state)
 
@@ -153,11 +144,10 @@ class NativeTraining(RegroupedTraining):
         if place.workers > 1:
             if sync:
                 sent = self._spread()
-            if self._own.copy_step != self._own.step:
-                keep(self._state)
+            keep_unless_recent(self._state)
             self._own.group.largest(0)  # all are through
         elif self._own.keeps_alone:
-            keep(self._state)
+            keep_unless_recent(self._state)
         return {"state_bytes": size_of(capture(self._state)), "sent_bytes": sent}
 
     def _load(self) -> None:

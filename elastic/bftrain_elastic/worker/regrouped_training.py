@@ -16,7 +16,8 @@ from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.batch_shares import BATCH
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state import State
-from bftrain_elastic.worker.state_values import StateInternals, inner, report_on_disk, save
+from bftrain_elastic.worker.state_saving import report_on_disk, save
+from bftrain_elastic.worker.state_values import StateInternals, inner
 from bftrain_elastic.worker.termination import follows_sigterm, grace_s, on_sigterm
 
 ADDRESS: Final = "BFTRAIN_ADDRESS"  # where other nodes reach this one

@@ -19,8 +19,9 @@ from bftrain_elastic.worker.background_save import BackgroundJob
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_exchange import ShardVersion
 from bftrain_elastic.worker.shard_pieces import PackedShards, ShardPiece
+from bftrain_elastic.worker.state_saving import report_saved, warn_not_saved
 from bftrain_elastic.worker.state_tree import NamedValues, StateTree
-from bftrain_elastic.worker.state_values import SHARDS, StateInternals, report_saved, warn_not_saved
+from bftrain_elastic.worker.state_values import SHARDS, StateInternals
 
 _PIECE_BYTES: Final = 64 * 1024 * 1024
 _BEGINNING: Final = "shards-"

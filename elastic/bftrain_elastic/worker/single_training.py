@@ -22,8 +22,9 @@ from bftrain_elastic.worker.regrouped_training import (
     report_sender,
 )
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group
+from bftrain_elastic.worker.state_saving import load, report_on_disk, rescue, save, tidy
 from bftrain_elastic.worker.state_transfer import share_state
-from bftrain_elastic.worker.state_values import NO_STEP, inner, load, report_on_disk, rescue, save, tidy
+from bftrain_elastic.worker.state_values import NO_STEP, inner
 from bftrain_elastic.worker.termination import follows_sigterm, on_sigterm
 
 

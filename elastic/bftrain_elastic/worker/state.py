@@ -15,6 +15,7 @@ from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, note_batch, refuse_sharded
 from bftrain_elastic.worker.shard_keeper import StateBase
+from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
 from bftrain_elastic.worker.state_transfer import move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
 from bftrain_elastic.worker.state_values import (
@@ -27,11 +28,10 @@ from bftrain_elastic.worker.state_values import (
     StateInternals,
     compared_values,
     copy_is_due,
+    has_recent_copy,
     has_state_dict,
     inner,
     keep,
-    report_on_disk,
-    save_if_due,
 )
 
 
@@ -162,14 +162,11 @@ class State(StateBase):
             own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
             kept = own.keeps_alone or own.stream.is_followed  # an error, or a group that grows, may return to it
-            if kept and copy_is_due(own):
-                keep(self)
             largest = own.asked()
+            if kept and copy_is_due(own) and not goes_on_without_copy(own, largest):
+                keep(self)
         compare_states(self, own.group.spread)
-        if own.group.place.rank == 0:
-            save_if_due(self)
-            if time.monotonic() - own.disk_reported_at > REPORTS_S:
-                report_on_disk(own)
+        save_and_report(self, largest)
         own.stream.at_commit(leaving=largest > own.group.place.generation)
         if largest > own.group.place.generation:
             raise RegroupSignal
@@ -235,13 +232,29 @@ def commit_together(state: StateBase) -> int:
         compared = compared_values(state)
     if own.shards is not None:
         own.shards.commit(state, planned=found.asked > own.group.place.generation)
-    elif found.copy_due:
+    elif found.copy_due and not goes_on_without_copy(own, found.asked):
         keep(state, compared)
-    if found.reports:
+    if found.reports and found.asked == own.group.place.generation:
         own.group.largest(0)  # all have their copy
         if first:
             report_in_memory(own)
     return found.asked
+
+
+def goes_on_without_copy(own: StateInternals, asked: int) -> bool:
+    """Return whether a commit ends the group and needs no copy: members wait, and the next group makes one."""
+    return asked > own.group.place.generation and has_recent_copy(own)
+
+
+def save_and_report(state: StateBase, asked: int) -> None:
+    """Save the state at a commit if that is due, and report now and then what is on disk: on rank 0."""
+    own = inner(state)
+    if own.group.place.rank:
+        return
+    if not goes_on_without_copy(own, asked):
+        save_if_due(state)
+    if time.monotonic() - own.disk_reported_at > REPORTS_S:
+        report_on_disk(own)
 
 
 def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:

@@ -16,7 +16,7 @@ from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_stream import FRAME, STANDSTILL_S, STREAM, optimizers_of, pieces
 from bftrain_elastic.worker.state_transfer import receivable
 from bftrain_elastic.worker.state_tree import StateTree, as_bytes
-from bftrain_elastic.worker.state_values import capture, inner, restore
+from bftrain_elastic.worker.state_values import capture, inner, keep, restore
 
 _LOOKING: Final = timedelta(seconds=3)
 _NOT_LEFT: Final = -1
@@ -74,6 +74,7 @@ class StateFollower:
         try:
             restore(self._state, self._receive(inner(self._state).prepared or capture(self._state))[0], ours=True)
             inner(self._state).prepared = None
+            keep(self._state)  # the copy to return to if others die soon after this worker has joined
             while True:
                 tree, waiting = self._receive(self._last)
                 found = tree.unfolded()

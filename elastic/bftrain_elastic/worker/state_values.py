@@ -1,21 +1,17 @@
-"""The values of a state as a tree, its copies, and saving it."""
+"""The values of a state as a tree, and its copies."""
 
 from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic.errors import BadCommit
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.worker import checkpoint_file
-from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
+from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob
 from bftrain_elastic.worker.no_stream import NoStream
-from bftrain_elastic.worker.process_groups import ProcessGroup, aside
+from bftrain_elastic.worker.process_groups import ProcessGroup
 from bftrain_elastic.worker.shard_keeper import ShardKeeper, StateBase
 from bftrain_elastic.worker.state_tree import (
     LargeValues,
@@ -25,6 +21,7 @@ from bftrain_elastic.worker.state_tree import (
     as_bytes,
     copied,
     put_back,
+    size_of,
 )
 
 _LARGEST_VALUE_BYTES: Final = 65536  # of a tensor that is looked at in each commit
@@ -34,14 +31,10 @@ STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
 SHARDS: Final = "bftrain.shards"  # on disk: the files of the workers' shares
-_SAVING_SHARE: Final = 0.05  # of the time may go into writing commits,
 COPYING_SHARE: Final = 0.05  # and into copying those that are large
 REPORTS_S: Final = 0.2  # between two remarks on where the state is: at most five a second
-_DESCRIBED: Final = 2  # the commit of a group at which the state has all its parts; an optimizer makes some in a step
-_REASON_LETTERS: Final = 300
-_RESCUE_S: Final = 60.0  # how long another thread waits for the training's own one to copy or write
-_SPARES: Final = 1  # copies beside the last one: while it is written, others are made
-_AGAIN_S: Final = 5.0  # after which a commit that could not be written is tried again
+SPARES: Final = 1  # copies beside the last one: while it is written, others are made
+_RECENT_S: Final = 60.0  # a copy made since then will do until the next commit, if the state is large
 
 
 class StateInternals:
@@ -60,7 +53,8 @@ class StateInternals:
         self.mixed = False  # a state arrived in part: the tensors are neither the script's first ones nor any others
         self.copy: StateTree | None = None  # of the last commit
         self.copy_step = NO_STEP
-        self.copy_at = 0.0  # when the next copy may be made
+        self.copied_at = float("-inf")  # when that copy was made,
+        self.copy_at = 0.0  # and when the next one may be
         self.keeps_alone = False  # copies are kept even where there is no other worker
         self.prepared: StateTree | None = None  # tensors for a state that will arrive
         self.describe: Callable[[StateTree], None] = lambda _tree: None  # for those that will need memory for it
@@ -169,6 +163,24 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     return fresh
 
 
+def has_recent_copy(own: StateInternals) -> bool:
+    """Return whether a large state was copied not long ago, so that a change of the group need not wait for a copy."""
+    if own.copy is None or own.copy_step == NO_STEP or time.monotonic() - own.copied_at > _RECENT_S:
+        return False
+    return size_of(own.copy) > AT_ONCE_BYTES
+
+
+def keep_unless_recent(state: StateBase) -> None:
+    """Copy the state of a group that has formed; where there is a recent copy, at the first commit of the group."""
+    own = inner(state)
+    if own.copy_step == own.step:
+        return
+    if has_recent_copy(own):
+        own.copy_at = 0.0
+    else:
+        keep(state)
+
+
 def _room(own: StateInternals) -> StateTree | None:
     """Return an older copy that is neither written nor sent: its memory may be used for the next one."""
     free = (one for one in (own.copy, *own.spares) if not (own.saving.holds(one) or own.stream.holds(one)))
@@ -181,8 +193,8 @@ def _take_copy(own: StateInternals, copy: StateTree, room: StateTree | None) -> 
     It is in the memory of ``room``, if any, and the older one is reused later.
     """
     if room is not own.copy:
-        own.spares = [one for one in (*own.spares, own.copy) if one is not None and one is not room][-_SPARES:]
-    own.copy, own.copy_step = copy, own.step
+        own.spares = [one for one in (*own.spares, own.copy) if one is not None and one is not room][-SPARES:]
+    own.copy, own.copy_step, own.copied_at = copy, own.step, time.monotonic()
 
 
 class CopyInPieces:
@@ -211,180 +223,3 @@ class CopyInPieces:
         """Complete the copy after all parts were copied."""
         with self._own.lock:
             _take_copy(self._own, self._copy, self._room)
-
-
-def rescue(state: StateBase) -> None:
-    """Save the copy of the last commit to the folder, unless a newer one is there. From any thread."""
-    own = inner(state)
-    if own.shards is not None:  # a worker alone does not hold the whole of it
-        return
-    if not own.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
-        return
-    try:
-        if own.folder is None or own.copy is None or own.copy_step == NO_STEP:
-            return
-        end_background_save(own, own.copy_step, _RESCUE_S)
-        if (checkpoint_file.step_of(own.folder) or 0) < own.copy_step:
-            with aside(own.copy):
-                checkpoint_file.save(own.folder, own.copy, own.copy_step, own.lineage)
-            own.report({"type": "on_disk", "step": own.copy_step})
-    finally:
-        own.lock.release()
-
-
-def save(state: StateBase, *, report_later: bool = False) -> None:
-    """Save the state to its folder; the time this takes decides how soon it is done again.
-
-    With ``report_later`` it is reported at most five times a second; :func:`report_on_disk` reports the last one.
-    """
-    own = inner(state)
-    if own.folder is None:
-        return
-    if own.shards is not None:
-        own.shards.save(state)
-        return
-    end_background_save(own, own.step)
-    begun = time.monotonic()
-    with own.lock:
-        checkpoint_file.save(own.folder, capture(state), own.step, own.lineage)
-    report_saved(own, own.step, begun, report_later=report_later)
-
-
-def report_saved(own: StateInternals, step: int, begun: float, *, report_later: bool = False) -> None:
-    """Report that a state is on disk; the time that this took decides when it is due again."""
-    ended = time.monotonic()
-    own.save_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
-    own.disk_unreported = {"type": "on_disk", "step": step, "took_s": round(ended - begun, 3)}
-    if not report_later or ended - own.disk_reported_at > REPORTS_S:
-        report_on_disk(own)
-
-
-def end_background_save(own: StateInternals, step: int, timeout_s: float | None = None) -> None:
-    """Stop the background save; one of ``step`` itself may finish."""
-    if own.saving.busy and own.saving.step == step:
-        own.saving.wait(timeout_s)
-    else:
-        own.saving.stop(timeout_s)
-
-
-def report_on_disk(own: StateInternals) -> None:
-    """Report the last save, if it was not reported yet."""
-    if own.disk_unreported is not None:
-        own.disk_reported_at = time.monotonic()
-        own.report(own.disk_unreported)
-        own.disk_unreported = None
-
-
-def save_if_due(state: StateBase) -> None:
-    """Save the state to its folder, unless that was done lately; if that fails the training goes on.
-
-    A large one is saved by a thread, from a copy of its own: the training waits only for that copy, which a commit
-    among several workers has made already.
-    """
-    own = inner(state)
-    if own.shards is not None:  # they are saved by all workers
-        return
-    if own.commits == _DESCRIBED:
-        own.describe(capture(state))
-    try:
-        own.saving.raise_error()
-        if own.folder is None or own.saving.busy or not (own.save_soon or time.monotonic() >= own.save_at):
-            return
-        own.save_soon = False
-        if not _begin_save(own, state):
-            save(state, report_later=True)
-    except (OSError, BadCommit) as error:
-        warn_not_saved(own, own.step, error)
-
-
-def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
-    """Report that a state could not be written, and try it again soon."""
-    own.save_at, own.save_soon = time.monotonic() + _AGAIN_S, False
-    own.report({"type": "not_on_disk", "step": step, "reason": str(error)[:_REASON_LETTERS]})
-    words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
-    warnings.warn(words, RuntimeWarning, stacklevel=4)
-
-
-def _begin_save(own: StateInternals, state: StateBase) -> bool:
-    """Start to save a large state in a thread, or to allocate the copy for it; return whether that was done."""
-    tree = capture(state)
-    size = sum(one.nbytes for one in tree.tensors)
-    if size <= AT_ONCE_BYTES:
-        return False
-    if not _has_room(own, tree):
-        missing = _SPARES + 1 - sum(one is not None and alike(one, tree) for one in (own.copy, *own.spares))
-        count = next((many for many in range(missing, 0, -1) if fits_in_memory(many * size)), 0)
-        if own.no_room or not count:
-            return False
-        own.save_soon = True
-        own.saving.start(partial(_make_room, own, tree, count))
-        return True
-    copy = own.copy if own.copy is not None and own.copy_step == own.step else keep(state)
-    own.saving.start(partial(_write_copy, own, copy, own.step, own.lineage), copy, own.step)
-    return True
-
-
-def _has_room(own: StateInternals, tree: StateTree) -> bool:
-    """Return whether there is memory for the copies that are needed during a save."""
-    current = own.copy_step == own.step
-    if any(one.device.type != "cpu" for one in tree.tensors) or (current and not own.keeps):
-        return True  # the copy that is written is changed by no commit
-    rooms = own.spares if current else [own.copy, *own.spares]
-    return any(one is not None and alike(one, tree) for one in rooms)
-
-
-def _make_room(own: StateInternals, tree: StateTree, count: int) -> None:
-    """Allocate memory for a copy: the kernel takes longer for it than copying does."""
-    import torch
-
-    try:
-        for _ in range(count):
-            own.spares.append(StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors]))
-    except (RuntimeError, MemoryError):  # torch raises the first
-        own.no_room = True
-
-
-def _write_copy(own: StateInternals, copy: StateTree, step: int, lineage: int) -> None:
-    folder, begun = own.folder, time.monotonic()
-    if folder is None:
-        return
-    with aside(copy):
-        checkpoint_file.save(folder, copy, step, lineage, own.saving.go_on)
-    report_saved(own, step, begun)
-
-
-def save_if_only_here(state: StateBase) -> None:
-    """Save the state if the group has one node and the folder holds an older one: no other copy exists."""
-    own = inner(state)
-    if own.folder is None or own.group.place.size > 1 or own.group.place.rank:
-        return
-    try:
-        newer = own.step > (checkpoint_file.step_of(own.folder) or 0)
-    except (OSError, BadCommit):
-        newer = True  # saving will say what is wrong
-    own.save_soon = True
-    if newer:
-        save_if_due(state)
-        report_on_disk(own)
-
-
-def load(state: StateBase) -> bool:
-    """Read the state from its folder; return whether there was one."""
-    own = inner(state)
-    found = checkpoint_file.load(own.folder) if own.folder is not None else None
-    if found is None:
-        return False
-    restore(state, found.tree, ours=True)
-    if own.shards is not None and not own.shards.named:
-        raise BadCommit("holds no shards: a script without ShardedTraining wrote it", where=str(own.folder))
-    own.lineage = found.lineage + 1
-    return True
-
-
-def tidy(state: StateBase) -> None:
-    """Leave saving to rank 0, which removes unfinished files of killed workers from the folder."""
-    own = inner(state)
-    if own.group.place.rank:
-        own.saving.stop()
-    elif own.folder is not None:
-        checkpoint_file.tidy(own.folder)

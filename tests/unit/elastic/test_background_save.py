@@ -11,8 +11,9 @@ import pytest
 
 from bftrain_elastic import State
 from bftrain_elastic.errors import Superseded
-from bftrain_elastic.worker import background_save, checkpoint_file, state_values
+from bftrain_elastic.worker import background_save, checkpoint_file, state_saving, state_values
 from bftrain_elastic.worker.background_save import BackgroundJob, SavingStopped
+from bftrain_elastic.worker.state import RegroupSignal
 from bftrain_elastic.worker.state_tree import as_bytes
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
@@ -98,13 +99,13 @@ def test_a_last_save_ends_one_that_is_under_way_and_nothing_older_comes_after_it
     steps_until_it_writes(state, disk)
     step(state)
     threading.Timer(0.1, disk.free.set).start()
-    state_values.save(state)
+    state_saving.save(state)
     assert on_disk(tmp_path) == (state.step, {state.step})
     assert not state_values.inner(state).saving.busy
 
 
 def test_without_memory_for_a_copy_the_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_values, "fits_in_memory", lambda _bytes: False)
+    monkeypatch.setattr(state_saving, "fits_in_memory", lambda _bytes: False)
     state, said = large(tmp_path, keeps=False)
     step(state)
     assert [one["step"] for one in said if one["type"] == "on_disk"] == [1]
@@ -185,3 +186,39 @@ def test_large_states_are_copied_a_twentieth_of_the_time_and_small_ones_at_each_
     own.copy_at = time.monotonic()
     state.commit()
     assert own.copy_step == 3
+
+
+def test_a_change_of_the_group_waits_for_no_copy_where_one_is_recent(tmp_path: Path) -> None:
+    state, said = large(tmp_path, keeps=True)
+    own = state_values.inner(state)
+    own.save_at = time.monotonic() + PATIENCE_S
+    step(state)
+    assert own.copy_step == 1
+    own.copy_at, own.save_at, own.asked = 0.0, 0.0, lambda: 1
+    with pytest.raises(RegroupSignal):
+        step(state)
+    state_values.keep_unless_recent(state)
+    assert own.copy_step == 1
+    state_saving.save_if_only_here(state)  # room is made first
+    assert own.saving.wait(PATIENCE_S)
+    state_saving.save_if_only_here(state)
+    assert own.saving.wait(PATIENCE_S)
+    assert on_disk(tmp_path) == (1, {1}), "what is there already is written at once"
+    own.asked = lambda: 0
+    step(state)
+    assert own.copy_step == 3
+    assert own.saving.wait(PATIENCE_S)
+    assert on_disk(tmp_path) == (3, {3})
+    assert [one["step"] for one in said if one["type"] == "on_disk"] == [1, 3]
+
+
+@pytest.mark.parametrize("why", ["small", "none", "old"])
+def test_a_change_of_the_group_makes_a_copy_where_none_is_recent(why: str, tmp_path: Path) -> None:
+    state = State(position=0) if why == "small" else large(tmp_path, keeps=True)[0]
+    own = state_values.inner(state)
+    if why != "none":
+        state_values.keep(state)
+    own.step += 1
+    own.copied_at -= 1000.0 * (why == "old")
+    state_values.keep_unless_recent(state)
+    assert own.copy_step == own.step

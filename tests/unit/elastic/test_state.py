@@ -14,7 +14,7 @@ import pytest
 
 from bftrain_elastic import State, run
 from bftrain_elastic.errors import BadCommit, BadScript, Superseded
-from bftrain_elastic.worker import checkpoint_file, progress_report, run_loop, state_values
+from bftrain_elastic.worker import checkpoint_file, progress_report, run_loop, state_saving, state_values
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state_tree import fold
 
@@ -127,20 +127,20 @@ def test_an_abandoned_worker_cannot_undo_what_others_did_since(tmp_path: Path) -
         return state
 
     lost = at(7)
-    state_values.save(lost)
+    state_saving.save(lost)
     other = at(0)
-    assert state_values.load(other)
+    assert state_saving.load(other)
     assert other.position == 7
-    state_values.save(lost)  # as long as the others have done nothing, nothing is undone
+    state_saving.save(lost)  # as long as the others have done nothing, nothing is undone
     other.position = 8
-    state_values.save(other)
+    state_saving.save(other)
     lost.position = 9
     with pytest.raises(Superseded, match="went on from here"):
-        state_values.save(lost)
+        state_saving.save(lost)
     assert checkpoint_file.load(tmp_path).tree.unfolded()["position"] == 8
     again = at(0)
     state_values.restore(again, state_values.capture(other))  # as a worker gets it that joins later
-    state_values.save(again)
+    state_saving.save(again)
 
 
 def test_what_is_reported_on_disk_has_its_place_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,9 +242,9 @@ def test_small_states_that_are_written_often_are_reported_five_times_a_second(tm
         own.save_at = 0.0
         state.commit()
     assert len(calls) <= 2 + 5 * (time.monotonic() - begun)
-    state_values.report_on_disk(own)
+    state_saving.report_on_disk(own)
     assert calls[-1]["step"] == 50, "the last one is reported before a worker leaves its group"
-    state_values.report_on_disk(own)
+    state_saving.report_on_disk(own)
     assert [one["step"] for one in calls].count(50) == 1
 
 
@@ -263,7 +263,7 @@ def test_a_rescue_waits_for_a_copy_that_is_being_made(tmp_path: Path, monkeypatc
 
     def rescue() -> None:
         copying.wait(10)
-        state_values.rescue(state)
+        state_saving.rescue(state)
         rescued.set()
 
     monkeypatch.setattr(state_values, "copied", slowly)
@@ -287,9 +287,9 @@ def test_a_rescue_and_a_save_write_to_files_of_their_own(tmp_path: Path, monkeyp
     state = State(position=0)
     state_values.inner(state).folder = tmp_path
     for _ in range(2):
-        thread = threading.Thread(target=lambda: state_values.save(state))
+        thread = threading.Thread(target=lambda: state_saving.save(state))
         thread.start()
-        state_values.save(state)
+        state_saving.save(state)
         thread.join(10)
     assert len(names) >= 2
 
