@@ -32,7 +32,7 @@ from bftrain_elastic.worker.state_follower import StateFollower
 from bftrain_elastic.worker.state_saving import load, rescue, save_if_only_here, tidy
 from bftrain_elastic.worker.state_stream import StateStream
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
-from bftrain_elastic.worker.state_tree import StateTree, size_of
+from bftrain_elastic.worker.state_tree import StateTree, TensorDigests, size_of
 from bftrain_elastic.worker.state_values import NO_STEP, capture, compared_values, keep_unless_recent, restore
 from bftrain_elastic.worker.termination import grace_s
 
@@ -107,6 +107,8 @@ class NativeTraining(RegroupedTraining):
     def _leave_group(self, *, broken: bool) -> None:
         if broken:
             self._stream.drop()
+        else:
+            self._stream.start_digests()
         leave_group(self._state, broken=broken)
 
     def _join(self, place: GroupRank, order: Message) -> None:
@@ -167,10 +169,10 @@ class NativeTraining(RegroupedTraining):
         self._holds_state = True
         return sent
 
-    def _has_followed(self, step: int) -> bool:
-        """Return whether this worker made all steps up to this one before it joined."""
+    def _has_followed(self, step: int) -> TensorDigests | None:
+        """Return digests of tensors if this worker made all steps up to this one before it joined."""
         follower, self._follower = self._follower, None
-        return follower is not None and follower.reach(step)
+        return follower.digests if follower is not None and follower.reach(step) else None
 
     def _finish(self, _place: GroupRank) -> None:
         """Handle that the script is done.

@@ -234,7 +234,7 @@ def commit_together(state: StateBase) -> int:
         own.shards.commit(state, planned=found.asked > own.group.place.generation)
     elif found.copy_due and not goes_on_without_copy(own, found.asked):
         keep(state, compared)
-    if found.reports and found.asked == own.group.place.generation:
+    if found.reports and found.asked <= own.group.place.generation:
         own.group.largest(0)  # all have their copy
         if first:
             report_in_memory(own)

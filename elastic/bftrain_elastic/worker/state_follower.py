@@ -7,6 +7,9 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
@@ -15,11 +18,12 @@ from bftrain_elastic.worker.replica_check import forget_optimizers
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_stream import FRAME, STANDSTILL_S, STREAM, optimizers_of, pieces
 from bftrain_elastic.worker.state_transfer import receivable
-from bftrain_elastic.worker.state_tree import StateTree, as_bytes
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TensorDigests, as_bytes
 from bftrain_elastic.worker.state_values import capture, inner, keep, restore
 
 _LOOKING: Final = timedelta(seconds=3)
 _NOT_LEFT: Final = -1
+_PART_BYTES: Final = 16 * 1024 * 1024  # of gradients: they change three times as much, while the next ones arrive
 
 
 class StateFollower:
@@ -31,6 +35,7 @@ class StateFollower:
         self._is_up, self._over, self._left_step = False, False, _NOT_LEFT
         self._moved_at = time.monotonic()
         self._last: StateTree | None = None  # the step before: its memory is used again
+        self.digests = TensorDigests()  # of tensors that the last step changed
         self._thread = threading.Thread(target=self._follow, name="bftrain-follow", daemon=True)
         self._thread.start()
 
@@ -72,17 +77,19 @@ class StateFollower:
 
     def _follow(self) -> None:
         try:
-            restore(self._state, self._receive(inner(self._state).prepared or capture(self._state))[0], ours=True)
+            tree, _ = self._announced(inner(self._state).prepared or capture(self._state))
+            deque(self._arriving(tree), maxlen=0)
+            restore(self._state, tree, ours=True)
             inner(self._state).prepared = None
             keep(self._state)  # the copy to return to if others die soon after this worker has joined
             while True:
-                tree, waiting = self._receive(self._last)
+                tree, waiting = self._announced(self._last)
                 found = tree.unfolded()
                 if "left" in found:
                     self._set(left_step=int(found["left"]))
                 else:
                     self._last = tree
-                    self._step(found)
+                    self._step(tree, found)
                     if not waiting:
                         self._set(is_up=True)
         except (OSError, EOFError):
@@ -100,8 +107,8 @@ class StateFollower:
             self._left_step = self._left_step if left_step is None else left_step
             self._changed.notify_all()
 
-    def _receive(self, into: StateTree | None) -> tuple[StateTree, int]:
-        """Return the next tree, and how many wait behind it."""
+    def _announced(self, into: StateTree | None) -> tuple[StateTree, int]:
+        """Return the next tree, whose tensors are still to arrive, and how many wait behind it."""
         self.connection.settimeout(None)  # a step may take long
         head = bytearray(FRAME.size)
         self._fill(memoryview(head))
@@ -110,12 +117,15 @@ class StateFollower:
         text = bytearray(length)
         self._fill(memoryview(text))
         inner(self._state).mixed = True
-        tree = receivable(bytes(text), into)
+        return receivable(bytes(text), into), waiting
+
+    def _arriving(self, tree: StateTree) -> Iterator[Tensor]:
+        """Yield the tensors of a tree, each when it has arrived."""
         for tensor in tree.tensors:
             flat = as_bytes(tensor)  # a view, because these tensors are contiguous
             for piece in pieces(flat):
                 self._fill(piece)
-        return tree, waiting
+            yield tensor
 
     def _fill(self, room: memoryview) -> None:
         while room:
@@ -125,13 +135,42 @@ class StateFollower:
             room = room[count:]
             self._moved_at = time.monotonic()
 
-    def _step(self, found: dict[str, Any]) -> None:
-        optimizer = optimizers_of(self._state)[found["optimizer"]]
+    def _step(self, tree: StateTree, found: dict[str, Any]) -> None:
+        """Make a step of an optimizer; where it treats each parameter by itself, part by part as gradients arrive."""
+        optimizer, grads, arriving = (
+            optimizers_of(self._state)[found["optimizer"]],
+            found["grads"],
+            self._arriving(tree),
+        )
+        if not found["last"]:
+            self.digests = TensorDigests()
+        for _ in range(len(tree.tensors) - len(grads)):  # those of settings come first
+            next(arriving)
         for group, settings in zip(optimizer.param_groups, found["settings"], strict=True):
             group.update(settings)
+        in_parts = type(optimizer).__module__.startswith("torch.optim.")
+        with ThreadPoolExecutor(1, "bftrain-step") as thread:
+            parts, part, size = [], dict[int, Tensor](), 0
+            for (number, grad), _ in zip(grads.items(), arriving, strict=True):
+                part[number], size = grad, size + grad.nbytes
+                if in_parts and size >= _PART_BYTES:
+                    parts.append(thread.submit(self._step_part, optimizer, part, found["last"]))
+                    part, size = {}, 0
+            if part or not parts:
+                parts.append(thread.submit(self._step_part, optimizer, part, found["last"]))
+            for one in parts:
+                one.result()
+
+    def _step_part(self, optimizer: Any, grads: Mapping[int, Tensor], last: bool) -> None:  # noqa: ANN401, FBT001 - torch.optim.Optimizer
+        """Make a step with these gradients; where it may be the ``last`` one, keep digests of what it has changed."""
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        for number, one in enumerate(parameters):
-            one.grad = found["grads"].get(number)
+        for number, grad in grads.items():
+            parameters[number].grad = grad
         optimizer.step()
-        for one in parameters:
-            one.grad = None
+        for number in grads:
+            parameters[number].grad = None
+            if last:
+                tensors = (parameters[number].detach(), *optimizer.state.get(parameters[number], {}).values())
+                for one in tensors:
+                    if hasattr(one, "data_ptr"):
+                        self.digests.add(one)

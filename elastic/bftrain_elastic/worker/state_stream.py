@@ -19,6 +19,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -28,7 +29,16 @@ from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.no_stream import NoStream
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_transfer import described
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, as_bytes, fold, size_of
+from bftrain_elastic.worker.state_tree import (
+    StateTree,
+    Tensor,
+    TensorDigests,
+    alike,
+    as_bytes,
+    copied,
+    fold,
+    size_of,
+)
 from bftrain_elastic.worker.state_values import capture, inner, keep
 
 STREAM: Final = "bftrain/stream"  # where a store holds port and token
@@ -41,6 +51,7 @@ _MOST_FOLLOWERS: Final = 4  # new workers at once; with more the members would w
 _MOST_QUEUED: Final = 2  # times the size of the state may wait to be sent to a new worker
 _MOST_SENT: Final = 0.5  # of the state of one that has followed: if more has to be sent it followed in vain
 _MOST_IN_VAIN: Final = 2
+_ROOMS: Final = 4  # copies of gradients whose memory is used again: allocating it takes ten times as long as copying
 _BYTES_PER_S: Final = 1e9  # gradients that come faster cannot be followed
 
 
@@ -54,6 +65,8 @@ class StateStream(NoStream):
         self.arrived: deque[socket.socket] = deque()
         self.followers: list[_Follower] = []
         self._hooks: list[Any] = []
+        self._rooms: list[StateTree] = []  # copies of gradients, whose memory is used again once they were sent
+        self._digests: Future[TensorDigests] | None = None
         self._in_vain = 0  # groups in a row to which those that followed came without the state
         threading.Thread(target=self._accept, name="bftrain-stream", daemon=True).start()
 
@@ -68,10 +81,11 @@ class StateStream(NoStream):
 
     def holds(self, tree: object) -> bool:
         """Return whether a copy is being sent."""
-        return tree is not None and any(one.alive and one.snapshot is tree for one in self.followers)
+        return tree is not None and any(one.alive and id(tree) in one.unsent for one in self.followers)
 
     def at_commit(self, *, leaving: bool) -> None:
         """Start to send the state to new workers, or tell those that follow that the group is left at this step."""
+        self._digests = None
         self.followers = [one for one in self.followers if not one.has_left()]
         if leaving:
             for one in self.followers:
@@ -82,9 +96,20 @@ class StateStream(NoStream):
         if not self.followers:
             self._unhook()
 
+    def start_digests(self) -> None:
+        """Compute digests of the state in a thread, while a group forms to which a worker comes that follows."""
+        if self.is_followed:
+            tensors, thread = capture(self._state).tensors, ThreadPoolExecutor(1, "bftrain-digests")
+            self._digests = thread.submit(TensorDigests, tensors)
+            thread.shutdown(wait=False)
+
+    def digests(self) -> TensorDigests:
+        """Return the digests, or none if they were not started."""
+        return self._digests.result() if self._digests is not None else TensorDigests()
+
     def joined(self, sent_bytes: int) -> None:
         """Record how much of the state was sent when a group formed, and let go of those that are members now."""
-        before = len(self.followers)
+        before, self._digests = len(self.followers), None
         self.followers = [one for one in self.followers if not one.has_left()]
         if len(self.followers) < before:
             in_vain = sent_bytes > _MOST_SENT * size_of(capture(self._state))
@@ -94,7 +119,7 @@ class StateStream(NoStream):
         """Leave those that follow to themselves: what they received does not lead to the present state."""
         for one in self.followers:
             one.close()
-        self.followers = []
+        self.followers, self._digests = [], None
         self._unhook()
 
     def _accept(self) -> None:
@@ -116,7 +141,6 @@ class StateStream(NoStream):
         own = self._own
         copy = own.copy if own.copy is not None and own.copy_step == own.step else keep(self._state)
         follower = _Follower(connection, _MOST_QUEUED * size_of(copy))
-        follower.snapshot = copy
         self.followers.append(follower)
         follower.put(copy)
         if not self._hooks:
@@ -151,18 +175,21 @@ class StateStream(NoStream):
             return
         settings = [{key: one[key] for key in one if key != "params"} for one in optimizer.param_groups]
         try:
-            step = fold({"optimizer": name, "settings": settings, "grads": grads})
+            last = self._own.asked() > self._own.group.place.generation
+            step = fold({"optimizer": name, "last": last, "settings": settings, "grads": grads})
         except BadScript:
             self.drop()
             return
-        step = StateTree(step.plain, [one.clone() for one in step.tensors])
+        room = next((one for one in self._rooms if alike(one, step) and not self.holds(one)), None)
+        copy = copied(step, room)
+        self._rooms = [copy, *(one for one in self._rooms if one is not room)][:_ROOMS]
         for follower in self.followers:
-            follower.put(step)
+            follower.put(copy)
 
     def _unhook(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._hooks = []
+        self._hooks, self._rooms = [], []
 
 
 class _Follower:
@@ -173,7 +200,7 @@ class _Follower:
         self._queue: queue.SimpleQueue[StateTree | None] = queue.SimpleQueue()
         self._queued, self._sent, self._most = 0, 0, most_bytes
         self.alive = True
-        self.snapshot: StateTree | None = None  # while it is sent
+        self.unsent: set[int] = set()  # ids of the trees that wait or are being sent
         threading.Thread(target=self._send, name="bftrain-follower", daemon=True).start()
 
     def put(self, tree: StateTree) -> None:
@@ -182,6 +209,7 @@ class _Follower:
         if self._queued - self._sent > self._most:
             self.close()
         else:
+            self.unsent.add(id(tree))
             self._queue.put(tree)
 
     def has_left(self) -> bool:
@@ -210,8 +238,8 @@ class _Follower:
                     for piece in pieces(kept):
                         self.connection.sendall(piece)
                         self._sent += len(piece)
-                self.snapshot = None
-        self.alive, self.snapshot = False, None
+                self.unsent.discard(id(tree))
+        self.alive = False
         self.connection.close()
 
 

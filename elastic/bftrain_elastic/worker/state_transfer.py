@@ -23,9 +23,9 @@ from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_tree import (
     StateTree,
     Tensor,
+    TensorDigests,
     TreeShape,
     as_bytes,
-    digest_of,
     places_of,
     size_of,
 )
@@ -295,11 +295,11 @@ def _pass_on(
         relay.finish()
 
 
-def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead: bool = False) -> int:
+def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead: TensorDigests | None = None) -> int:
     """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place.
 
-    A fresh member that is ``ahead`` has followed the sources, and lacks only what is not equal to theirs. Return how
-    many bytes were sent.
+    A fresh member that is ``ahead`` has followed the sources, and lacks only what is not equal to theirs; it may know
+    digests of its tensors already. Return how many bytes were sent.
     """
     own = inner(state)
     place = own.group.place
@@ -307,10 +307,10 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead:
     tree = offer(place, mine if has else None, (own.prepared or mine) if fresh else None)
     own.prepared = None
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
-    followed = len(sources) < place.workers and not own.group.largest(int(not (has or ahead)))
+    followed = len(sources) < place.workers and not own.group.largest(int(not has and ahead is None))
     copies = on_cpu and not followed and (own.copy_step != own.step if has else fresh)
     own.mixed = fresh and not has
-    lacking = _lacking(own, tree, mine, has=has) if followed else range(len(tree.tensors))
+    lacking = _lacking(own, tree, mine, ahead or TensorDigests(), has=has) if followed else range(len(tree.tensors))
     copy = CopyInPieces(own, tree) if copies else None
     sent = StateTree(tree.plain, [tree.tensors[number] for number in lacking])
     move(place, sent, sources, _Reporter(own, copy.take if copy else None))
@@ -322,15 +322,21 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead:
     return size_of(sent)
 
 
-def _lacking(own: StateInternals, tree: StateTree, mine: StateTree, *, has: bool) -> list[int]:
-    """Find the tensors that a member lacks; those that it has take their place in its tree."""
+def _lacking(own: StateInternals, tree: StateTree, mine: StateTree, known: TensorDigests, *, has: bool) -> list[int]:
+    """Find the tensors that a member lacks; those that it has take their place in its tree.
+
+    The first member and those that may lack some compare digests, of which some are ``known`` already.
+    """
     here = dict(zip(places_of(mine.plain), mine.tensors, strict=True))
     present = [here.get(at) for at in places_of(tree.plain)] if not has else tree.tensors
+    first = own.group.place.rank == 0
+    known = own.stream.digests() if first else known
     digests = [
-        digest_of(found) if found is not None and TreeShape.of(found) == TreeShape.of(one) else 0
+        known.of(found) if found is not None and TreeShape.of(found) == TreeShape.of(one) and (first or not has) else 0
         for one, found in zip(tree.tensors, present, strict=True)
     ]
-    theirs = json.loads(broadcast_bytes(json.dumps(digests).encode() if own.group.place.rank == 0 else b""))
+    theirs = json.loads(broadcast_bytes(json.dumps(digests).encode() if first else b""))
+    digests = theirs if has else digests
     differ = own.group.largest_each([int(one != their) for one, their in zip(digests, theirs, strict=True)])
     if not has:
         tree.tensors[:] = [  # type: ignore[index]

@@ -178,6 +178,24 @@ def digest_of(tensor: Tensor) -> int:
     return int(sums.mul_(weights).sum()) ^ digest_of(flat[whole:])
 
 
+class TensorDigests:
+    """Digests of tensors that do not change any more. It keeps the tensors, so that no others get their memory."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        self._found: dict[object, tuple[Tensor, int]] = {}
+        for one in tensors:
+            self.add(one)
+
+    def add(self, tensor: Tensor) -> None:
+        """Compute the digest of a tensor."""
+        self._found[tensor.data_ptr(), tensor.shape, tensor.stride()] = tensor, digest_of(tensor)
+
+    def of(self, tensor: Tensor) -> int:
+        """Return the digest of a tensor, which may be known."""
+        found = self._found.get((tensor.data_ptr(), tensor.shape, tensor.stride()))
+        return digest_of(tensor) if found is None else found[1]
+
+
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:
     """Copy a tree; ``into`` is an older copy whose memory may be reused.
 

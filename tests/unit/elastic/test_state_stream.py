@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic.worker import state_stream
+from bftrain_elastic.worker import state_follower, state_stream, state_tree
 from bftrain_elastic.worker.process_groups import GroupStore
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_follower import StateFollower
@@ -94,19 +94,39 @@ def small_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_stream, "_MOST_QUEUED", 1000)
 
 
+@pytest.mark.parametrize("part_bytes", [1, state_follower._PART_BYTES])  # noqa: SLF001 - how much makes a part
 @pytest.mark.parametrize("kind", ["Adam", "SGD", "Adagrad"])
-def test_a_new_worker_makes_the_same_steps(kind: str) -> None:
+def test_a_new_worker_makes_the_same_steps(kind: str, part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_follower, "_PART_BYTES", part_bytes)
     members = Members(kind)
     follower = members.follower(kind)
     for _ in range(3):
         step(members.state)
         members.commit()
+    members.own.asked = lambda: 1
     step(members.state)
     follower.wait()
     members.commit(leaving=True)
     assert follower.reach(members.own.step)
     assert members.equal()
     assert all(one.grad is None for one in members.new.model.parameters())
+    monkeypatch.setattr(state_tree, "digest_of", lambda _tensor: 0)
+    found = [follower.digests.of(one) for one in capture(members.new).tensors]
+    assert any(found), "it knows digests of what the last step changed"
+    assert all(one in {0, digest_of(tensor)} for one, tensor in zip(found, capture(members.state).tensors, strict=True))
+
+
+def test_memory_of_gradients_that_were_sent_is_used_again() -> None:
+    members = Members()
+    follower = members.follower()
+    for _ in range(8):
+        step(members.state)
+        members.commit()
+        follower.wait()
+    assert len(members.stream._rooms) <= 4  # noqa: SLF001 - what it keeps
+    members.commit(leaving=True)
+    assert follower.reach(members.own.step)
+    assert members.equal()
 
 
 def test_one_that_stays_out_of_a_group_goes_on_to_follow() -> None:
