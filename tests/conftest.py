@@ -15,6 +15,8 @@ from tests.helpers.figures import Figures
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.helpers.in_process import CommandLine
+
 # The same examples every time, so that a run that was green stays green; HYPOTHESIS_PROFILE=explore looks for new ones
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
@@ -88,6 +90,14 @@ def browser() -> Iterator[chromium.Chromium]:
     """Run a headless Chromium for the tests of this process; mark them with ``chromium``."""
     with chromium.Chromium() as running:
         yield running
+
+
+@pytest.fixture
+def bftrain(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    """Give the command line in this process: ``bftrain("decide", file).out``."""
+    from tests.helpers.in_process import CommandLine  # noqa: PLC0415 - most tests need none
+
+    return CommandLine(monkeypatch, capfd)
 
 
 @pytest.fixture

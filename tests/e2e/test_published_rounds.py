@@ -9,34 +9,42 @@ import pytest
 
 from bftrain.taskfiles.files import load_tasks
 from bftrain_replay.rounds.simulation import rounds
-from tests.helpers.program import bftrain
 from tests.helpers.round_cases import slowly
 from tests.helpers.site_data import site_data
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.helpers.in_process import CommandLine
 
 BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100..200")
 GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50..149")
 
 
-def replayed(tasks: Path, *words: str) -> dict[str, Any]:
-    ended = bftrain("replay", "--tasks", tasks, *words, "--json", "-q")
-    assert (ended.code, ended.err) == (0, "")
-    output: dict[str, Any] = json.loads(ended.out)
-    assert (output["ended"], output["measured_finished"]) == ("measured_done", output["measured"])
-    return output
+@pytest.fixture
+def replayed(bftrain: CommandLine) -> Callable[..., dict[str, Any]]:
+    """Give a replay of tasks: its summary."""
+
+    def run(tasks: Path, *words: str) -> dict[str, Any]:
+        ended = bftrain("replay", "--tasks", tasks, *words, "--json", "-q")
+        assert (ended.code, ended.err) == (0, "")
+        output: dict[str, Any] = json.loads(ended.out)
+        assert (output["ended"], output["measured_finished"]) == ("measured_done", output["measured"])
+        return output
+
+    return run
 
 
 @pytest.fixture
-def blox(tmp_path: Path) -> Path:
+def blox(bftrain: CommandLine, tmp_path: Path) -> Path:
     path = tmp_path / "blox.csv"
     assert bftrain("tasks", "import", site_data("blox/jobs_load4.csv"), "--begin", "0", "-o", path).code == 0
     return path
 
 
 @pytest.fixture
-def gavel(tmp_path: Path) -> Path:
+def gavel(bftrain: CommandLine, tmp_path: Path) -> Path:
     path = tmp_path / "gavel.csv"
     trace, speeds = (site_data(f"gavel/{name}") for name in TRACE)
     words = ("--speeds", speeds, "--kinds", "v100,p100,k80", "-o", path)
@@ -48,7 +56,9 @@ TRACE = ("gen_seed0_lam9000_single.trace", "simulation_throughputs.json.gz")
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las"])
-def test_blox_to_all_digits(blox: Path, policy: str) -> None:
+def test_blox_to_all_digits(
+    bftrain: CommandLine, replayed: Callable[..., dict[str, Any]], blox: Path, policy: str
+) -> None:
     summary = replayed(blox, *BLOX, "--policy", policy)
     assert summary["measured"] == 101
     assert f"{summary['completion_s']['mean']:,.5f}" == "74,403.57426"
@@ -70,13 +80,15 @@ def test_blox_to_all_digits(blox: Path, policy: str) -> None:
         ("makespan", 56_843.791, 0.03),  # its shares are any that are fast enough: another solver gives 52,046 s there
     ],
 )
-def test_one_option_sets_all_conventions_of_gavel(gavel: Path, policy: str, published_s: float, within: float) -> None:
+def test_one_option_sets_all_conventions_of_gavel(
+    replayed: Callable[..., dict[str, Any]], gavel: Path, policy: str, published_s: float, within: float
+) -> None:
     summary = replayed(gavel, *GAVEL, "--policy", policy, "--like", "gavel")
     assert summary["measured"] == 100
     assert summary["completion_s"]["mean"] == pytest.approx(published_s, rel=within)
 
 
-def test_gandiva_and_packed_policies_as_in_gavel(gavel: Path) -> None:
+def test_gandiva_and_packed_policies_as_in_gavel(replayed: Callable[..., dict[str, Any]], gavel: Path) -> None:
     words = ("--like", "gavel", "--pairs", str(site_data(f"gavel/{TRACE[1]}")))
     summary = replayed(gavel, *GAVEL, "--policy", "gandiva", *words)
     assert summary["completion_s"]["mean"] == pytest.approx(55_764.0, rel=0.01)  # the mean of 20 seeds
@@ -85,14 +97,14 @@ def test_gandiva_and_packed_policies_as_in_gavel(gavel: Path) -> None:
 
 
 @pytest.mark.soak
-def test_gandiva_over_twenty_seeds_as_in_gavel(gavel: Path) -> None:
+def test_gandiva_over_twenty_seeds_as_in_gavel(replayed: Callable[..., dict[str, Any]], gavel: Path) -> None:
     words = ("--like", "gavel", "--pairs", str(site_data(f"gavel/{TRACE[1]}")))
     runs = [replayed(gavel, *GAVEL, "--policy", f"gandiva={seed}", "--seed", str(seed), *words) for seed in range(20)]
     means_s = [run["completion_s"]["mean"] for run in runs]
     assert sum(means_s) / 20 == pytest.approx(55_764.0, rel=0.02)
 
 
-def test_what_the_page_tells_of_gavels_trace(gavel: Path) -> None:
+def test_what_the_page_tells_of_gavels_trace(replayed: Callable[..., dict[str, Any]], gavel: Path) -> None:
     for policy, mean_s in (("fifo", 48_016), ("las", 49_386), ("srtf", 48_232), ("isolated", 68_904)):
         summary = replayed(gavel, *GAVEL, "--policy", policy)
         assert round(summary["completion_s"]["mean"]) == mean_s

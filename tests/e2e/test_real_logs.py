@@ -1,13 +1,17 @@
 """Logs of real sites through ``bftrain import``, ``check`` and ``inspect``: what is known of them comes out."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.program import bftrain
 from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
 
 WHOLE = {
     # file: (options, format, nodes, busy node-seconds or None, idle per cent or None)
@@ -47,7 +51,7 @@ REFUSED = {
 }
 
 
-def imported(name: str, into: Path, *options: str) -> dict[str, Any]:
+def imported(bftrain: CommandLine, name: str, into: Path, *options: str) -> dict[str, Any]:
     ended = bftrain("import", site_data(name), "-o", into, "--json", *options)
     assert ended.code == 0, ended.err
     figures: dict[str, Any] = json.loads(ended.out)
@@ -55,10 +59,10 @@ def imported(name: str, into: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_real_log_is_recognised_imported_and_inspected(name: str, tmp_path: Path) -> None:
+def test_a_real_log_is_recognised_imported_and_inspected(bftrain: CommandLine, name: str, tmp_path: Path) -> None:
     options, form, nodes, busy_node_s, idle_percent = WHOLE[name]
     log = tmp_path / "log.npz"
-    figures = imported(name, log, *options)
+    figures = imported(bftrain, name, log, *options)
     assert (figures["format"], figures["nodes"]) == (form, nodes)
     rows = figures["rows"]
     assert rows["read"] == rows["used"] + sum(rows["aside"].values()) > 0
@@ -74,16 +78,16 @@ def test_a_real_log_is_recognised_imported_and_inspected(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_is_refused_with_what_helps(name: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused_with_what_helps(bftrain: CommandLine, name: str, tmp_path: Path) -> None:
     ended = bftrain("import", site_data(name), "-o", tmp_path / "log.npz")
     assert ended.code == 3
     assert REFUSED[name] in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_summit_log_has_its_published_size(tmp_path: Path) -> None:
+def test_the_summit_log_has_its_published_size(bftrain: CommandLine, tmp_path: Path) -> None:
     log = tmp_path / "summit.npz"
-    figures = imported("summit/ndstat-10sdn6-evt.tar.gz", log)
+    figures = imported(bftrain, "summit/ndstat-10sdn6-evt.tar.gz", log)
     assert figures["rows"] == {"read": 23_883, "used": 23_883, "aside": {}}
     assert "more_members" not in [each["name"] for each in figures["findings"]]
     output = json.loads(bftrain("inspect", log, "--json").out)
@@ -92,8 +96,8 @@ def test_the_summit_log_has_its_published_size(tmp_path: Path) -> None:
     assert round(output["idle_node_hours"]) == 140_182
 
 
-def test_a_year_of_theta_tells_of_its_downtime(tmp_path: Path) -> None:
-    figures = imported("swf/theta_2022.swf.gz", tmp_path / "theta.npz", "--counts")
+def test_a_year_of_theta_tells_of_its_downtime(bftrain: CommandLine, tmp_path: Path) -> None:
+    figures = imported(bftrain, "swf/theta_2022.swf.gz", tmp_path / "theta.npz", "--counts")
     assert figures["rows"]["used"] == 23_911
     found = {each["name"]: each for each in figures["findings"]}
     assert "461.4 h in all" in found["suspected_downtime"]["done"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,16 +14,20 @@ from bftrain.live.model import site_config
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.output import summary_json
 from tests.helpers.local_daemon import LocalDaemon
-from tests.helpers.program import bftrain
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1.0"
 TABLES = ("tasks.csv", "decisions.csv", "allocations.csv", "campaigns.csv", "over_time.csv")
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
-    """Give a copy of the release's files, so that nothing is written beside them."""
-    return Path(shutil.copytree(RELEASE, tmp_path / "release"))
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a copy of the release's files, so that nothing is written beside them; commands run in it."""
+    made = Path(shutil.copytree(RELEASE, tmp_path / "release"))
+    monkeypatch.chdir(made)
+    return made
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -41,11 +45,12 @@ def test_its_logs_hold_what_its_result_says_that_it_replayed(name: str) -> None:
     assert load_log(RELEASE / name).sha256 == summary(RELEASE / "result")["inputs"]["log"]["sha256"]
 
 
-def test_its_log_and_tasks_replay_to_the_same_figures(files: Path) -> None:
+def test_its_log_and_tasks_replay_to_the_same_figures(
+    bftrain: CommandLine, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BFTRAIN_QUICK", "0")
     settings = ("--baseline", "equal-share", "--config", "result/config.toml")
-    again = bftrain(
-        "replay", "log.npz", "--tasks", "tasks.toml", *settings, "-o", "again", cwd=files, BFTRAIN_QUICK="0"
-    )
+    again = bftrain("replay", "log.npz", "--tasks", "tasks.toml", *settings, "-o", "again")
     assert again.code == 0, again.err
     for table in TABLES:
         before_lines, now_lines = (_cells(files / name / table) for name in ("result", "again"))
@@ -62,37 +67,38 @@ def test_its_log_and_tasks_replay_to_the_same_figures(files: Path) -> None:
     # Figures about doubts have been added since; those that there were are as they were
     assert before.pop("doubtful").items() <= now.pop("doubtful").items()
     assert now == before
-    compared = bftrain("compare", "result", "again", cwd=files)
+    compared = bftrain("compare", "result", "again")
     assert compared.code == 0, compared.err
 
 
 @pytest.mark.parametrize(
     "command", [("report", "result", "-o", "page.html"), ("export", "result", "--to", "batsim", "-o", "jobs.csv")]
 )
-def test_its_result_is_read(files: Path, command: tuple[str, ...]) -> None:
-    done = bftrain(*command, cwd=files)
+def test_its_result_is_read(bftrain: CommandLine, files: Path, command: tuple[str, ...]) -> None:
+    done = bftrain(*command)
     assert done.code == 0, done.err
     assert (files / command[-1]).stat().st_size > 0
 
 
-def test_its_journal_leads_to_the_same_decisions(files: Path) -> None:
-    verified = bftrain("journal", "verify", "journal.db", cwd=files)
+@pytest.mark.usefixtures("files")
+def test_its_journal_leads_to_the_same_decisions(bftrain: CommandLine) -> None:
+    verified = bftrain("journal", "verify", "journal.db")
     assert verified.code == 0, verified.err
-    shown = bftrain("journal", "show", "journal.db", "--json", cwd=files)
+    shown = bftrain("journal", "show", "journal.db", "--json")
     assert shown.code == 0, shown.err
     assert "nodes_joined" in shown.out
 
 
-def test_its_sweep_is_complete(files: Path) -> None:
+def test_its_sweep_is_complete(bftrain: CommandLine, files: Path) -> None:
     table, points = ((files / "sweep" / name).read_bytes() for name in ("table.csv", "points.jsonl"))
-    again = bftrain("sweep", "sweep.toml", "-o", "sweep", cwd=files)
+    again = bftrain("sweep", "sweep.toml", "-o", "sweep")
     assert again.code == 0, again.err
     assert (files / "sweep" / "table.csv").read_bytes() == table
     assert (files / "sweep" / "points.jsonl").read_bytes() == points, "no point is computed again: it holds their times"
 
 
-def test_its_events_lead_to_the_same_actions(files: Path) -> None:
-    decided = bftrain("decide", "events.jsonl", cwd=files)
+def test_its_events_lead_to_the_same_actions(bftrain: CommandLine, files: Path) -> None:
+    decided = bftrain("decide", "events.jsonl")
     assert decided.code == 0, decided.err
     assert decided.out == (files / "actions.jsonl").read_text()
 
@@ -108,7 +114,7 @@ def test_its_site_files_are_read(file: str, scheduler: str, max_tasks: int) -> N
     assert site.agents.patience_s == 30.0
 
 
-def test_its_live_run_goes_on_with_its_tasks(files: Path, tmp_path: Path) -> None:
+def test_its_live_run_goes_on_with_its_tasks(bftrain: CommandLine, files: Path, tmp_path: Path) -> None:
     site = (files / "live" / "site.toml").read_text().replace('state = "state"\n', "")
     daemon = LocalDaemon(tmp_path, site.replace("nodes = 3", 'nodes = 3\nidle = "0@0"'))  # so nothing starts
     for name in ("live.db", "history.json"):

@@ -7,20 +7,23 @@ import hashlib
 import json
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bftrain_datasets.log.log_files import load_log
-from tests.helpers.program import bftrain, let_work, start
+from tests.helpers.program import let_work, start
 from tests.helpers.schedules import Row, swf
 from tests.helpers.site_data import site_data
+
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
 
 EXACT = 1e-6
 A_DAY_S = 86_400.0
 
 
-def scheduled(log: Path, folder: Path, *options: str) -> dict[str, Any]:
+def scheduled(bftrain: CommandLine, log: Path, folder: Path, *options: str) -> dict[str, Any]:
     """Run the command; its figures must be what is in the files."""
     ended = bftrain("schedule", log, "-o", folder, "--json", "-q", *options)
     assert ended.code == 0, ended.err
@@ -43,16 +46,16 @@ def column(folder: Path, name: str) -> list[float]:
     return [float(row[name]) for row in rows(folder / "campaigns.csv")]
 
 
-def test_the_slides_of_ostrich(tmp_path: Path) -> None:
+def test_the_slides_of_ostrich(bftrain: CommandLine, tmp_path: Path) -> None:
     slowdown, pareto = site_data("ostrich/slide_slowdown.swf"), site_data("ostrich/slide_pareto.swf")
     for policy, stretches in (("fcfs", [1, 3]), ("ostrich", [1.5, 1])):
-        scheduled(slowdown, tmp_path / policy, "--policy", policy)
+        scheduled(bftrain, slowdown, tmp_path / policy, "--policy", policy)
         assert column(tmp_path / policy, "stretch") == pytest.approx(stretches, abs=EXACT)
-    scheduled(pareto, tmp_path / "pareto", "--policy", "ostrich")
+    scheduled(bftrain, pareto, tmp_path / "pareto", "--policy", "ostrich")
     assert column(tmp_path / "pareto", "end_s") == pytest.approx([600, 1200], abs=EXACT)
 
 
-def _check_against_import(folder: Path, nodes: int) -> None:
+def _check_against_import(bftrain: CommandLine, folder: Path, nodes: int) -> None:
     """Read the schedule as an archive's log: as many nodes must be idle."""
     counts = folder / "counts.npz"
     ended = bftrain("import", folder / "schedule.swf", "--counts", "--nodes", str(nodes), "-o", counts)
@@ -71,8 +74,10 @@ def _check_against_import(folder: Path, nodes: int) -> None:
     ],
     ids=["kth", "nasa", "theta", "wagap"],
 )
-def test_an_archive_log_says_what_could_be_harvested(log: str, options: list[str], jobs: int, tmp_path: Path) -> None:
-    summary = scheduled(site_data(log), tmp_path / "main", *options)
+def test_an_archive_log_says_what_could_be_harvested(
+    bftrain: CommandLine, log: str, options: list[str], jobs: int, tmp_path: Path
+) -> None:
+    summary = scheduled(bftrain, site_data(log), tmp_path / "main", *options)
     assert summary["rows"]["read"] == jobs
     assert summary["done"] + summary["refused"] == summary["rows"]["used"]
     assert summary["ended"] == "all_done"
@@ -85,7 +90,7 @@ def test_an_archive_log_says_what_could_be_harvested(log: str, options: list[str
         assert idle.idle_node_s * summary["capacity"] / summary["nodes"] + held < summary["capacity"] * idle.span_s
     else:  # to the node-second: all times are whole seconds
         assert held + idle.idle_node_s == summary["nodes"] * idle.span_s
-        _check_against_import(tmp_path / "main", summary["nodes"])
+        _check_against_import(bftrain, tmp_path / "main", summary["nodes"])
     begin, day = idle.start_s + 30 * 86_400 if idle.span_s > 40 * 86_400 else idle.start_s, 86_400
     replay = (
         "replay",
@@ -110,26 +115,26 @@ def test_an_archive_log_says_what_could_be_harvested(log: str, options: list[str
     ],
 )
 def test_kth_starts_as_in_the_published_simulator_of_ostrich(
-    policy: str, interval_s: int, digest: str, tmp_path: Path
+    bftrain: CommandLine, policy: str, interval_s: int, digest: str, tmp_path: Path
 ) -> None:
     options = ["--policy", policy, "--estimates", "actual", "--least-run", "60", "--done-campaigns", "oldest-first"]
     options += ["--backfill-interval", str(interval_s), "--backfill-window", "86400", "--first", "8000"]
-    scheduled(site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path / "out", *options)
+    scheduled(bftrain, site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path / "out", *options)
     without_run_time = {"2466", "4360", "4866", "6608"}  # it leaves these out, and they make no difference
     started = [row for row in rows(tmp_path / "out" / "jobs.csv") if row["job"] not in without_run_time]
     found = ",".join(f"{row['job']}:{float(row['start_s']):.0f}" for row in started)
     assert hashlib.sha256(found.encode()).hexdigest() == digest
 
 
-def test_campaigns_of_nasa_stay_within_their_bound(tmp_path: Path) -> None:
+def test_campaigns_of_nasa_stay_within_their_bound(bftrain: CommandLine, tmp_path: Path) -> None:
     log = site_data("swf/NASA-iPSC-1993-3.1-cln.swf.gz")
-    summary = scheduled(log, tmp_path / "out", "--policy", "ostrich", "--first", "3000")
+    summary = scheduled(bftrain, log, tmp_path / "out", "--policy", "ostrich", "--first", "3000")
     assert (summary["campaigns_done"], summary["beyond_bound"]) == (summary["campaigns"], 0)
     flows, bounds = column(tmp_path / "out", "flow_s"), column(tmp_path / "out", "bound_s")
     assert all(flow <= bound for flow, bound in zip(flows, bounds, strict=True))
 
 
-def test_a_derived_log_is_known_as_one(tmp_path: Path) -> None:
+def test_a_derived_log_is_known_as_one(bftrain: CommandLine, tmp_path: Path) -> None:
     log = swf(tmp_path / "log.swf", [Row(0, 100, 3), Row(10, 100, 2), Row(20, 50, 1)], "MaxNodes: 4")
     assert bftrain("schedule", log, "-o", tmp_path / "out").code == 0
     idle = tmp_path / "out" / "idle.npz"
@@ -139,7 +144,7 @@ def test_a_derived_log_is_known_as_one(tmp_path: Path) -> None:
     assert "derived" in checked.out
 
 
-def test_standard_input_and_the_configuration(tmp_path: Path) -> None:
+def test_standard_input_and_the_configuration(bftrain: CommandLine, tmp_path: Path) -> None:
     log = swf(tmp_path / "log.swf", [Row(0, 100, 3), Row(10, 100, 2), Row(20, 50, 1)], "MaxNodes: 4")
     piped = bftrain("schedule", "-", "-o", tmp_path / "piped", "--policy", "ostrich", stdin=log.read_bytes())
     assert piped.code == 0, piped.err
@@ -149,7 +154,7 @@ def test_standard_input_and_the_configuration(tmp_path: Path) -> None:
         assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_interrupted_it_keeps_what_is_done(number: signal.Signals, tmp_path: Path) -> None:
     many = [Row(3 * place, 1000 + place % 977, 1 + place % 7, 4000, place % 5) for place in range(20_000)]
     log = swf(tmp_path / "log.swf", many, "MaxNodes: 64")

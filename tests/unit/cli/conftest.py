@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers.in_process import CommandLine
+if TYPE_CHECKING:
+    from tests.helpers.in_process import CommandLine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-@pytest.fixture
-def bftrain(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    """Give the command line: ``bftrain("decide", file).out``."""
-    return CommandLine(monkeypatch, capfd)
 
 
 @pytest.fixture

@@ -29,11 +29,6 @@ BEGIN_S = 1612951200.0
 
 
 @pytest.fixture
-def bftrain(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(monkeypatch, capfd)
-
-
-@pytest.fixture
 def log() -> EventLog:
     """Six nodes in two racks, on a certain day, with a story that tells much."""
     names = ["secret-r1n1", "secret-r1n2", "secret-r1n3", "secret-r2n1", "secret-r2n2", "secret-r2n3"]

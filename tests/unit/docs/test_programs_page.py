@@ -40,11 +40,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bftrain(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(monkeypatch, capfd)
-
-
-@pytest.fixture
 def folder(prepared: Path, bftrain: CommandLine) -> Path:
     journal = prepared / "journal.db"
     if not journal.exists():

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 PAGE = 4096
 
 
-@pytest.fixture
-def bftrain(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    """Give the command line."""
-    return CommandLine(monkeypatch, capfd)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the journal of two live runs with other settings, in one file, with snapshots in it."""
