@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from bftrain import summaries
+from bftrain import summaries, text_formats
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.idle_doubts import doubtful_nodes, doubts_of
@@ -217,7 +217,7 @@ def assess(
         handback=None
         if inputs.handback_delay_s is None
         else msgspec.structs.replace(
-            effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs),
+            effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, _start_s(settings, inputs)),
             resimulated=inputs.resimulated,
             not_resimulated=inputs.not_resimulated,
         ),
@@ -248,6 +248,12 @@ def _facts(sample: ReplayedSample, inputs: AssessmentInputs) -> LogFacts:
     )
 
 
+def _start_s(settings: ReplaySettings, inputs: AssessmentInputs) -> float:
+    """Return the time that half of the tasks take to start, at least."""
+    own_s = inputs.start_cost_s if settings.start_cost_s is None else settings.start_cost_s
+    return (own_s or 0.0) * settings.cost_factor
+
+
 def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> list[str]:
     found = [
         f"Work: {inputs.workload.sentence}." if inputs.workload else f"Work: the tasks of {inputs.tasks}.",
@@ -258,8 +264,9 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
     ]
     if inputs.handback_delay_s is not None and inputs.jobs is not None:
         found.append(
-            "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; every idle "
-            "node counts as held by a task (--handback-delay)."
+            "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; a node that "
+            f"is idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
+            "held by a task (--handback-delay)."
         )
     if inputs.resimulated is not None:
         found.append(

@@ -1,8 +1,9 @@
 """Hand-back: how much longer batch jobs would have waited if nodes with tasks took a while to be free.
 
 Each job keeps its nodes, its run time and its turn on each node. It waits until all its nodes are free of earlier jobs,
-which may be late themselves, and for the delay if one of its nodes was idle until then: every idle node counts as held
-by a task. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
+which may be late themselves, and for the delay if one of its nodes was idle until then: every node that is idle for longer
+than a task takes to start counts as held by a task. Schedulers leave gaps of seconds between jobs that follow each other,
+into which no task comes. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
 """
 
 from __future__ import annotations
@@ -74,11 +75,12 @@ class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def extra_waits(
-    jobs: BatchJobs, nodes: int, delay_s: float, since_s: float = -math.inf
+    jobs: BatchJobs, nodes: int, delay_s: float, since_s: float = -math.inf, least_gap_s: float = 0.0
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return how much later each job starts, and whether it takes idle nodes.
 
-    Jobs that started by ``since_s``, before which no node is known, do not wait. Jobs that start together do not wait
+    Jobs that started by ``since_s``, before which no node is known, do not wait; no task comes into gaps of up to
+    ``least_gap_s``. Jobs that start together do not wait
     for each other, so the order of records makes no difference.
     """
     ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)  # by node: as recorded, and with the delay
@@ -97,14 +99,16 @@ def extra_waits(
         free_s = free[before <= start_s]
         if free_s.size and start_s > since_s:
             ready_s = max(start_s, float(free_s.max()))
-            taking[job] = free_s.min() < ready_s
+            taking[job] = ready_s - free_s.min() > least_gap_s
             extra[job] = ready_s - start_s + taking[job] * delay_s
         together.append((own, end_s, end_s + float(extra[job])))
     return extra, taking
 
 
-def effect_of(log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs | None = None) -> HandbackEffect:
-    """Return the effect of a delay, from the log alone or from its jobs too."""
+def effect_of(
+    log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs | None = None, least_gap_s: float = 0.0
+) -> HandbackEffect:
+    """Return the effect of a delay, from the log alone or from its jobs too (:func:`extra_waits`)."""
     taken = (log.leaves & (log.states == BUSY)).astype(np.float64)
     at_s = log.times[log.time_index] - log.start_s
     moments = np.unique(log.time_index[taken > 0.0])
@@ -115,7 +119,7 @@ def effect_of(log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs
     )
     if jobs is None:
         return found
-    extra, taking = extra_waits(jobs, len(log.node_names), delay_s, log.start_s)
+    extra, taking = extra_waits(jobs, len(log.node_names), delay_s, log.start_s, least_gap_s)
     inside = jobs.start_s > log.start_s
     late = inside & (extra > _LATE_S)
     start_s = jobs.start_s - log.start_s

@@ -68,6 +68,12 @@ def test_a_gap_that_lateness_fills_costs_no_delay_of_its_own() -> None:
     assert extra_waits(_jobs(rows), 1, 30.0)[0].tolist() == [30.0, 10.0, 30.0]
 
 
+def test_no_task_comes_into_the_seconds_that_schedulers_leave_between_jobs() -> None:
+    rows = [(0.0, 100.0, (0,)), (102.0, 200.0, (0,)), (202.0, 300.0, (0,)), (400.0, 500.0, (0,))]
+    assert extra_waits(_jobs(rows), 1, 60.0, 0.0)[0].tolist() == [0.0, 60.0, 58.0, 60.0]
+    assert extra_waits(_jobs(rows), 1, 60.0, 0.0, least_gap_s=18.0)[0].tolist() == [0.0, 0.0, 0.0, 60.0]
+
+
 def test_the_last_of_several_nodes_decides() -> None:
     rows = [(0.0, 100.0, (0,)), (0.0, 400.0, (1,)), (400.0, 500.0, (0, 1))]
     assert extra_waits(_jobs(rows), 2, 30.0)[0].tolist() == [30.0, 30.0, 60.0]  # waits for node 1, then for node 0
