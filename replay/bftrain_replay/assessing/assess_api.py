@@ -19,15 +19,16 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_replay.assessing import assess_folder
+from bftrain_replay.assessing import assess_folder, resimulated_waits
 from bftrain_replay.assessing.alternative_replays import failure, replay_alternatives
 from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, replay_sample
 from bftrain_replay.assessing.assessment import assess as assess_replayed
-from bftrain_replay.assessing.batch_jobs import jobs_of
+from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.best_mix import models_of
 from bftrain_replay.assessing.figure_text import headline
 from bftrain_replay.assessing.node_groups import NodeGroups
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
+from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
 from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.forked_pass import usable_cpus
@@ -76,6 +77,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     node_prices: NodePrices | None = None,
     handback_delay_s: float | None = None,
     records: Sequence[str | Path] = (),
+    resimulate: str | None = None,
     timezone: str = "",
     most_events: int = EVENTS,
     what_ifs: bool = False,
@@ -87,7 +89,8 @@ def assess(  # noqa: PLR0913 - one parameter an option
 
     Without ``tasks`` identical trials are replayed, more than the idle nodes can do. ``options`` are settings of a
     replay by their names. At most so many changes of the log (``most_events``) are replayed, 0 for all. ``records``
-    are the files that the log was imported from, for jobs behind ``handback_delay_s``. With ``what_ifs`` other
+    are the files that the log was imported from, for jobs behind ``handback_delay_s``; ``resimulate`` is the policy by
+    which these are scheduled again with the delay, such as easy. With ``what_ifs`` other
     assumptions are replayed too, in other processes, and tasks of the models of ``profiles``, or the bundled ones.
 
     >>> from bftrain import assess
@@ -104,6 +107,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     jobs = None
     if records:
         jobs = jobs_of([Path(each) for each in records], source)
+    again, why_not = _resimulated(jobs, source, handback_delay_s, resimulate)
     sample = ReplayedSample.of(source, most_events)
     zone = timezone or source.provenance.options.get("timezone")
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
@@ -127,8 +131,24 @@ def assess(  # noqa: PLR0913 - one parameter an option
         start_cost_s=files.start_cost_s,
         handback_delay_s=handback_delay_s,
         jobs=jobs,
+        resimulated=again,
+        not_resimulated=why_not,
     )
     return AssessedLog(assess_replayed(replayed, settings, inputs, others))
+
+
+def _resimulated(
+    jobs: BatchJobs | None, log: EventLog, delay_s: float | None, policy: str | None
+) -> tuple[ResimulatedWaits | None, str]:
+    """Schedule the batch queue again, if requested, or return why that cannot be done."""
+    if policy is None:
+        return None, ""
+    if jobs is None or delay_s is None:
+        raise UsageError("needs a delay, and the records of jobs", where="resimulate", fix="give both")
+    why_not = resimulated_waits.obstacle(jobs, len(log.node_names))
+    return (
+        (None, why_not) if why_not else (resimulated_waits.resimulate(jobs, len(log.node_names), delay_s, policy), "")
+    )
 
 
 def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome]:

@@ -65,6 +65,11 @@ def _cards(found: LogAssessment) -> Iterator[FigureCard]:
     )
     if found.sure.median < SURE_BELOW * found.harvest.median:
         yield _card("Surely idle", found.sure, "node-hours", "the rest is doubtful in the records")
+    waits = found.handback
+    if waits is not None and waits.delayed is not None and waits.mean_s is not None:
+        by = f"by {text_formats.duration(waits.mean_s.median)} on average over all"
+        note = f"{by}, if a node takes {text_formats.duration(waits.delay_s)} to be free"
+        yield FigureCard("Batch jobs that begin later", text_formats.percent(waits.delayed.median), note)
     worth = found.worth
     if worth.value is not None:
         net = f"; {text_formats.count(worth.net.median)} after energy" if worth.net else ""

@@ -264,8 +264,8 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
     ]
     if inputs.handback_delay_s is not None and inputs.jobs is not None:
         found.append(
-            "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; a node that "
-            f"is idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
+            "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; a node "
+            f"idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
             "held by a task (--handback-delay)."
         )
     if inputs.resimulated is not None:

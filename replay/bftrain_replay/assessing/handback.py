@@ -1,9 +1,9 @@
 """Hand-back: how much longer batch jobs would have waited if nodes with tasks took a while to be free.
 
 Each job keeps its nodes, its run time and its turn on each node. It waits until all its nodes are free of earlier jobs,
-which may be late themselves, and for the delay if one of its nodes was idle until then: every node that is idle for longer
-than a task takes to start counts as held by a task. Schedulers leave gaps of seconds between jobs that follow each other,
-into which no task comes. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
+which may be late themselves, and for the delay if one of its nodes was idle until then: every node that is idle for
+longer than a task takes to start counts as held by a task. Schedulers leave gaps of seconds between jobs, into which no
+task comes. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
 """
 
 from __future__ import annotations

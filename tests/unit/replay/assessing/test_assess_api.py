@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain.errors import UsageError
+from bftrain.errors import BadInput, UsageError
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.assessing.worth import NodePrices
@@ -55,3 +55,27 @@ def test_its_files_are_those_of_the_command(tmp_path: Path) -> None:
 def test_a_setting_that_is_none_is_named() -> None:
     with pytest.raises(UsageError, match=r"there is no setting 'max_task'.*did you mean 'max_tasks'"):
         bftrain.assess(LOG, max_task=3)  # type: ignore[call-arg]  # it is the test
+
+
+SACCT = (
+    "JobID|User|Submit|Start|End|NNodes|NodeList|State\n"
+    "1|ann|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T12:00:00|2|n[1-2]|COMPLETED\n"
+    "2|bob|2026-01-01T00:00:00|2026-01-01T12:00:00|2026-01-01T15:00:00|1|n1|COMPLETED\n"
+    "3|ann|2026-01-01T14:00:00|2026-01-01T15:00:00|2026-01-01T18:00:00|2|n[1-2]|COMPLETED\n"
+)
+
+
+def test_the_queue_is_scheduled_again_as_by_the_command(command: CommandLine, tmp_path: Path) -> None:
+    records = tmp_path / "sacct.txt"
+    records.write_text(SACCT)
+    asked = ("--handback-delay", 60, "--resimulate", "easy", "--quick", "--json", "-q")
+    printed = json.loads(command("assess", records, "-o", tmp_path / "out", *asked).out)
+    log = bftrain.import_logs(records).log
+    done = bftrain.assess(log, handback_delay_s=60.0, records=[records], resimulate="easy")
+    found = json.loads(json.dumps(done.summary))
+    assert found["handback"] == printed["handback"]
+    assert found["handback"]["resimulated"]["policy"] == "easy"
+    with pytest.raises(UsageError, match="resimulate: needs a delay, and the records of jobs"):
+        bftrain.assess(log, resimulate="easy")
+    with pytest.raises(BadInput, match="did you mean 'easy'"):
+        bftrain.assess(log, handback_delay_s=60.0, records=[records], resimulate="eazy")
