@@ -193,13 +193,22 @@ class ResultFolder:
             with suppress(OSError):  # not empty
                 self.path.rmdir()
 
+    def write_ahead(self, write: Callable[[Path], object]) -> None:
+        """Call ``write`` to write some files of the next result into the draft folder."""
+        draft = self.path / DRAFT
+        with naming(self.path, draft):
+            draft.mkdir(exist_ok=True)
+            try:
+                write(draft)
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+
     def replace(self, write: Callable[[Path], object]) -> None:
-        """Call ``write`` to write all files of a result into a draft folder, then replace the old ones by them."""
+        """Call ``write`` to write the files of a result into the draft folder, then replace the old ones by them."""
         draft, ready = self.path / DRAFT, self.path / READY
-        shutil.rmtree(draft, ignore_errors=True)
+        self.write_ahead(write)
         with naming(self.path, ready), naming(self.path, draft):
-            draft.mkdir()
-            write(draft)
             new = {path.name for path in draft.iterdir()}
             sums = (f"{_sha256(draft / name)}  {name}\n" for name in sorted(new - {REPORT_FILE}))
             write_text(draft / SUMS, "".join(sums))  # in the format of sha256sum

@@ -19,6 +19,7 @@ from bftrain_replay.output import csv_tables, parquet_tables
 from bftrain_replay.provenance import FORMAT, InputSource
 from bftrain_replay.reporting.report import render
 from bftrain_replay.reporting.report_data import LOG_FILE, of_study
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.resume.solver_cache import BESIDE, beside
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import TABLES
@@ -43,17 +44,32 @@ def check_tables(form: str) -> None:
         parquet_tables.pyarrow()
 
 
-def write(study: ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = CSV) -> None:
-    """Write all files of ``study`` into ``folder``, tables as csv or parquet; each appears complete or not at all."""
+def write_tables(result: ReplayResult, folder: Path, tables: str = CSV) -> None:
+    """Write the tables of a replay as csv or parquet; each appears complete or not at all."""
+    if tables == PARQUET:
+        parquet_tables.write(result, folder, FORMAT)
+    else:
+        csv_tables.write(result, folder)
+
+
+def write(
+    study: ReplayStudy,
+    folder: Path,
+    source: InputSource | None = None,
+    *,
+    tables: str = CSV,
+    has_tables: bool = False,
+) -> None:
+    """Write all files of ``study`` into ``folder``; each appears complete or not at all.
+
+    ``tables`` are csv or parquet; ``has_tables`` says that ``write_tables`` wrote them already.
+    """
     source = source or InputSource()
     prepare_folder(folder)
     result = study.result
-    if tables == PARQUET:
-        parquet_tables.write(result, folder, FORMAT)
-        others = csv_tables.SUFFIX
-    else:
-        csv_tables.write(result, folder)
-        others = parquet_tables.SUFFIX
+    if not has_tables:
+        write_tables(result, folder, tables)
+    others = csv_tables.SUFFIX if tables == PARQUET else parquet_tables.SUFFIX
     for name in TABLES:
         (folder / f"{name}{others}").unlink(missing_ok=True)  # of an earlier replay
     write_text(folder / "config.toml", _rerun(source, tables) + config.dump(result.settings))

@@ -37,6 +37,10 @@ from bftrain_replay.study_checks import ReplayParts, check_cluster, check_kinds,
 from bftrain_replay.study_passes import StudyPasses, Watch
 
 
+def _ignore(_: object) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReplayStudy(ShortRepr):
     """The main replay and its comparison runs: ``None`` if not requested or not reached.
@@ -101,6 +105,18 @@ class FixedClusterFigures:
     ideal: IdealCluster | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyCalls:
+    """Functions to call during a study.
+
+    ``warn`` receives warnings about the inputs before the replay; the results hold them too. ``main_done`` receives the
+    main replay if it is complete, while those to compare with may go on.
+    """
+
+    warn: Callable[[str], None]
+    main_done: Callable[[ReplayResult], None] = _ignore
+
+
 def study(
     log: EventLog,
     tasks: Sequence[TaskSpec],
@@ -110,24 +126,26 @@ def study(
     objective: Objective | None = None,
     watch: Watch | None = None,
     answers: AnswerFile | None = None,
-    warn: Callable[[str], None] | None = None,
+    calls: StudyCalls | None = None,
 ) -> ReplayStudy:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as references.
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces that of the settings. Parts that were
     checked already replace all three. Once ``watch`` returns false, the present replay ends and the others are left
-    out; ``answers`` allow resuming it. ``warn`` receives warnings about the inputs before the replay; the results hold
-    them too. Passes on a long log run side by side in processes of their own if there is more than one processor, so
-    that ``watch`` is called for each in turn.
+    out; ``answers`` allow resuming it. Passes on a long log run side by side in processes of their own if there is
+    more than one processor, so that ``watch`` is called for each in turn.
     """
     parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
     passes = StudyPasses(log, tasks, parts, watch, answers)
     check_kinds(log, tasks)
-    if warn is not None:
+    if calls is not None:
         for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
-            warn(text)
+            calls.warn(text)
     with passes.side_by_side():
-        return _with_references(passes, passes.main())
+        main = passes.main()
+        if calls is not None and main.complete:
+            calls.main_done(main)
+        return _with_references(passes, main)
 
 
 def cluster_study(

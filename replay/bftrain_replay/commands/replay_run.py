@@ -33,13 +33,15 @@ def run_into(
     folder: Path,
     source: InputSource,
     origin: AnswerOrigin,
-    run: Callable[[AnswerFile], ReplayStudy],
+    run: Callable[[AnswerFile, Callable[[ReplayResult], None]], ReplayStudy],
     asked: ReplayRequest,
     out: Output,
 ) -> tuple[ReplayStudy, bool]:
     """Run a replay of this ``origin`` and write it into ``folder``, or resume an interrupted one there.
 
-    Return it, and whether its result was written: a partial one does not replace a finished one.
+    ``run`` gets the answers, and a function to call with the main replay as soon as that is complete: its tables are
+    written while the replays to compare with go on. Return the study, and whether its result was written: a partial
+    one does not replace a finished one.
     """
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
@@ -50,10 +52,19 @@ def run_into(
         if asked.resume and not unfinished.exists():
             out.say(f"nothing was interrupted in {folder}: starting from the beginning")
         with AnswerFile(unfinished, origin, resume=asked.resume) as answers:
-            study = run(answers)
+            early: list[ReplayResult] = []
+
+            def write_early(main: ReplayResult) -> None:
+                result.write_ahead(lambda draft: replay_folder.write_tables(main, draft, asked.tables))
+                early.append(main)
+
+            study = run(answers, write_early)
             written = study.complete or not result.holds_finished
             if written:
-                result.replace(lambda draft: replay_folder.write(study, draft, source, tables=asked.tables))
+                form, has_tables = asked.tables, bool(early)
+                result.replace(
+                    lambda draft: replay_folder.write(study, draft, source, tables=form, has_tables=has_tables)
+                )
             if study.complete:
                 answers.discard()
     return study, written
@@ -66,9 +77,10 @@ def replay(
     baseline: str,
     out: Output,
     answers: AnswerFile | None = None,
+    main_done: Callable[[ReplayResult], None] = lambda _: None,
 ) -> ReplayStudy:
-    """Replay a log with progress; warnings are printed as soon as they are known."""
-    from bftrain_replay.study import study
+    """Replay a log with progress; print warnings at once, and call ``main_done`` as ``study`` does."""
+    from bftrain_replay.study import StudyCalls, study
 
     shown: list[str] = []
 
@@ -77,7 +89,8 @@ def replay(
         out.warn(text)
 
     with watched(out, log.span_s) as watch:
-        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, warn=warn)
+        calls = StudyCalls(warn=warn, main_done=main_done)
+        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, calls=calls)
     print_warnings(done.result, out, shown)
     return done
 

@@ -14,13 +14,14 @@ from bftrain_replay.commands import replay_run
 from bftrain_replay.commands.sensitivity import SensitivityTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from bftrain.journal import Journal
     from bftrain.live.model.task_record import LiveTaskRecord
     from bftrain.rerun import Difference
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.results.result import ReplayResult
     from bftrain_replay.resume.journal_events import JournalEvents
     from bftrain_replay.resume.solver_cache import AnswerFile
     from bftrain_replay.study import ReplayStudy
@@ -67,7 +68,9 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
         folder,
         source,
         origin_of(events, specs, settings, baseline),
-        lambda answers: table.added_to(replay_run.replay(events, specs, parts, baseline, out, answers)),
+        lambda answers, main_done: table.added_to(
+            replay_run.replay(events, specs, parts, baseline, out, answers, main_done)
+        ),
         asked,
         out,
     )
@@ -144,7 +147,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     options = ("--cluster", cluster.text, *until, *(("--ideal",) if asked.ideal else ()))
     source = InputSource(tasks=str(task_file), baseline=baseline, options=options)
 
-    def run(answers: AnswerFile) -> ReplayStudy:
+    def run(answers: AnswerFile, _: Callable[[ReplayResult], None]) -> ReplayStudy:
         # The end is not known beforehand
         with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch, answers=answers, ideally=bool(asked.ideal))

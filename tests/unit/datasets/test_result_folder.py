@@ -243,7 +243,7 @@ def test_a_full_disk_names_the_file_and_not_the_draft(tmp_path: Path) -> None:
 def test_a_folder_that_became_read_only_is_named_and_not_what_is_hidden_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    def refuse(path: Path, *_: object) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     with ResultFolder(tmp_path, KIND) as result, monkeypatch.context() as read_only:

@@ -14,10 +14,11 @@ from bftrain.errors import BadObjective
 from bftrain.values.problem import CompetingTask
 from bftrain_replay import forked_pass, replay_folder, study_passes
 from bftrain_replay.forked_pass import ForkedPass
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import ReplayStudy, study, study_of
+from bftrain_replay.study import ReplayStudy, StudyCalls, study, study_of
 from bftrain_replay.study_checks import check_parts
 from bftrain_replay.study_passes import StudyPasses
 from tests.unit.replay.test_solver_cache import LOG, TASKS, files
@@ -171,3 +172,20 @@ def test_a_process_with_threads_or_such_libraries_is_not_forked(monkeypatch: pyt
     monkeypatch.setattr(forked_pass.sys, "modules", {})
     monkeypatch.setattr(forked_pass.threading, "active_count", lambda: 2)
     assert not forked_pass.may_fork()
+
+
+def test_the_tables_of_the_main_replay_can_be_written_before_the_others_end(tmp_path: Path) -> None:
+    early: list[ReplayResult] = []
+    done = study(LOG, TASKS, SETTINGS, calls=StudyCalls(warn=lambda _: None, main_done=early.append))
+    assert len(early) == 1
+    replay_folder.write(done, tmp_path / "late")
+    replay_folder.prepare(tmp_path / "early")
+    replay_folder.write_tables(early[0], tmp_path / "early")
+    replay_folder.write(done, tmp_path / "early", has_tables=True)
+    for name in ("decisions.csv", "allocations.csv", "tasks.csv", "over_time.csv", "log.npz", "config.toml"):
+        assert (tmp_path / "early" / name).read_bytes() == (tmp_path / "late" / name).read_bytes()
+
+
+def test_the_tables_of_an_interrupted_replay_are_not_written_early() -> None:
+    calls = StudyCalls(warn=lambda _: None, main_done=Mock(side_effect=AssertionError))
+    assert not study(LOG, TASKS, SETTINGS, watch=lambda *_: False, calls=calls).complete

@@ -18,7 +18,7 @@ from bftrain_replay.results.input_warnings import odd_inputs
 from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress
-from bftrain_replay.study import study
+from bftrain_replay.study import StudyCalls, study
 from tests.unit.replay.cases import curve_of, log_of, task
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_who_will_not_run_is_reported_before_anything_is_replayed() -> None:
 
     late = log_of((0.0, "a", ""), (50.0, "", "a"), (50.0, "b", ""), end_s=100.0)  # never two at once
     wide = task("wide", rate=(1.0, 1.0), min_nodes=2)
-    done = study(late, [wide], ReplaySettings(), watch=watch, warn=order.append)
+    done = study(late, [wide], ReplaySettings(), watch=watch, calls=StudyCalls(warn=order.append))
     assert order[0].startswith("task 'wide' needs more nodes than the 1 that are idle at most")
     assert order[1] == "exact"
     assert done.result.warnings[:1] == (order[0],)
