@@ -39,6 +39,16 @@ def large(number: float) -> str:
     return count(number)
 
 
+def plain(value: object) -> str:
+    """Return a value as text: a float that is whole without a decimal point."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting(value: object) -> str:
+    """Return the value of a setting as text."""
+    return UNKNOWN if value is None or value == "" else plain(value)
+
+
 def percent(share: float | None) -> str:
     """Return a share in per cent."""
     if share is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
@@ -79,7 +80,7 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
             rows.append(FigureRow(words(figure.label), cells, figure.change(1) if change else ""))
         groups.append(RowGroup(words(group.title), rows))
     differences = [
-        FigureRow(name.removeprefix("settings."), [ReplayCell(_value(value)) for value in values])
+        FigureRow(name.removeprefix("settings."), [ReplayCell(text_formats.setting(value)) for value in values])
         for name, values in found.making.differs.items()
     ]
     return Group(
@@ -103,7 +104,7 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
         yield "baseline", same["baseline"]
     usual = usual_settings(found.sides[0].summary)
     settings = {name.removeprefix("settings."): value for name, value in same.items() if name.startswith("settings.")}
-    set_so = [f"{name} = {_value(value)}" for name, value in settings.items() if value != usual.get(name)]
+    set_so = [f"{name} = {text_formats.setting(value)}" for name, value in settings.items() if value != usual.get(name)]
     differing = any(name.startswith("settings.") for name in found.making.differs)
     rest = f"{'the other' if differing or set_so else 'all'} settings as by default"
     yield "settings", "; ".join([*set_so, rest])
@@ -111,9 +112,3 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
     versions = [f"{name.removeprefix(start)} {value}" for name, value in same.items() if name.startswith(start)]
     if versions:
         yield "versions", ", ".join(versions)
-
-
-def _value(value: object) -> str:
-    if value is None or value == "":
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -251,6 +251,7 @@ def _show(done: SweepResult, out: Output, **counts: int) -> None:
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     """Return the most important columns: metrics to be drawn, or the harvest of idle nodes, else ends of tasks."""
     from bftrain.node_units import words_of
+    from bftrain.text_formats import plain
     from bftrain_replay.sweeping.sweep_table import PointState, metric_of, text_of
 
     swept = list(done.spec.swept)
@@ -261,9 +262,10 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     with_states = any(row.state is not PointState.DONE for row in done.rows)
     rows = []
     for row in done.rows[:_MOST_ROWS]:
-        options = (row.point.options[name] for name in swept)
-        plain = (f"{value:g}" if isinstance(value, float) else str(value) for value in options)
-        rows.append([*plain, *(text_of(metric, row) for metric in metrics), *([str(row.state)] if with_states else [])])
+        options = (plain(row.point.options[name]) for name in swept)
+        rows.append(
+            [*options, *(text_of(metric, row) for metric in metrics), *([str(row.state)] if with_states else [])]
+        )
     words = words_of(done.unit)
     columns = [*swept, *(words(metric.short_title) for metric in metrics), *(["status"] if with_states else [])]
     title = f"{done.spec.title}: {len(done.rows):,} points"

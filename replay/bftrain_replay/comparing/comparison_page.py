@@ -17,7 +17,6 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.metrics.task_figures import TaskPercentiles
-from bftrain_replay.reporting.configuration import setting_text
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
@@ -197,9 +196,9 @@ def _making(comparison: ComparedReplays) -> Iterator[HtmlTable | HtmlText]:
 
     if making.differs:
         headings = ("what differs", *comparison.labels)
-        differs = [(plain(name), *map(setting_text, values)) for name, values in making.differs.items()]
+        differs = [(plain(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
         yield HtmlTable(label="What differs", headings=headings, rows=differs, css="plain")
     else:
         yield HtmlText("<p>Nothing differs in how they were made.</p>")
-    same = [(plain(name), setting_text(value)) for name, value in making.same.items()]
+    same = [(plain(name), text_formats.setting(value)) for name, value in making.same.items()]
     yield HtmlTable(label="What is the same", headings=("the same in all", ""), rows=same, css="plain")

@@ -30,14 +30,14 @@ def tables(
 ) -> Iterator[HtmlTable | HtmlText]:
     """Yield the tables for any settings."""
     chosen = {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
-    rows = [*inputs, *((name, setting_text(value)) for name, value in chosen.items())]
+    rows = [*inputs, *((name, text_formats.setting(value)) for name, value in chosen.items())]
     yield HtmlTable(label="Configuration", headings=("what", "value"), rows=rows, css="plain")
     if not chosen:
         yield HtmlText('<p class="soft">All settings are as by default.</p>')
     yield HtmlTable(
         label="Settings as by default",
         headings=("setting", "value"),
-        rows=[(name, setting_text(value)) for name, value in settings.items() if name not in chosen],
+        rows=[(name, text_formats.setting(value)) for name, value in settings.items() if name not in chosen],
         css="plain",
         folded=f"{len(settings) - len(chosen)} settings that are as by default",
     )
@@ -49,10 +49,3 @@ def tables(
         folded="Versions",
     )
     yield HtmlText(f'<p class="soft">To cite: {CITATION}.</p>')
-
-
-def setting_text(value: Any) -> str:  # noqa: ANN401 - any value that a setting has
-    """Return a setting's value as text."""
-    if value is None or value == "":
-        return text_formats.UNKNOWN
-    return f"{value:g}" if isinstance(value, float) else str(value)

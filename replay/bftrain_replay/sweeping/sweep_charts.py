@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bftrain import text_formats
+from bftrain.text_formats import plain
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, reach, spreads
@@ -61,11 +62,6 @@ def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
             numbers = all(isinstance(value, (int, float)) for value in values)
             found[name] = sorted(values) if numbers else values
     return found
-
-
-def plain(value: Value) -> str:
-    """Return a value in human notation."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def with_names(names: Iterable[str], cells: Cells) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import text_formats
+from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
@@ -16,7 +17,7 @@ from bftrain_replay.results.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.pareto_chart import pareto_figures
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
-from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, plain, varied, with_names
+from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, varied, with_names
 from bftrain_replay.sweeping.sweep_options import SEED
 
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
+from bftrain.text_formats import plain
 from bftrain_replay.drawing.static.layers import MarkLayer, UnsupportedFigureError
 from bftrain_replay.drawing.static.scales import (
     FONT_SIZE,
@@ -22,7 +23,6 @@ from bftrain_replay.drawing.static.scales import (
     LogScale,
     TickLook,
     TimeScale,
-    band_name,
     padded,
     shortened,
     text_width,
@@ -212,9 +212,9 @@ def _bands(
     layers: Sequence[MarkLayer], channel: str, described: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
 ) -> BandScale:
     order = asked.get("domain") or next((each["sort"] for each in described if each.get("sort")), None)
-    names = order or dict.fromkeys(band_name(layer.value(row, channel)) for layer in layers for row in layer.rows)
+    names = order or dict.fromkeys(plain(layer.value(row, channel)) for layer in layers for row in layer.rows)
     bars = any(layer.kind == "bar" for layer in layers)
-    return BandScale(tuple(map(band_name, names)), padding=0.1 if bars else 0.0, reverse=channel == "y")
+    return BandScale(tuple(map(plain, names)), padding=0.1 if bars else 0.0, reverse=channel == "y")
 
 
 def _shown(places: Sequence[float], axis: PlotAxis, width: float) -> set[int]:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from bftrain.text_formats import plain
 from bftrain_replay.drawing.static.layers import UnsupportedFigureError
 
 _CHARACTER: Final = 0.56  # of the font size: the mean width of a character
@@ -232,11 +233,6 @@ class TimeScale:
         return [float(place) for place in places if self.low <= place <= self.high]
 
 
-def band_name(value: object) -> str:
-    """Return a value as the name of its band: integers without a decimal point, as in the interactive chart."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 @dataclass(frozen=True, slots=True)
 class BandScale:
     """Names beside each other, each in a band; ``padding`` is the part of a band that stays free on each side."""
@@ -247,7 +243,7 @@ class BandScale:
 
     def place(self, value: object) -> float:
         """Return the middle of a name's band."""
-        middle = (self.names.index(band_name(value)) + 0.5) / (len(self.names) or 1)
+        middle = (self.names.index(plain(value)) + 0.5) / (len(self.names) or 1)
         return 1.0 - middle if self.reverse else middle
 
     @property
