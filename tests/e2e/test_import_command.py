@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.broken_log import BROKEN
 from tests.helpers.flood import DAY, flooded
-from tests.helpers.program import ANSI, PROGRAM, bftrain, environment, on_terminal, shell, start
+from tests.helpers.program import ANSI, PROGRAM, environment, on_terminal, shell, start
 
 HEADER = b"JobID|Start|End|NodeList|State\n"
 
@@ -72,11 +72,3 @@ def test_what_may_not_be_read_is_said(broken: Path) -> None:
 def test_memory_does_not_grow_with_rows_that_are_set_aside(tmp_path: Path) -> None:
     """A hundred megabytes here; tests/perf sends more than a gigabyte."""
     assert flooded(100, 300, tmp_path / "log.npz")["nodes"] == 5008
-
-
-def test_help_answers_before_anything_is_loaded() -> None:
-    begin = time.perf_counter()
-    ended = bftrain("import", "--help")
-    assert ended.code == 0
-    assert "Formats are recognised by content" in " ".join(ended.out.split())
-    assert time.perf_counter() - begin < 5

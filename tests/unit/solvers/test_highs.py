@@ -78,7 +78,7 @@ def test_a_step_that_overruns_the_deadline_by_seconds_is_stopped(solver: HighsSo
     assert solver.solve(table, PATIENT).quality is Quality.PROVEN
     begun = perf_counter()
     late = solver.solve(table, Limits(deadline_s=0.5))
-    assert perf_counter() - begun < 2.0
+    assert perf_counter() - begun < 7.0  # before the step ends
     assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert late.solver_words == "overran the deadline and was stopped"
     assert solver.worker.pid is None
