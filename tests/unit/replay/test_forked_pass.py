@@ -179,7 +179,7 @@ def test_the_tables_of_the_main_replay_can_be_written_before_the_others_end(tmp_
     done = study(LOG, TASKS, SETTINGS, calls=StudyCalls(warn=lambda _: None, main_done=early.append))
     assert len(early) == 1
     replay_folder.write(done, tmp_path / "late")
-    replay_folder.prepare(tmp_path / "early")
+    (tmp_path / "early").mkdir()
     replay_folder.write_tables(early[0], tmp_path / "early")
     replay_folder.write(done, tmp_path / "early", has_tables=True)
     for name in ("decisions.csv", "allocations.csv", "tasks.csv", "over_time.csv", "log.npz", "config.toml"):
