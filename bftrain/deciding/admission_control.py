@@ -146,12 +146,13 @@ class AdmissionControl:
             task = getattr(event, "task", None)
             if task not in self._known:
                 continue
-            if isinstance(event, TaskMeasured | TaskEdited):
+            renamed = isinstance(event, TaskEdited) and bool(event.renamed) and task not in self._task_table
+            if isinstance(event, TaskMeasured | TaskEdited) and not renamed:
                 changed[task] = None
                 continue
             if isinstance(event, TaskFinished):
                 finished.append(task)
-            elif isinstance(event, TaskCancelled) or (
+            elif isinstance(event, TaskCancelled | TaskEdited) or (
                 # A failed task without recorded failures is a new task submitted under the same name
                 isinstance(event, TaskFailed) and not (task in self._task_table and self._task_table[task].failures)
             ):
@@ -160,8 +161,9 @@ class AdmissionControl:
                 continue
             self._known.remove(task)  # from here on, a new task may have this name
             changed.pop(task, None)
-        submitted = (event.spec.name for event in events if isinstance(event, TaskSubmitted))
-        entered = [name for name in dict.fromkeys(submitted) if name in self._task_table and name not in self._known]
+        new = [event.spec.name for event in events if isinstance(event, TaskSubmitted)]
+        new += [event.renamed for event in events if isinstance(event, TaskEdited)]
+        entered = [name for name in dict.fromkeys(new) if name in self._task_table and name not in self._known]
         self._known.update(entered)
         if finished or dropped or entered or changed:
             self._send_update(

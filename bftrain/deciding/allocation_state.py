@@ -183,8 +183,8 @@ class AllocationState:
                 self.notes.extend(f"task '{spec.name}': {note}" for note in self._warnings_about(spec))
             case happened.TaskMeasured() if self.knows(event.task):
                 tasks[event.task].measured(event)
-            case happened.TaskEdited(spec=spec) if self.knows(spec.name):
-                return self._edit(spec, event.time_s)
+            case happened.TaskEdited() if self.knows(event.task):
+                return self._edit(event)
             case happened.TaskFinished() if self.knows(event.task):
                 self.pool.give_back(tasks.remove(event.task))
             case happened.TaskCancelled() if self.knows(event.task):
@@ -205,12 +205,16 @@ class AllocationState:
                 pass  # departures are already processed; an unknown task was noted
         return ()
 
-    def _edit(self, spec: TaskSpec, time_s: float) -> Iterable[Action]:
+    def _edit(self, event: happened.TaskEdited) -> Iterable[Action]:
         """Apply the changes of a task's owner; a task of a size that they exclude stops."""
+        spec, name = event.spec, event.renamed or event.task
+        if event.renamed in self.task_table:
+            self.notes.append(f"task '{event.task}' keeps its name: there is a task '{event.renamed}'")
+            name = event.task
         task = self.task_table[spec.name]
         fits = spec.min_nodes <= task.size <= spec.max_nodes and spec.curve_on(task.kind) is not None
         stopped = () if fits else self._stop(spec.name)
-        self.task_table.edit(spec, time_s)
+        self.task_table.edit(spec, name, event.time_s)
         return stopped
 
     def _warnings_about(self, spec: TaskSpec) -> Iterator[str]:

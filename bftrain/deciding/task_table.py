@@ -341,11 +341,20 @@ class TaskTable:
         if member.spec.deadline_s is not None:
             self._timed.add(name)
 
-    def edit(self, spec: TaskSpec, now_s: float) -> None:
-        """Apply the changes of its owner to a task."""
-        self._members[spec.name].edited(spec, now_s)
+    def edit(self, spec: TaskSpec, name: str, now_s: float) -> None:
+        """Apply the changes of its owner to a task, which is called ``name`` from now on and keeps its place."""
+        before = spec.name
+        if name != before:
+            spec = replace(spec, name=name)
+            self._members = {name if key == before else key: entry for key, entry in self._members.items()}
+            self._owner.update(dict.fromkeys(self._members[name].held, name))
+            self._described.clear()
+            self.queue_changes += 1
+        self._members[name].edited(spec, now_s)
         for names, given in ((self._spread, spec.spread), (self._timed, spec.deadline_s)):
-            names.discard(spec.name) if given is None else names.add(spec.name)
+            names.discard(before)
+            if given is not None:
+                names.add(name)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return the nodes it held."""

@@ -97,14 +97,19 @@ class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
     """Its owner resumed a paused task, which competes again from its old place in the queue."""
 
 
-class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited"):
-    """Its owner changed the description of a task, known by its name; nodes of a size that it excludes are released."""
+class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited", omit_defaults=True):
+    """Its owner changed the description of a task, known by its name; nodes of a size that it excludes are released.
+
+    ``renamed`` is its name from now on, if that changes.
+    """
 
     spec: TaskSpec
+    renamed: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.instance(self, "spec", TaskSpec)
+        checks.optional_text(self, "renamed")
 
     @property
     def task(self) -> str:

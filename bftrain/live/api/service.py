@@ -115,10 +115,13 @@ class LiveService:
     async def edit(self, caller: Caller, name: str, given: TaskEdit) -> schemas.TaskView:
         """Change a task that holds no nodes."""
         await self._until_ready()
-        record, event = edited(self._daemon, caller, self._unfinished(caller, name), given)
-        self._task_store.change(record)
-        self._daemon.task_manager.tracks[record.name].edit(record)
-        self._happened(event)
+        async with self._adding:
+            record, event = await edited(self._daemon, caller, lambda: self._unfinished(caller, name), given)
+            try:
+                self._happened(event)
+            finally:
+                if event.renamed:
+                    self._daemon.launcher_pool.drop(event.task)
         return self._view(record)
 
     def tasks(self, caller: Caller, *, over: bool) -> tuple[schemas.TaskView, ...]:

@@ -40,6 +40,7 @@ class _MomentOrNone(MomentOption):
 @click.option("--weight", type=float, help="What it counts under some objectives.")
 @click.option("--deadline", type=_MomentOrNone(), help="When it should be done; none: no deadline.")
 @click.option("--campaign", help="What it belongs to.")
+@click.option("--name", help="What to call it from now on.")
 @talks
 def edit(  # noqa: PLR0913 - one parameter an option
     task: str,
@@ -50,6 +51,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
     weight: float | None,
     deadline: datetime | None,
     campaign: str | None,
+    name: str | None,
     client: Client,
     out: Output,
 ) -> None:
@@ -64,7 +66,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
             raise UsageError("cannot be used with --min-nodes or --max-nodes", where="--nodes", fix="leave one out")
         sizes = sizes_of({"nodes": nodes}, "--nodes")
         min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
-    given = (min_nodes, max_nodes, weight, deadline, campaign)
+    given = (min_nodes, max_nodes, weight, deadline, campaign, name)
     if all(one is None for one in given):
         raise UsageError("nothing is to be changed", where="edit", fix="such as --weight 0.5; see bftrain edit --help")
     changes = TaskEdit(
@@ -73,6 +75,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
         weight=weight,
         deadline_s=None if deadline is None else deadline.timestamp(),
         campaign=campaign,
+        name=name,
     )
     changed = client.edit(task, changes)
     out.result(changed, lambda: _in_words(changed))

@@ -172,7 +172,8 @@ class LiveHistory:
 
     def name(self, number: int, name: str, uid: int) -> None:
         """Record the name of a task."""
-        if number not in self.names:
+        named = self.names.get(number)
+        if named is None or named.name != name:
             self.names[number] = Named(name, uid)
             if len(self.names) > self._prune_at:  # forget the names of tasks that are in no cell any more
                 used = {number for level in self.levels for cell in level.cells() for number in cell.numbers}

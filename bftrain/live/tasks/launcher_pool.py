@@ -131,6 +131,10 @@ class LauncherPool:
         """The nodes that tasks are still vacating."""
         return frozenset(self._lingering)
 
+    def lingers(self, task: str) -> bool:
+        """Return whether a task is still vacating nodes."""
+        return any(holder == task for holder, _ in self._lingering.values())
+
     def close(self) -> None:
         """End everything that was started. May take a while: not to be called in the loop."""
         for launcher in tuple(self._launchers.values()):

@@ -90,6 +90,14 @@ class TaskManager:
         track = self.tracks[record.name] = TaskProgressTrack(record, record.progress)
         return track
 
+    def rename(self, before: str, record: LiveTaskRecord) -> None:
+        """Go on with a task under another name."""
+        self.tracks = {record.name if name == before else name: track for name, track in self.tracks.items()}
+        if (numbers := self.after.pop(before, None)) is not None:
+            self.after[record.name] = numbers
+        if before in self._counted:
+            self._counted.add(record.name)
+
     @property
     def not_now(self) -> frozenset[str]:
         """Unfinished tasks that cannot be run now, or have to wait for others."""

@@ -101,17 +101,24 @@ class _Reading:
             case TaskMeasured() if event.task in self.places:
                 self._measured(event)
             case TaskEdited() if event.task in self.places:
-                place = self.places[event.task]
-                before, spec = self.tasks[place], event.spec
-                least, most = min(before.min_nodes, spec.min_nodes), max(before.max_nodes, spec.max_nodes)
-                # Sizes that it had before stay possible
-                self.tasks[place] = replace(spec, name=before.name, min_nodes=least, max_nodes=most)
+                self._edited(event)
             case TaskFinished() | TaskCancelled():
                 self._forget(event.task)
             case TaskFailed() if event.task in self.places:
                 self.failures[event.task] += 1
                 if self.failures[event.task] >= self.max_failures:
                     self._forget(event.task)
+
+    def _edited(self, event: TaskEdited) -> None:
+        place = self.places[event.task]
+        before, spec = self.tasks[place], event.spec
+        least, most = min(before.min_nodes, spec.min_nodes), max(before.max_nodes, spec.max_nodes)
+        # Sizes that it had before stay possible
+        self.tasks[place] = replace(spec, name=before.name, min_nodes=least, max_nodes=most)
+        if event.renamed and event.renamed not in self.places:
+            self.places[event.renamed] = self.places.pop(event.task)
+            self.failures[event.renamed] = self.failures.pop(event.task, 0)
+            self.names[place] = event.renamed
 
     def _measured(self, event: TaskMeasured) -> None:
         place = self.places[event.task]

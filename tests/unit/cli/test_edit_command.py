@@ -24,6 +24,9 @@ def test_a_waiting_task_is_changed_on_the_command_line_and_wrong_input_is_refuse
         assert done.out == "cnn: 2 to 16 nodes, weight 0.5, due at 2050-01-31 18:00\n"
         gone = bftrain("edit", "cnn", "--deadline", "none", "--campaign", "hpo", "--json", *at)
         assert json.loads(gone.out)["deadline_s"] is None
+        assert bftrain("edit", "cnn", "--name", "vgg", *at).out.startswith("vgg: 2 to 16 nodes, ")
+        assert bftrain("status", "vgg", *at).code == 0
+        bftrain("edit", "vgg", "--name", "cnn", *at)
         for words, code, message in (
             (("cnn",), 2, "nothing is to be changed"),
             (("cnn", "--nodes", "2:3", "--max-nodes", "4"), 2, "cannot be used with"),
@@ -32,6 +35,7 @@ def test_a_waiting_task_is_changed_on_the_command_line_and_wrong_input_is_refuse
             (("cnn", "--min-nodes", "17"), 3, "max_nodes"),
             (("cnn", "--deadline", "soon"), 2, "is not a time"),
             (("cnn", "--weight", "nan"), 3, "weight"),
+            (("cnn", "--name", "a/b"), 3, "name: must be"),
             (("vgg", "--weight", "1"), 3, "no task is called 'vgg'"),
         ):
             refused = bftrain("edit", *words, *at)

@@ -23,6 +23,7 @@ from bftrain.values.events import (
     AdmissionUpdate,
     Event,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskInfo,
@@ -457,3 +458,17 @@ def _built_in_without_campaigns() -> dict[str, Mapping[str, str]]:
     from bftrain import registry  # noqa: PLC0415 - as it is when this is called
 
     return {**registry.BUILT_IN, "admission": {"first-come": registry.BUILT_IN["admission"]["first-come"]}}
+
+
+def test_a_task_that_gets_another_name_is_known_by_it() -> None:
+    admission = CampaignAdmission()
+    harvester = Harvester(solver=greedy, objective=throughput, admission=admission)
+    spec = task("a", "ann", 100)
+    harvester.handle(submitted(0.0, spec), submitted(0.0, task("b", "bob", 500)))
+    harvester.handle(TaskEdited(time_s=1.0, spec=spec, renamed="better"))
+    assert harvester.unfinished == ("better", "b")
+    assert set(admission.ranked()) == {"better", "b"}
+    harvester.handle(TaskEdited(time_s=2.0, spec=msgspec.structs.replace(spec, name="better"), renamed="b"))
+    assert harvester.unfinished == ("better", "b"), "a name that is in use is not given"
+    harvester.handle(joined(3.0, "n1"), TaskFinished(time_s=3.0, task="better"))
+    assert set(admission.ranked()) == {"b"}
