@@ -165,6 +165,23 @@ def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, 
     assert page.complaints() == []
 
 
+def test_where_single_gpus_are_handed_out_it_calls_them_gpus(browser: Chromium, tmp_path: Path) -> None:
+    live = SeenRun(tmp_path, scheduler={"name": "inside", "unit": "gpu"})
+    live.world.unit = "gpu"
+    with live:
+        live.submit("alone", largest=8)
+        live.lend("g1/gpu0", "g1/gpu1", "g1/gpu2")
+        page = opened(browser, live)
+        page.wait_until("document.getElementById('card-nodes').textContent === '3 of 3'")
+        page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('3 GPUs: 3 used')")
+        page.wait_until("document.querySelector('#feed li.joined')?.textContent.includes('became idle: 3 GPUs ours')")
+        words = text(page, "shown").replace("--nodes", "")
+        assert "who holds how many gpus" in words.lower()
+        assert "node" not in words.lower()
+        assert page.evaluate("document.title").startswith("3/3 GPUs, ")
+        assert page.complaints() == []
+
+
 def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chromium, busy: SeenRun) -> None:
     page = opened(browser, busy)
     page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")

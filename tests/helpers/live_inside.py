@@ -52,7 +52,7 @@ class World:
         self.agents = agents
         self.agents_suffice = agents_suffice
         self.vacates = vacates  # whether a task that shrinks or stops says at once that it has
-        self.cluster = ""
+        self.cluster, self.unit = "", "node"
         self.available_now = Availability(ok=True)
         self.allowed: set[str] = set()
         self.held: dict[str, set[str]] = {}  # task -> where its processes are

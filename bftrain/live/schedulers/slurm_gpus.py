@@ -24,7 +24,8 @@ esac
 """
 _ASKED: Final = re.compile(r"--(?:gres=(?:.*,)?gpu|gpus-per-node=|gpus=)(?::?[A-Za-z_][\w-]*)?:?(\d+)?(?:,.*)?")
 _COUNT: Final = re.compile(r"(?:^|,)gpu(?::[A-Za-z_][\w.-]*)?:(\d+)")
-_JOB: Final = re.compile(r"\bJobId=(\d+) .*? Nodes=(\S+) .*?\bGRES=(?:[^\s(]*,)?gpu[^\s(]*\(IDX:(\d+)\)")
+_JOB: Final = re.compile(r"\bJobId=(\d+) .*? Nodes=(\S+) .*?\bGRES=\S*?\bgpu[:\w.-]*\(IDX:(\d+)\)")
+_MOST_REQUESTS: Final = 32  # to the controller, which works for milliseconds on each
 _SHARED_STATES: Final = frozenset({"idle", "mix"})  # of nodes that may start one more job
 _ROW: Final = "NodeList:256|,StateCompact:32|,Gres:512|,GresUsed:512"
 
@@ -87,10 +88,12 @@ def _count(gres: str) -> int:
     return sum(map(int, _COUNT.findall(gres)))
 
 
-def job_details(numbers: Iterable[str]) -> Command:
-    """Build the command that describes jobs with their GPUs, one a line."""
-    asked = "".join(f"show job {number}\n" for number in numbers)
-    return Command(argv=("scontrol", "--details", "--oneliner"), stdin=asked)
+def job_details(numbers: Sequence[str]) -> Command:
+    """Build the command that describes jobs with their GPUs, one a line; many jobs by one request for all."""
+    argv = ("scontrol", "--details", "--oneliner")
+    if len(numbers) > _MOST_REQUESTS:
+        return Command(argv=(*argv, "show", "job"))
+    return Command(argv=argv, stdin="".join(f"show job {number}\n" for number in numbers))
 
 
 def read_slots(said: str) -> dict[str, str]:

@@ -1,5 +1,7 @@
 // The grid of nodes: one square a node, as large as there is room for; colour is who holds it, form is its state.
 
+import { ofNodes } from "./words.js";
+
 const STATES = ["used", "free", "draining", "drained", "away"];
 const WORDS = { used: "used", free: "unused", draining: "being left", drained: "drained", away: "not ours now" };
 const HEIGHT = 250, LARGEST = 62, SMALLEST = 5, NAMED = 44;
@@ -91,7 +93,7 @@ export const grid = (canvas, tools) => {
       pen.strokeRect(x, y, side, side);
     }
     const said = counts().filter(([, , number]) => number).map(([, words, number]) => `${number} ${words}`).join(", ");
-    canvas.setAttribute("aria-label", `${all} nodes: ${said || "none"}. Arrow keys tell of each.`);
+    canvas.setAttribute("aria-label", `${ofNodes(`${all} nodes`)}: ${said || "none"}. Arrow keys tell of each.`);
   };
   const words = (index) => {
     const name = order[index], [state, task] = nodes.get(name), kind = kinds.get(name);

@@ -88,6 +88,11 @@ const redraw = () => {
 };
 const text = (id, value) => { const item = $(id); if (item.textContent !== value) item.textContent = value; };
 const hide = (id, hidden) => { $(id).hidden = hidden; };
+// What the page says by itself, before anything of a task stands in it
+const renameNodes = () => {
+  const texts = document.createTreeWalker($("shown"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = words.ofNodes(texts.currentNode.data);
+};
 
 // -- what is shown
 
@@ -101,7 +106,7 @@ const drawCards = () => {
   text("card-speed", words.short(speed));
   text("note-speed", "samples/s of all tasks");
   const today = status.harvested?.at(-1), fresh = today?.day === day ? today : null;
-  text("card-harvest", `${words.nodeHours(fresh?.node_s ?? 0)} node-h`);
+  text("card-harvest", words.ofNodes(`${words.nodeHours(fresh?.node_s ?? 0)} node-h`));
   text("note-harvest", `${words.short(fresh?.samples ?? 0)} samples`);
   text("card-decision", decision ? words.milliseconds(decision.solve_s) : "none yet");
   const ago = decision ? `no. ${words.count(decision.number)} by ${decision.solver}, ${words.duration(now - decision.time_s)} ago` : "";
@@ -113,7 +118,7 @@ const drawHead = () => {
   hide("state", false);
   $("state").className = `badge ${status.state === "running" ? "good" : status.state === "broken" ? "bad" : ""}`;
   text("about", `bftrain ${status.version} as ${status.user}, beside ${status.scheduler}; solver ${status.solver}, objective ${status.objective}`);
-  document.title = `${contact ? "" : "(lost) "}${status.used}/${status.pool} nodes, ${status.site}`;
+  document.title = `${contact ? "" : "(lost) "}${words.ofNodes(`${status.used}/${status.pool} nodes`)}, ${status.site}`;
 };
 const item = (kind, className, content = "") => Object.assign(document.createElement(kind), { className, textContent: content });
 const keyItem = (className, hue, label) => {
@@ -125,7 +130,7 @@ const keyItem = (className, hue, label) => {
 let keyed = "";
 const drawKey = (own) => {
   const entries = own.map((number) => [number === 0 ? "others" : "", number ? tools.hue(number) : "", name(number)]);
-  const all = [["pool", "", "our nodes"], ["idle", "", "unused"], ...entries];
+  const all = [["pool", "", words.ofNodes("our nodes")], ["idle", "", "unused"], ...entries];
   if (keyed === (keyed = JSON.stringify(all))) return;
   $("key").replaceChildren(...all.map((one) => keyItem(...one)));
 };
@@ -279,6 +284,10 @@ const hears = {
     document.body.classList.remove("lost");
     say("live", "good");
     if (first) { tasks = new Map(); names = new Map(); feed = []; }
+    if (!status) {
+      words.callNodes(update.status.unit);
+      renameNodes();
+    }
     ({ status, day } = update);
     for (const task of update.tasks?.changed ?? []) tasks.set(task.number, task);
     for (const number of update.tasks?.gone ?? []) tasks.delete(number);

@@ -6,7 +6,11 @@ const time = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digi
 const date = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
 export const count = (number) => (Math.abs(number) >= 100 ? whole : fine).format(number);
-export const counted = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
+// Where single GPUs are handed out, the server counts each as a node
+let noun = "node";
+export const callNodes = (unit) => { if (unit === "gpu") noun = "GPU"; };
+export const ofNodes = (text) => (noun === "node" ? text : text.replace(/(?<![\w-])node(?=s?\b)/gi, noun));
+export const counted = (number, thing) => ofNodes(`${count(number)} ${thing}${number === 1 ? "" : "s"}`);
 const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"]];
 export const short = (number) => {
   const unit = LARGE.find(([size]) => Math.abs(number) >= size);

@@ -101,6 +101,8 @@ DETAILS = (
 def test_the_gpu_of_a_job_is_read_from_its_details() -> None:
     said = DETAILS.format(14, "nid0003", "gpu", 2) + DETAILS.format(15, "n4", "gpu:a100", 0)
     assert slurm_gpus.read_slots(said) == {"14": "nid0003/gpu2", "15": "n4/gpu0"}
+    several = DETAILS.format(16, "n5", "gpu", 1).replace(" GRES=", " GRES=shard:2(0/4),")
+    assert slurm_gpus.read_slots(several) == {"16": "n5/gpu1"}
     assert slurm_gpus.read_slots("JobId=3 JobName=x Nodes=n1 CPU_IDs=0 Mem=0 GRES= MinCPUsNode=1\n") == {}
 
 
@@ -146,6 +148,11 @@ def test_the_gpu_of_each_pilot_is_asked_for_once() -> None:
     assert places() == [("2", "n1/gpu1"), ("3", "n1"), ("4", "n2/gpu0")]
     assert places()[-1] == ("4", "n2/gpu0")
     assert queue.asked == ["show job 2\nshow job 3\n", "show job 4\n"]
+
+
+def test_the_gpus_of_many_pilots_are_asked_for_at_once() -> None:
+    command = slurm_gpus.job_details([str(number) for number in range(1000)])
+    assert (command.argv[-2:], command.stdin) == (("show", "job"), "")
 
 
 def test_a_controller_that_does_not_answer_is_not_taken_for_pilots_without_a_gpu() -> None:
