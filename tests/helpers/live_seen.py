@@ -7,7 +7,6 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from bftrain.live.model.resource_views import Harvested
 from bftrain.live.model.site_config import Api
 from bftrain.live.monitor.history import HistoryLevel, HistorySample
 from tests.helpers.live_inside import Inside, World, submit
@@ -105,4 +104,4 @@ def _past(inside: Inside, names: tuple[str, ...], nodes: int, seconds: float) ->
     history.look(now)
     for back in range(13):
         day, node_s = time.strftime("%Y-%m-%d", time.localtime(now - 86400 * back)), nodes * 3600 * dice.uniform(4, 15)
-        inside.daemon.task_manager.ledger._days[day] = Harvested(day=day, samples=node_s * 850, node_s=node_s)  # noqa: SLF001 - as above
+        inside.daemon.task_manager.ledger._days[day] = (node_s * 850, node_s)  # noqa: SLF001 - as above
