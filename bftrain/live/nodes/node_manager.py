@@ -48,7 +48,7 @@ class NodeManager:
         self._jobs: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         self._above: set[str] = set()  # nodes above our share of a site, until they are left
-        self._opened = self._closed = False
+        self._opened = self._closed = self._misnamed = False
 
     # -- the scheduler
 
@@ -275,10 +275,24 @@ class NodeManager:
             self._moved.set()
         if time.monotonic() - self._swept >= _SWEEP_S:
             self._swept = time.monotonic()
+            self._check_names()
             tracker = self.node_tracker
             idle = set(tracker.present if tracker.paused else tracker.not_to_use & tracker.present)
             idle -= self._decision_loop.pool | self._launcher_pool.lingering
             self.give_back(sorted(idle - self._giving))
+
+    def _check_names(self) -> None:
+        """Remark an agent that calls its node otherwise than the scheduler does, such as with a domain."""
+        tracker = self.node_tracker
+        if self._misnamed or self._scheduler.agents_suffice or not tracker.agents_used:
+            return
+        agents = {node.partition(".")[0]: node for node in tracker.present - tracker.allowed}
+        for node in sorted(tracker.allowed - tracker.present) if agents else ():
+            if (other := agents.get(node.partition(".")[0])) is not None:
+                what = f"the scheduler calls a node '{node}' and its agent '{other}', so it is not used"
+                self._misnamed = True  # once is enough
+                self._remark(f"{what}: start agents with --node and the scheduler's name")
+                return
 
     async def drain(self, *, began: bool) -> None:
         """Vacate all nodes, if it ``began``, and end all our jobs at the scheduler."""

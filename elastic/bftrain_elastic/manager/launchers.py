@@ -40,6 +40,7 @@ class AgentLauncher:
         self._jobs: dict[str, LauncherJob] = {}
         self._lifecycles: dict[str, TaskLifecycle] = {}
         self._held: dict[str, tuple[str, ...]] = {}  # the nodes that a task is to hold
+        self._by_node: dict[str, list[str]] | None = None  # the tasks that hold each node; nothing after a change
         self._limits: dict[str, int] = {}  # on how many of them it is to run, if not on all
         hub.ask(lambda: hub.attach(self))
 
@@ -89,6 +90,7 @@ class AgentLauncher:
 
     def _add(self, task: str, job: LauncherJob, lifecycle: TaskLifecycle) -> None:
         self._jobs[task], self._lifecycles[task], self._held[task] = job, lifecycle, ()
+        self._by_node = None
 
     def _apply(self, actions: list[Mapping[str, Any]]) -> None:
         now: set[str] = set()
@@ -102,6 +104,7 @@ class AgentLauncher:
                 case "start" | "grow":
                     before.setdefault(task, self._held[task])
                     self._held[task] += tuple(node for node in nodes if node not in self._held[task])
+                    self._by_node = None
                 case "shrink" | "stop" if task in self._held:
                     before.setdefault(task, self._held[task])
                     self._remove_nodes(task, nodes)
@@ -126,6 +129,7 @@ class AgentLauncher:
 
     def _remove_nodes(self, task: str, nodes: tuple[str, ...]) -> None:
         self._held[task] = tuple(node for node in self._held[task] if node not in nodes)
+        self._by_node = None
 
     def _narrow(self, task: str, size: int | None) -> None:
         if task in self._held:
@@ -140,6 +144,7 @@ class AgentLauncher:
         self.tell_task(task, lambda lifecycle: lifecycle.set_nodes(running, at_once=now - set(wanted)))
 
     def _drop(self, task: str) -> None:
+        self._by_node = None
         for known in (self._jobs, self._lifecycles, self._held, self._limits):
             known.pop(task, None)
         self._hub.drop_task(self, task)
@@ -162,9 +167,17 @@ class AgentLauncher:
 
     def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
         """Call the lifecycles whose tasks hold the node; if it ``leaves`` also those of tasks with workers there."""
-        for task, wanted in list(self._held.items()):
-            if node in wanted or (leaves and node in self._hub.nodes_with(self, task)):
-                self.tell_task(task, tell)
+        if self._by_node is None:
+            self._by_node = {}
+            for task, wanted in self._held.items():
+                for one in wanted:
+                    self._by_node.setdefault(one, []).append(task)
+        tasks = list(self._by_node.get(node, ()))
+        tasks += [
+            task for task in self._held if leaves and task not in tasks and node in self._hub.nodes_with(self, task)
+        ]
+        for task in tasks:
+            self.tell_task(task, tell)
 
     def adopt(self, task: str, node: str, left: Message) -> bool:
         """Return whether a worker of another manager belongs to a task here: it runs on, or its end is reported.

@@ -270,3 +270,19 @@ async def test_an_agent_that_comes_or_goes_while_it_ends_does_no_harm(tmp_path: 
         assert daemon.harvester.pool == set()
         world.go("n2")
         await draining
+
+
+@in_a_loop
+async def test_an_agent_that_calls_its_node_with_a_domain_is_remarked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
+    monkeypatch.setattr(yard_module, "_SWEEP_S", 0.0)
+    async with live_inside(tmp_path, World(agents=True)) as (daemon, _, _, world):
+        world.lend("n1", "n2", "n3")
+        world.come("n1.cluster.example.org", "n2.cluster.example.org", "n3", "m1.cluster.example.org")
+        said = "the scheduler calls a node 'n1' and its agent 'n1.cluster.example.org', so it is not used: start agents"
+        await until(lambda: any(one.text.startswith(said) for one in daemon.remarks.latest))
+        assert daemon.harvester.pool == {"n3"}
+        await asyncio.sleep(0.03)
+        assert [one.times for one in daemon.remarks.latest if one.text.startswith("the scheduler calls")] == [1]
