@@ -20,6 +20,7 @@ from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, 
 from bftrain.node_units import host_of
 from bftrain.parts import resolve_admission, resolve_objective, resolve_sharing
 from bftrain.ports import Objective, Placement, SharingPolicy, Solver, objective_capabilities, solver_capabilities
+from bftrain.sharing_checks import check_shares
 from bftrain.topology import place_of, rack_of
 from bftrain.values import wire
 from bftrain.values.problem import AllocationProblem
@@ -171,14 +172,20 @@ def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingP
     return msgspec.structs.replace(shares, wall_s=perf_counter() - begun)
 
 
-def shares_of(policy: SharingPolicy, problem: SharingProblem) -> Shares:
-    """Call a policy; report an exception in a third-party policy as that policy's error."""
+def shares_of(policy: SharingPolicy, problem: SharingProblem, when: str = "") -> Shares:
+    """Call a policy; report exceptions and impossible shares of a third-party policy as that policy's error.
+
+    ``when`` tells in the message at which time it was asked.
+    """
+    ours = type(policy).__module__.startswith(("bftrain_solvers.", "bftrain_replay."))
+    where = f"policy '{policy.name}'{when}"
     try:
-        return policy.share(problem)
+        found = policy.share(problem)
     except Exception as error:
-        if isinstance(error, BftrainError) or type(policy).__module__.startswith("bftrain_solvers."):
+        if isinstance(error, BftrainError) or ours:
             raise  # already reported, or our own fault
-        raise BrokenPlugin(raised(error), where=f"policy '{policy.name}'", fix="repair the policy") from error
+        raise BrokenPlugin(raised(error), where=where, fix="repair the policy") from error
+    return found if ours else check_shares(found, problem, where)
 
 
 def notes_on(problem: AllocationProblem) -> Iterator[str]:

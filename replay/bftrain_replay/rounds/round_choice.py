@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.errors import BadInput, BftrainError
-from bftrain.errors import place as place_of
+from bftrain.errors import BadInput, BftrainError, raised
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
 from bftrain_replay.rounds.round_policy import PairingPolicy, PairWish, RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
+
+T = TypeVar("T")
 
 _FEW: Final = 300  # wishes that are looked at one by one in less time than the steps take
 
@@ -95,7 +96,8 @@ class RoundChoice:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
         self.partner[contenders.place] = -1
-        wishes = self._policy.pairs(contenders) if isinstance(self._policy, PairingPolicy) else []
+        pairs = self._policy.pairs if isinstance(self._policy, PairingPolicy) else None
+        wishes = [] if pairs is None else self._called(pairs, contenders)
         if wishes:
             return self._with_pairs(given, wishes, contenders)
         if given.ndim == 1:  # by task: each would rather have the kind that is faster for it
@@ -146,20 +148,34 @@ class RoundChoice:
         given = self._asked(policy.sizes, contenders)
         least = np.array([task.min_nodes for task in contenders.tasks])
         most = np.array([task.max_nodes for task in contenders.tasks])
-        if given.shape != least.shape or not ((least <= given) & (given <= most) & (given % 1 == 0)).all():
-            what = f"gave sizes that some of {len(contenders)} tasks cannot have"
-            fix = "give one whole number a task, from its min_nodes to its max_nodes"
-            raise BadInput(what, where=f"policy '{policy.name}'", fix=fix)
+        fix = "give one whole number a task, from its min_nodes to its max_nodes"
+        if given.shape != least.shape:
+            self._reject(contenders, f"gave sizes of shape {given.shape} for {least.size} tasks", fix)
+        wrong = np.flatnonzero(~((least <= given) & (given <= most) & (given % 1 == 0)))
+        if wrong.size:
+            task = contenders.tasks[wrong[0]]
+            runs = f"which runs on {task.min_nodes} to {task.max_nodes}"
+            self._reject(contenders, f"gave task '{task.name}', {runs}, the size {given[wrong[0]]:g}", fix)
         contenders.gangs.resize(contenders.place, given.astype(np.intp))
 
-    def _asked(self, question: Callable[[CompetingTasks], Floats], contenders: CompetingTasks) -> Floats:
+    def _reject(self, contenders: CompetingTasks, what: str, fix: str) -> NoReturn:
+        raise BadInput(what, where=f"policy '{self._policy.name}', {contenders.when}", fix=fix)
+
+    def _called(self, question: Callable[[CompetingTasks], T], contenders: CompetingTasks) -> T:
         try:
-            return np.asarray(question(contenders), dtype=np.float64)
+            return question(contenders)
         except BftrainError:
             raise
         except Exception as error:
-            what = f"raised {type(error).__name__} at {contenders.time_s:g} s: {error}{place_of(error)}"
-            raise BadInput(what, where=f"policy '{self._policy.name}'") from error
+            what, where = raised(error), f"policy '{self._policy.name}', {contenders.when}"
+            raise BadInput(what, where=where, fix="repair the policy") from error
+
+    def _asked(self, question: Callable[[CompetingTasks], Floats], contenders: CompetingTasks) -> Floats:
+        given = self._called(question, contenders)
+        try:
+            return np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            self._reject(contenders, f"gave {type(given).__name__} {given!r:.60}", "give an array of numbers")
 
     def _priorities(self, contenders: CompetingTasks) -> Floats:
         """Ask for a number for each task, or for each task and kind; the largest is served first."""
@@ -167,9 +183,12 @@ class RoundChoice:
         count, kinds = len(contenders), len(contenders.kinds)
         if given.shape not in {(count,), (count, kinds)}:
             what = f"gave priorities of shape {given.shape} for {count} tasks and {kinds} kinds"
-            fix = "give one number a task, or one by task and kind"
-            raise BadInput(what, where=f"policy '{self._policy.name}'", fix=fix)
-        return np.where(np.isnan(given), -np.inf, given)
+            self._reject(contenders, what, "give one number a task, or one by task and kind")
+        wrong = np.argwhere(np.isnan(given))
+        if wrong.size:
+            name = contenders.tasks[wrong[0][0]].name
+            self._reject(contenders, f"gave task '{name}' the priority NaN", "give a number, -inf to let it wait")
+        return given
 
     def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Order wishes by pair; of equals the task that came first, and the kind that is faster for it.

@@ -199,6 +199,11 @@ class CompetingTasks:
         return self.place.size
 
     @property
+    def when(self) -> str:
+        """The round and its begin, for messages."""
+        return f"round {round(self.time_s / self.round_s):,} at {self.time_s:g} s"
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of nodes, in the order of all columns by kind."""
         return self.gangs.kinds

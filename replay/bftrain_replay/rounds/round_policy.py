@@ -199,7 +199,7 @@ class ByShares:
         if problem is None:
             return
         begun_s = perf_counter()
-        found = shares_of(self._policy, problem)
+        found = shares_of(self._policy, problem, f", {contenders.when}")
         self.wall_s += perf_counter() - begun_s
         self.computed += 1
         kinds = _names(contenders)

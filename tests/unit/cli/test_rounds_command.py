@@ -191,7 +191,7 @@ def test_warnings(bftrain: CommandLine, tasks: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(
         "class Never:\n    name = 'never'\n    def priorities(self, contenders):\n"
-        "        return contenders.submit_s * float('nan')\n"
+        "        return contenders.submit_s - float('inf')\n"
     )
     ended = bftrain(*words, "--policy", f"{own}:Never")
     assert "warning: stalled: 8 tasks wait" in ended.err

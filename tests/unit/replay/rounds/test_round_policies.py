@@ -249,7 +249,25 @@ class Never:
     name = "never"
 
     def priorities(self, contenders):
+        return np.full(len(contenders), -np.inf)
+
+class NoNumber:
+    name = "no-number"
+
+    def priorities(self, contenders):
         return np.full(len(contenders), np.nan)
+
+class Words:
+    name = "words"
+
+    def priorities(self, contenders):
+        return ["a"] * len(contenders)
+
+class Sizes(Never):
+    name = "sizes"
+
+    def sizes(self, contenders):
+        return np.full(len(contenders), 2.0)
 
 ready = WidestFirst()
 
@@ -282,7 +300,10 @@ def test_what_is_wrong_with_a_policy_of_ones_own(own: Path) -> None:
     tasks = [gang("a", 100.0), gang("b", 100.0)]
     for name, words in (
         ("Wrong", r"gave priorities of shape \(1,\) for 2 tasks and 1 kinds"),
-        ("Raises", "raised AttributeError at 0 s"),
+        ("Raises", "policy 'raises', round 0 at 0 s: raised AttributeError: .*repair the policy"),
+        ("NoNumber", "policy 'no-number', round 0 at 0 s: gave task 'a' the priority NaN .give a number, -inf"),
+        ("Words", "policy 'words', round 0 at 0 s: gave list .'a', 'a'. .give an array of numbers"),
+        ("Sizes", "policy 'sizes', round 0 at 0 s: gave task 'a', which runs on 1 to 1, the size 2 "),
         ("broken", "cannot be created: ValueError: no"),
         ("nothing", "returned a int, not a policy"),
     ):
