@@ -33,6 +33,11 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if checks.number(self, "fixed_share", at_least=0.0) >= 1.0:
             checks.reject(self, "fixed_share", f"must be below 1, not {self.fixed_share:g}")
 
+    def efficiency(self, batch: float, noise_scale: float | None = None) -> float:
+        """Return for how much a sample counts in a batch, perhaps at another noise scale."""
+        noise = self.noise_scale if noise_scale is None else noise_scale
+        return (noise + self.initial) / (noise + max(batch, self.initial))
+
     @property
     def measured(self) -> int:
         """Samples per node and step with which the speeds were measured."""

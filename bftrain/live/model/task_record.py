@@ -112,6 +112,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a task by its reports, and its measurements."""
 
     samples: float = 0.0  # of steps that were done for the first time
+    work_samples: float | None = None  # of a task that says its batches: what they count in samples of the initial one
     earlier_samples: float | None = None  # of these, done by an earlier task in the same folder, if known
     step: int = 0  # the furthest one reported
     in_memory_step: int = 0  # the last one whose state is in the memory of at least two nodes
@@ -131,6 +132,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     counted_step: int = 0
     counted_total: float = 0.0
     report_stride: int = 0  # the least difference between the steps of two reports of a process; 0: none was seen
+
+    @property
+    def work_done(self) -> float:
+        """Return the samples, of a task that says its batches in samples of the initial one."""
+        return self.samples if self.work_samples is None else self.work_samples
 
     @property
     def harvested(self) -> float:
@@ -165,7 +171,7 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     def work_left(self) -> float | None:
         """Samples left, if the total is known."""
         work = self.spec.work_samples
-        return None if work is None else max(0.0, work - self.progress.samples)
+        return None if work is None else max(0.0, work - self.progress.work_done)
 
 
 def is_name(text: str) -> bool:

@@ -79,7 +79,7 @@ class TaskProgressTrack:
             case "done" if message.get("total") is not None:  # what was done since the last report that arrived
                 samples = max(self.progress.samples, float(message["total"]))
                 step = max(self.progress.step, int(message["step"]))
-                self.progress = replace(self.progress, samples=samples, step=step)
+                self._go_on(replace(self.progress, samples=samples, step=step))
         self.news |= self.measuring.on_message(dict(message))
 
     def _report(self, message: Mapping[str, Any]) -> None:
@@ -90,8 +90,17 @@ class TaskProgressTrack:
             rate = rate if isfinite(rate) else self.rate
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
         self._line, self.reported_s = (t, step), float(message.get("received_at", t))
-        self.progress = counted(self.progress, message, began_at_step=self._began_at_step)
+        self._go_on(counted(self.progress, message, began_at_step=self._began_at_step))
         self.news |= message.get("noise") is not None
+
+    def _go_on(self, after: Progress) -> None:
+        """Take in new samples: for the work each counts as much as it helps in its batch."""
+        before, batch = self.progress, self.record.spec.batch
+        if batch is not None and after.samples > before.samples:
+            done = after.samples - before.samples
+            counts = batch.efficiency(done / max(1, after.step - before.step), after.noise_scale)
+            after = replace(after, work_samples=before.work_done + done * counts)
+        self.progress = after
 
     def hold(
         self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: AbstractSet[str] = frozenset()

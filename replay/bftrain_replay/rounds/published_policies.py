@@ -104,11 +104,9 @@ class Themis:
     every_round = True  # leases end while all run, too
 
     def __init__(self, lease_s: float = 1200.0, fairness: float = 0.8) -> None:
-        self._lease_s, self._fairness = lease_s, fairness
+        self._lease_s, self._fairness, self._last_s = lease_s, fairness, 0.0
         self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # who held a lease in the round before
-        self._since_s: Floats = np.zeros(0)  # since when
-        self._crowd_s: Floats = np.zeros(0)  # sum over the time of each of how many tasks there were
-        self._last_s = 0.0
+        self._since_s, self._crowd_s = np.zeros((2, 0))  # since when; sum over its time of how many tasks there were
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return who holds a lease, then the winners of the auction, then all others by rho."""

@@ -212,6 +212,21 @@ def test_decisions_learn_the_noise_scale_that_is_reported_smoothed_and_where_it_
     assert without.learn(kept_task().spec, 100.0) is None, "it says no batches"
 
 
+def test_samples_of_large_batches_count_for_the_work_as_much_as_they_help() -> None:
+    spec = replace(
+        kept_task().spec, work_samples=1000.0, batch=BatchScaling(initial=50, largest=1000, noise_scale=100.0)
+    )
+    track = TaskProgressTrack(replace(kept_task(), spec=spec), Progress())
+    track.on_message(a_report(1, 50))
+    assert track.progress.work_done == track.progress.samples == 50.0
+    track.on_message(a_report(2, 200))
+    assert (track.progress.samples, track.progress.work_done) == (250.0, 150.0)  # a half of 200
+    track.on_message(a_report(3, 200) | {"noise": 400.0})
+    assert track.progress.work_done == pytest.approx(150.0 + 200.0 * 450.0 / 600.0)
+    assert replace(track.record, progress=track.progress).work_left == pytest.approx(700.0)
+    assert wire.decode(wire.encode(track.progress), Progress) == track.progress
+
+
 def test_a_task_without_a_curve_that_names_kinds_is_measured_for_these() -> None:
     guess = SpeedCurve(nodes=(4,), rate=(4.0,))
     record = kept_task(Progress(speeds={1: 70.0}, settled=(1,)))
