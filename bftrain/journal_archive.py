@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from bftrain.errors import NotAvailable
@@ -57,3 +58,12 @@ def remove_file(path: Path) -> None:
     for end in ("", "-wal", "-shm"):
         with suppress(OSError):
             path.with_name(f"{path.name}{end}").unlink()
+
+
+def complete_file(path: Path) -> None:
+    """Move what SQLite keeps in the file ``-wal`` into the journal's own, so that a copy of that alone is whole.
+
+    SQLite does so by itself after 4 MB, which may take days. What cannot be done now is left for later.
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

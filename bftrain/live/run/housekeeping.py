@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bftrain.errors import BftrainError
 from bftrain.journal import Journal
-from bftrain.journal_archive import archive_part, remove_file
+from bftrain.journal_archive import archive_part, complete_file, remove_file
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.pilot_backend import PILOT_LOGS
@@ -91,8 +91,9 @@ class Housekeeping:
             self._moving = True
 
     async def tidy(self) -> None:
-        """Remove what has been kept for long enough."""
+        """Complete the journal's file, and remove what has been kept for long enough."""
         keep, now = self._site.keep, time.time()
+        await run_in_daemon_thread(lambda: complete_file(self._journal.path))
         if keep.archive_days:
             old_s = now - keep.archive_days * _DAY_S
             files = [self._journal.path.parent / part.file for part in self._journal.parts if part.file]

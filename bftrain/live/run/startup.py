@@ -20,6 +20,7 @@ from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
 from bftrain.journal import Journal
+from bftrain.journal_archive import complete_file
 from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.nodes.shared_scheduler import AskSite, SharedScheduler
 from bftrain.live.run.site_members import SiteMembers
@@ -80,6 +81,8 @@ def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None
         members = SiteMembers(scheduler, deciding.entities) if site.members else None
         if (ask := ask_site if members is None else members.ask) is not None:
             scheduler = cast("Scheduler", SharedScheduler(scheduler, ask))
+        if site.journal.exists():
+            complete_file(site.journal)
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         opened.callback(journal.close)
         _check_same_site(site, journal)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bftrain.errors import BadValue
+from bftrain.journal import Journal
 from bftrain.live import decision_loop
 from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.task_record import Run
 from bftrain.live.run import housekeeping
+from bftrain.live.tasks.task_store import all_kept
 from bftrain.rerun import Rerun
 from tests.helpers.live_callers import ANN, CHIEF, submission
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, until
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.simulated_site import COMMIT_BYTES, SimulatedSite
 
 if TYPE_CHECKING:
@@ -201,6 +204,19 @@ async def test_logs_of_pilots_that_grew_long_begin_again(tmp_path: Path) -> None
         (folder / "n2.log").write_bytes(b"x" * 5000)
         await inside.daemon.housekeeping.tidy()
         assert [(folder / name).stat().st_size for name in ("n1.log", "n2.log")] == [0, 5000]
+
+
+@in_a_loop
+async def test_a_copy_of_the_journals_file_alone_is_whole(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    async with live_inside(tmp_path) as inside:
+        await submit(inside.service, "a")
+        await decided(inside.daemon)
+        await inside.daemon.housekeeping.tidy()
+        shutil.copy(inside.daemon.site.journal, copy)
+        with Journal.open(copy) as journal:
+            assert len(journal) == len(inside.daemon.opened.journal)
+            assert [one.name for one in all_kept(journal)] == ["a"]
 
 
 @in_a_loop
