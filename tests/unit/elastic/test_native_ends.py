@@ -7,7 +7,8 @@ import pytest
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, FAREWELL_S, UNHEEDED
+from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, UNHEEDED
+from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
 from tests.unit.elastic.lifecycle_cases import NativeCase as Play
 from tests.unit.elastic.lifecycle_cases import at
 

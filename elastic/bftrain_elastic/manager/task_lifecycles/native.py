@@ -19,10 +19,10 @@ from bftrain_elastic.manager.task_lifecycles.native_group import (
     GroupMember,
     GroupMembers,
     MemberPhase,
-    TrainingEnd,
 )
 from bftrain_elastic.manager.task_lifecycles.stalls import FormationWatch
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
+from bftrain_elastic.manager.task_lifecycles.training_end import TrainingEnd
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.messages import Message
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext, WorkerExit
+from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.growth_retry import GrowthRetry
 from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
 from bftrain_elastic.wire.messages import Message
@@ -19,7 +19,6 @@ STALLED_S: Final = 5.0  # how long members of a group without a step may take to
 HANG_S: Final = 60.0  # who has not come back from a broken group then never will,
 HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
 UNHEEDED: Final = 20  # steps without a commit after which a note says why nothing changes
-FAREWELL_S: Final = 5.0  # how long others may take to end their training after the first worker has ended
 COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming
 
 
@@ -307,96 +306,3 @@ class GroupMembers:
         """Return whether ready workers need not wait for others: none is starting, or it takes too long."""
         coming = self.on_wanted(self.of(MemberPhase.COMING))
         return not coming or self._context.now() - max(one.since for one in ready) > COMPANY_S
-
-
-@dataclass(eq=False)
-class TrainingEnd:
-    """Tracks the end of a task's training, stops its workers, and reports when all have left."""
-
-    _job: LauncherJob
-    _context: TaskContext
-    _members: GroupMembers
-    _supervision: TaskSupervision
-    done: bool = False
-    failure: str = ""  # why it failed
-    finished: bool = False  # the program said itself that its work is done
-    _left_at: float = 0.0  # since when workers are to follow the first one that has ended; 0: none has
-    _reported: bool = True  # the manager knows how it ended, or that it is paused
-
-    @property
-    def over(self) -> bool:
-        """Whether no worker is started any more."""
-        return self.done or bool(self.failure)
-
-    def begin_again(self) -> None:
-        """Continue: the task has nodes again, or its first worker did not get through the end."""
-        self.done, self.failure, self._reported = False, "", False
-
-    def finish(self, step: int) -> None:
-        """Record that the training is done; the script may run on, such as to evaluate the result."""
-        if not self.done:
-            self.done, self.failure, self._left_at = True, "", 0.0
-            self._supervision.further(step)
-            for member in self._members:
-                if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
-                    self._members.dismiss(member, grace_s=0.0)
-
-    def record_finished(self) -> None:
-        """Record that the program reported its work as done, which holds even if its processes fail later."""
-        if not self.over:
-            self.finished = True
-            self.finish(self._supervision.step)
-
-    def fail(self, reason: str) -> None:
-        """Fail the task, and end its workers."""
-        self.failure, self._left_at = reason.strip(), self._context.now()
-        for member in self._members:
-            self._members.dismiss(member, grace_s=0.0)
-
-    def first_worker_left(self, *, again: bool = False) -> None:
-        """Record that the first worker has ended, and that the others must follow; ``again`` restarts the time."""
-        if again or not self._left_at:
-            self._left_at = self._context.now()
-
-    def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
-        """Handle the end of a worker: after the first one the others follow, or the end is tried again."""
-        if self.done and (leads or member.finished):
-            if end.code == 0 or self.finished:
-                self.first_worker_left()
-            else:
-                self.begin_again()
-
-    def tick(self, now: float) -> None:
-        """End workers that do not follow the first one. Those whose training is over may take their time."""
-        if not (self.over and self._left_at and self._members) or now - self._left_at <= FAREWELL_S:
-            return
-        if self.failure:
-            self._left_at = now
-            for member in self._members:
-                self._context.stop(member.name, grace_s=0.0)
-            return
-        limit_s, waited_s = self._job.stall_limit_s, now - self._left_at
-        for member in self._members:
-            too_late = bool(limit_s) and waited_s > limit_s
-            if member.stays and (too_late or not (member.done or member.finished)):
-                text = f"{member.name} did not end within {waited_s:.0f} s after the first worker had"
-                self._supervision.note(f"{text}; it is stopped")
-                self._members.dismiss(member, grace_s=self._job.stop_grace_s)
-
-    def stop_unwanted(self, wanted: tuple[str, ...]) -> None:
-        """Stop workers that evaluate on nodes which the task has to leave."""
-        for member in self._members:
-            if member.node not in wanted and member.stays:
-                self._context.stop(member.name, grace_s=self._job.stop_grace_s)
-                member.phase = MemberPhase.GOING
-
-    def report_end(self) -> bool:
-        """Report the end once no worker is left; return whether that was just now."""
-        if not self.over:
-            for member in self._members.of(MemberPhase.COMING):
-                self._members.dismiss(member, grace_s=0.0)
-        if self._members or self._reported:
-            return False
-        self._reported = True
-        self._supervision.report_end(done=self.done, failure=self.failure)
-        return True
