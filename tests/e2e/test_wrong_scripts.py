@@ -139,6 +139,13 @@ def needs(package: str) -> pytest.MarkDecorator:
             id="a batch that the workers do not divide",
         ),
         pytest.param(
+            "model = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Dropout(0.1))\n"
+            "optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)\n" + LOOP.format(**PLAIN),
+            {"draws its own random numbers"},
+            "its workers draw the same random numbers in the model",
+            id="dropout after torch.manual_seed",
+        ),
+        pytest.param(
             LOOP.format(**PLAIN | {"begin": ACCELERATE, "backward": "accelerator.backward(loss)"}),
             {"workers agree"},
             "Accelerate sees one process",

@@ -17,7 +17,7 @@ from typing import Final
 from bftrain_elastic.errors import BadCommit
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, UNEVEN, fixes
+from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, SAME_NUMBERS, UNEVEN, fixes
 from bftrain_elastic.worker import checkpoint_file
 
 NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
@@ -106,6 +106,8 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
         yield _workers_agree(message)
         if uneven := _advised("weighs its shares", _notes(message, UNEVEN)):
             yield uneven
+        if same := _advised("draws its own random numbers", _notes(message, SAME_NUMBERS)):
+            yield same
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
 

@@ -18,6 +18,7 @@ class ScriptMisuse:
 NOT_KEPT: Final = "not all that it trains is kept"
 DRIFT: Final = "the models of its workers differ"
 UNEVEN: Final = "its workers have unequal shares of a batch"
+SAME_NUMBERS: Final = "its workers draw the same random numbers in the model"
 MISUSES: Final = {
     "accelerate": ScriptMisuse(
         "Accelerate sees one process, and so exchanges no gradients",
@@ -53,6 +54,11 @@ MISUSES: Final = {
     "shares": ScriptMisuse(
         f"{UNEVEN}, and the mean loss over each counts the same",
         "take 'mine, weight = state.share(N)' for a batch of N, and multiply the mean loss by the weight",
+    ),
+    "random": ScriptMisuse(
+        f"{SAME_NUMBERS}, such as those of dropout: all have one seed, and a new one begins with the first number",
+        "draw them in 'with state.random_numbers(N):' for a batch of N, or call "
+        "torch.manual_seed(seed + 1000 * state.step + state.rank) where train() begins",
     ),
     "rates": ScriptMisuse(
         "the learning rates of their optimizers differ",

@@ -154,12 +154,40 @@ def compare_replicas(own: StateInternals, values: Iterable[Any], spread: Spread)
     if workers == 1:
         return
     mine = ReplicaSample.of(parts, own.commits // _EVERY + own.commits.bit_length())
-    *found, (fewest, most) = spread([*mine.numbers, 0.0 if batch_shares.used else own.batch_seen])
+    seed = 0.0 if own.by_sample else own.seed_drawn
+    *found, (fewest, most), seeds = spread([*mine.numbers, 0.0 if batch_shares.used else own.batch_seen, seed])
     if most - fewest == 1:  # a batch that the workers do not divide; lengths of sequences differ by more
         report({"type": "misuse", "step": own.step, "causes": ["shares"]})
+    if seeds[0] == seeds[1] != 0.0:
+        report({"type": "misuse", "step": own.step, "causes": ["random"]})
     relative, apart = mine.largest_difference(found, own.commits)
     if apart:
         report({"type": "drift", "step": own.step, "relative": relative, "causes": likely_causes(own, causes, apart)})
+
+
+def watch_forward(own: StateInternals, model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Record what workers are compared by: their batches, and whether the model draws random numbers."""
+    model.register_forward_pre_hook(lambda _model, inputs: note_batch(own, inputs))
+    generator = _generator_of(next(model.parameters()).device)
+    model.register_forward_pre_hook(lambda *_: note_numbers(own, generator))
+    model.register_forward_hook(lambda *_: note_numbers(own, generator, after=True))
+
+
+def note_numbers(own: StateInternals, generator: Any, *, after: bool = False) -> None:  # noqa: ANN401 - torch.Generator
+    """Record around a forward pass where the random numbers are, if workers are compared at the next commit."""
+    if not comparison_is_due(own.commits + 1):
+        return
+    state = generator.get_state()
+    if not after:
+        own.numbers_before = state
+    elif own.numbers_before is not None:
+        own.seed_drawn = 0.0 if state.equal(own.numbers_before) else _hash([generator.initial_seed()])
+
+
+def _generator_of(device: Any) -> Any:  # noqa: ANN401 - torch's device and generator
+    import torch
+
+    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
 def note_batch(own: StateInternals, inputs: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
-from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, note_batch, refuse_sharded
+from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, refuse_sharded, watch_forward
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
 from bftrain_elastic.worker.state_transfer import move, offer
@@ -103,7 +103,7 @@ class State(StateBase):
 
             # All hold the same state already
             own.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
-            own.parallel.register_forward_pre_hook(lambda _model, inputs: note_batch(own, inputs))
+            watch_forward(own, own.parallel)
             own.wrapped.append(own.parallel)
         return own.parallel
 
@@ -133,6 +133,7 @@ class State(StateBase):
             with state.random_numbers(len(x)):
                 loss = weight * mse_loss(model(x[mine]), y[mine])
         """
+        inner(self).by_sample = True
         return random_numbers_by_sample(mixed_seed(seed, self.step), samples, self.share(samples))
 
     def commit(self) -> None:

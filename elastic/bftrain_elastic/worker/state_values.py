@@ -69,6 +69,9 @@ class StateInternals:
         self.disk_unreported: Message | None = None  # the last write, until it is reported
         self.parallel: Any = None
         self.batch_seen = 0.0  # samples of this worker that its model took last
+        self.numbers_before: Any = None  # where random numbers are before a forward pass,
+        self.seed_drawn = 0.0  # and of which seed it drew some
+        self.by_sample = False  # the script draws those of a step for the whole batch
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
         self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group

@@ -160,13 +160,16 @@ def test_an_optimizer_without_moments_may_stay_outside() -> None:
     assert TrainedParts.of([worker.model]).not_kept() == []
 
 
-def reported(state: State, other: ReplicaSample | None = None, samples: float | None = None) -> list[dict[str, Any]]:
+def reported(
+    state: State, other: ReplicaSample | None = None, samples: float | None = None, seed: float = 0.0
+) -> list[dict[str, Any]]:
     """Give what the first of two workers reports, beside one that has drawn ``other``; its own if none."""
     own, said = inner(state), []
     own.commits, own.group.place, own.report = 2, GroupRank(1, 0, 2, 2), said.append
 
     def spread(numbers: Sequence[float]) -> list[tuple[float, float]]:
-        theirs = [*(numbers[:-1] if other is None else other.numbers), numbers[-1] if samples is None else samples]
+        sample, shares = numbers[:-2] if other is None else other.numbers, numbers[-2] if samples is None else samples
+        theirs = [*sample, shares, seed]
         return [(min(pair), max(pair)) for pair in zip(numbers, theirs, strict=True)]
 
     replica_check.compare_states(state, spread)
@@ -205,6 +208,28 @@ def test_unequal_shares_of_a_batch_that_are_not_weighed_are_named(
         state.share(5)
         other = 0
     assert [one["causes"] for one in reported(state, samples=other)] == causes
+
+
+@pytest.mark.parametrize(
+    ("dropout", "seed", "by_sample", "causes"),
+    [(0.5, 7, False, [["random"]]), (0.5, 8, False, []), (0.5, 7, True, []), (0.0, 7, False, [])],
+)
+def test_workers_that_draw_the_same_random_numbers_are_named(
+    dropout: float, seed: int, causes: list[list[str]], *, by_sample: bool
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(dropout))
+    state = State(model=model)
+    own = inner(state)
+    own.commits = 1  # the next one compares
+    replica_check.watch_forward(own, model)
+    torch.manual_seed(seed)
+    if by_sample:
+        with state.random_numbers(5):
+            model(torch.zeros(5, 2))
+    else:
+        model(torch.zeros(5, 2))
+    theirs = replica_check._hash([7]) if dropout else 0.0  # noqa: SLF001 - another worker's
+    assert [one["causes"] for one in reported(state, samples=5, seed=0.0 if by_sample else theirs)] == causes
 
 
 def test_an_optimizer_that_is_divided_belongs_into_a_sharded_training() -> None:

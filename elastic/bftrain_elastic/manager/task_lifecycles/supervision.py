@@ -164,7 +164,7 @@ class TaskSupervision:
         causes, step = tuple(message["causes"]), int(message["step"])
         if not 0 < step < 2 * self._misuses.get((kind, *causes), 0):
             differ = f"{DRIFT} at step {step} by {message.get('relative', 0):.1g} of their size"
-            heading = differ if kind == "drift" else "" if causes == ("shares",) else NOT_KEPT
+            heading = differ if kind == "drift" else "" if causes in {("shares",), ("random",)} else NOT_KEPT
             text = ": ".join(filter(None, [heading, clauses(causes)]))
             self.note(f"{text} ({fixes(causes)})" if fixes(causes) else text)
             self._misuses[(kind, *causes)] = step
