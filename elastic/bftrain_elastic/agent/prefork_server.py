@@ -260,6 +260,7 @@ def run_script(argv: list[str]) -> int:
             from bftrain_elastic.worker import horovod_worker
 
             horovod_worker.install()
+        begin_random_numbers()
         runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
@@ -276,6 +277,14 @@ def run_script(argv: list[str]) -> int:
         with suppress(BaseException):
             atexit._run_exitfuncs()  # noqa: SLF001
     return 0
+
+
+def begin_random_numbers() -> None:
+    """Begin random numbers of this worker's own, as in a fresh process: those of modules imported before the fork."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()
+    if (numbers := sys.modules.get("numpy.random")) is not None:
+        numbers.seed()
 
 
 def traceback_of_script(error: BaseException) -> str:
