@@ -51,7 +51,4 @@ def versions_with(solver: str) -> dict[str, str]:
     """Return the versions of packages on which figures depend with ``solver``."""
     from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
 
-    return {
-        **summaries.versions(),
-        f"solver {solver}": find_solver(solver).available().version,
-    }
+    return {**summaries.versions(), f"solver {solver}": find_solver(solver).available().version}

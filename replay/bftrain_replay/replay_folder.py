@@ -53,12 +53,7 @@ def write_tables(result: ReplayResult, folder: Path, tables: str = CSV) -> None:
 
 
 def write(
-    study: ReplayStudy,
-    folder: Path,
-    source: InputSource | None = None,
-    *,
-    tables: str = CSV,
-    has_tables: bool = False,
+    study: ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = CSV, has_tables: bool = False
 ) -> None:
     """Write all files of ``study`` into ``folder``; each appears complete or not at all.
 

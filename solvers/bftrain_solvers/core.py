@@ -146,10 +146,7 @@ def _stages_of(
         least[row] = sizes[free]
     up: Stage = ([size - sizes[free] for size in sizes[free:]], losses[free:])
     down: Stage = (stage[0][: free + 1], losses[: free + 1])
-    return [
-        *((row, up) for row in rows[:growing]),
-        *((row, down) for row in rows[len(rows) - shrinking :]),
-    ]
+    return [*((row, up) for row in rows[:growing]), *((row, down) for row in rows[len(rows) - shrinking :])]
 
 
 @dataclass(frozen=True, slots=True)

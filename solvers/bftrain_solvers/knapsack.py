@@ -212,11 +212,7 @@ class KnapsackResult:
 
 
 def best_sizes(
-    values: Floats,
-    present: Integers,
-    pool: int,
-    stop_at: float,
-    memory: KnapsackMemory | None = None,
+    values: Floats, present: Integers, pool: int, stop_at: float, memory: KnapsackMemory | None = None
 ) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 

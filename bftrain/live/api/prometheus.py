@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from bftrain.live.model.schemas import RUN_STATES, state_of
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
-from bftrain.values.events import (
-    Event,
-    NodesJoined,
-    NodesLeft,
-    TaskCancelled,
-    TaskFailed,
-    TaskFinished,
-)
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskFailed, TaskFinished
 from bftrain.version import __version__
 
 if TYPE_CHECKING:

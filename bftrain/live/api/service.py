@@ -333,11 +333,7 @@ class LiveService:
         folder = given.run.folder or str(site.tasks / f"{number:06d}-{name}")
         now = self._daemon.decision_loop.now
         spec = TaskSpec(
-            name=name,
-            curve=curve,
-            submit_s=now,
-            user=caller.user,
-            **schemas.spec_fields(given) | {"curves": curves},
+            name=name, curve=curve, submit_s=now, user=caller.user, **schemas.spec_fields(given) | {"curves": curves}
         )
         return LiveTaskRecord(
             number=number,

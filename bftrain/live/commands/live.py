@@ -35,10 +35,7 @@ _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The site's settings.")
 @click.option("--demo", is_flag=True, help="Train three small tasks on this machine, to see how it goes.")
 @click.option(
-    "--for",
-    "limit_s",
-    type=DurationType(),
-    help=f"End the demo after so long, even if tasks are left [{_DEMO_S:g}].",
+    "--for", "limit_s", type=DurationType(), help=f"End the demo after so long, even if tasks are left [{_DEMO_S:g}]."
 )
 @shares_option
 @click.option(

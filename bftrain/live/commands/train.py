@@ -73,10 +73,7 @@ def takes_a_script(function: F) -> F:
     help="Sizes, and from when on; otherwise MIN, then MAX, then MIN, 5 seconds each.",
 )
 @click.option(
-    "--for",
-    "limit_s",
-    type=DurationType(min=0, min_open=True),
-    help="Stop then; otherwise when the script ends.",
+    "--for", "limit_s", type=DurationType(min=0, min_open=True), help="Stop then; otherwise when the script ends."
 )
 @heading("Result")
 @click.option(

@@ -8,15 +8,7 @@ from collections.abc import Set as AbstractSet
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.node_units import node_of
-from bftrain.values.events import (
-    Event,
-    NodesJoined,
-    NodesLeft,
-    TaskCancelled,
-    TaskPaused,
-    TaskResumed,
-    TaskSubmitted,
-)
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 
 
 class NodeTracker:

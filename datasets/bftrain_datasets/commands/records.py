@@ -50,10 +50,7 @@ _READING: Final = (
         help="Cluster to read from records of several; all or '*' merges all.",
     ),
     click.option(
-        "--columns",
-        default=None,
-        metavar="NAME,..",
-        help="Columns of a file without header: sacct, sinfo or a table.",
+        "--columns", default=None, metavar="NAME,..", help="Columns of a file without header: sacct, sinfo or a table."
     ),
     click.option(
         "--map",

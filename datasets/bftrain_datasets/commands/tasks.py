@@ -32,13 +32,7 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("burst_size", "users", "elastic", "speeds", "kinds"), (CLUSTER,)),
     **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale"), ("mix", "trials")),
 }
-_READING: Final = (
-    "node_kind",
-    "gpus_per_node",
-    "local_batch",
-    "noise_scale",
-    "by_hosts",
-)  # options for profile files
+_READING: Final = ("node_kind", "gpus_per_node", "local_batch", "noise_scale", "by_hosts")  # options for profile files
 _SHARE: Final = click.FloatRange(0, 1)
 _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 

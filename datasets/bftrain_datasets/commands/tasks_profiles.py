@@ -66,9 +66,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
             help="Of sets of AdaptDL: gradient noise scale in samples, so that tasks say their batches [none].",
         ),
         click.option(
-            "--by-hosts",
-            is_flag=True,
-            help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts.",
+            "--by-hosts", is_flag=True, help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts."
         ),
     )
     for option in reversed(options):

@@ -140,9 +140,7 @@ class RecordIntake(FindingsTally):
             shown = ", ".join(names[:_MOST_CLUSTERS]) + (", ..." if len(names) > _MOST_CLUSTERS else "")
             first = self._clusters[names[-1]]
             raise BadInput(
-                f"records of {len(names)} clusters: {shown}",
-                where=first,
-                fix=f"choose one with --cluster; {READ_ALL}",
+                f"records of {len(names)} clusters: {shown}", where=first, fix=f"choose one with --cluster; {READ_ALL}"
             )
         if wanted in ALL_CLUSTERS and wanted in names and len(names) > 1:
             raise BadInput(f"one of the clusters is called '{wanted}'", where="--cluster", fix=READ_ALL)
@@ -200,13 +198,7 @@ class RecordIntake(FindingsTally):
         self.observed(start_s if held_s == RUNNING else end_s)
         number = self.number_of(held)
         self.stays.add(
-            start_s=start_s,
-            end_s=end_s,
-            node_set=number,
-            count=held.size,
-            job=job,
-            place=self.place(),
-            queue=queue,
+            start_s=start_s, end_s=end_s, node_set=number, count=held.size, job=job, place=self.place(), queue=queue
         )
 
     def _doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:

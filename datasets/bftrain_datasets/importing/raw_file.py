@@ -285,11 +285,7 @@ def _peek(stream: io.BufferedReader, count: int, check: Callable[[int], object])
 
 
 def _unpacked(
-    stream: io.BufferedReader,
-    where: str,
-    damage: list[Exception],
-    check: Callable[[int], object],
-    closing: ExitStack,
+    stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object], closing: ExitStack
 ) -> tuple[io.BufferedReader, tarfile.TarFile | zipfile.ZipFile | None]:
     """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
     head, stream = _peek(stream, _LOOK_BYTES, check)
@@ -334,11 +330,7 @@ class _Zstd(io.RawIOBase):
 
 
 def _zipped(
-    stream: io.BufferedReader,
-    where: str,
-    damage: list[Exception],
-    check: Callable[[int], object],
-    closing: ExitStack,
+    stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object], closing: ExitStack
 ) -> tuple[io.BufferedReader, zipfile.ZipFile | None]:
     """Open the first file in a zip archive, whose index is at its end; return a bftrain log unopened."""
     copy = _copied(stream, closing)

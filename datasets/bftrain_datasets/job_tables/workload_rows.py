@@ -28,13 +28,7 @@ class TableWorkload:
     """
 
     def __init__(
-        self,
-        file: RawFile,
-        tally: FindingsTally,
-        options: ImportOptions,
-        *,
-        shared: bool,
-        cores_per_node: int | None,
+        self, file: RawFile, tally: FindingsTally, options: ImportOptions, *, shared: bool, cores_per_node: int | None
     ) -> None:
         self._tally = tally
         clock = time_formats.RecordClock(where=lambda: tally.where)

@@ -273,15 +273,7 @@ def _add_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, i
     nodes, queue = _hosts(parts, values)
     count, most = _size(nodes, values, header, intake)
     end_s, used = None if run_s == UNKNOWN else start_s + run_s, intake.used
-    intake.job(
-        parts[JOB],
-        start_s,
-        end_s,
-        nodes,
-        count=count,
-        queue=queue,
-        expand=_distinct_hosts,
-    )
+    intake.job(parts[JOB], start_s, end_s, nodes, count=count, queue=queue, expand=_distinct_hosts)
     if intake.used > used and end_s is not None:
         intake.doubtful_stays.add(PROCS_AS_NODES, start_s, end_s, most - count)
 

@@ -22,14 +22,7 @@ from typing import Final
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.wire.agent_messages import FROM_MANAGER, AgentRefused, Alive, Welcome
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
-from bftrain_elastic.wire.messages import (
-    PACKET_LIMIT,
-    Message,
-    TypedMessage,
-    decode,
-    encode,
-    text_of,
-)
+from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, TypedMessage, decode, encode, text_of
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 from bftrain_elastic.worker.agent_channel import reachable
 

@@ -58,10 +58,7 @@ class ShardedTraining:
     resharded = True  # what is divided here may be: it is divided again
 
     def __init__(
-        self,
-        build: Callable[[], Untyped],
-        shard: Callable[[Untyped], object],
-        optimize: Callable[[Untyped], Untyped],
+        self, build: Callable[[], Untyped], shard: Callable[[Untyped], object], optimize: Callable[[Untyped], Untyped]
     ) -> None:
         self._build, self._shard, self._optimize = build, shard, optimize
         self.model: Untyped = None

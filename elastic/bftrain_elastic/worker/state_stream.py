@@ -29,16 +29,7 @@ from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.no_stream import NoStream
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_transfer import described
-from bftrain_elastic.worker.state_tree import (
-    StateTree,
-    Tensor,
-    TensorDigests,
-    alike,
-    as_bytes,
-    copied,
-    fold,
-    size_of,
-)
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TensorDigests, alike, as_bytes, copied, fold, size_of
 from bftrain_elastic.worker.state_values import capture, inner, keep
 
 STREAM: Final = "bftrain/stream"  # where a store holds port and token

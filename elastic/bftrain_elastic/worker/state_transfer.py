@@ -20,15 +20,7 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_keeper import StateBase
-from bftrain_elastic.worker.state_tree import (
-    StateTree,
-    Tensor,
-    TensorDigests,
-    TreeShape,
-    as_bytes,
-    places_of,
-    size_of,
-)
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TensorDigests, TreeShape, as_bytes, places_of, size_of
 from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -270,11 +262,7 @@ class _Relay:
 
 
 def _pass_on(
-    rank: int,
-    parcel: _Parcel,
-    pieces: Sequence[Sequence[TensorPart]],
-    sources: Sequence[int],
-    lacking: Sequence[int],
+    rank: int, parcel: _Parcel, pieces: Sequence[Sequence[TensorPart]], sources: Sequence[int], lacking: Sequence[int]
 ) -> None:
     import torch
 

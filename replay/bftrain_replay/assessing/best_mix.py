@@ -37,11 +37,7 @@ RunPasses = Callable[[str, Sequence[SweepPass]], Mapping[str, PassOutcome] | Non
 
 
 def best_mixes(
-    sample: ReplayedSample,
-    settings: ReplaySettings,
-    known: Mapping[str, Profile],
-    files: InputFiles,
-    run: RunPasses,
+    sample: ReplayedSample, settings: ReplaySettings, known: Mapping[str, Profile], files: InputFiles, run: RunPasses
 ) -> tuple[MixRow, ...]:
     """Replay each model alone, then the best of them together; return the rows, the most work first."""
     models = {name: _of_one_node(each) for name, each in known.items()}

@@ -93,10 +93,7 @@ def _costs(settings: ReplaySettings) -> Iterator[WhatIf]:
 
 def _kept(settings: ReplaySettings) -> Iterator[WhatIf]:
     yield WhatIf(what=KEPT, label="as assumed", option=f"--progress {settings.progress}")
-    for what, label, progress in (
-        (KEPT, "on disk every 30 min", _ON_DISK),
-        (NOTICE, "saved on notice", _ON_NOTICE),
-    ):
+    for what, label, progress in ((KEPT, "on disk every 30 min", _ON_DISK), (NOTICE, "saved on notice", _ON_NOTICE)):
         if progress != settings.progress:
             changed = replace(settings, progress=progress)
             yield WhatIf(what=what, label=label, option=f"--progress {progress}", settings=changed)

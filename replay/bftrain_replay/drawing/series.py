@@ -69,10 +69,7 @@ class TimeAxis:
 
     def window(self) -> list[dict[str, Any]]:
         """Return the parameters of the visible part; at first all."""
-        return [
-            {"name": "from_t", "value": self.place(0.0)},
-            {"name": "to_t", "value": self._end},
-        ]
+        return [{"name": "from_t", "value": self.place(0.0)}, {"name": "to_t", "value": self._end}]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what page.js needs to format a time."""

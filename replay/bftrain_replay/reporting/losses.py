@@ -98,8 +98,7 @@ CAUSES: Final = (
         explanation="How much it is depends on how soon decisions take effect: --decision-latency and --min-interval.",
     ),
     IdleCause(
-        key=UnusedReason.OTHER_KIND,
-        explanation="Only tasks whose speed on these nodes is measured can use them.",
+        key=UnusedReason.OTHER_KIND, explanation="Only tasks whose speed on these nodes is measured can use them."
     ),
     IdleCause(
         key=SampleLoss.START_UP,
@@ -107,11 +106,7 @@ CAUSES: Final = (
         colour="@start",
         explanation="How much it is depends on what a start takes: launching workers and reading a checkpoint.",
     ),
-    IdleCause(
-        key=SampleLoss.RESCALING,
-        ends="went by while running tasks changed their size",
-        colour="@rescaling",
-    ),
+    IdleCause(key=SampleLoss.RESCALING, ends="went by while running tasks changed their size", colour="@rescaling"),
     IdleCause(
         key=SampleLoss.PREEMPTION,
         ends="of work had to be done again after nodes were taken back",
@@ -250,11 +245,7 @@ def _words_at(side: str) -> dict[str, Any]:
     return {
         "transform": [{"filter": f"datum.side == '{side}'"}],
         "mark": {"type": "text", "align": "left" if side == "right" else "right", "dx": 6 if side == "right" else -6},
-        "encoding": {
-            "x": quantity("at"),
-            "text": category("words"),
-            "color": category("ink", scale=None),
-        },
+        "encoding": {"x": quantity("at"), "text": category("words"), "color": category("ink", scale=None)},
     }
 
 

@@ -228,12 +228,7 @@ GLOSSARY: Final = (
         ),
         ("saturation", "how the harvest of a week grows with the number of tasks that may compete", "", "max_tasks"),
         ("notice", "seconds between the announcement of a departure and the departure: time to save", "", "lead time"),
-        (
-            "handback_delay_s",
-            "seconds from when the scheduler wants a node until a task has left it",
-            "",
-            "handback",
-        ),
+        ("handback_delay_s", "seconds from when the scheduler wants a node until a task has left it", "", "handback"),
         (
             "extra_wait_s",
             "how much later batch jobs begin if nodes are handed back with a delay; lateness passes on from job to job",

@@ -44,14 +44,7 @@ def shares_like_gavel(
 
 
 def central_shares(
-    shares: Floats,
-    speeds: Floats,
-    nodes: Floats,
-    counts: Floats,
-    needed: Floats,
-    *,
-    slack: float,
-    squares: float = 0.0,
+    shares: Floats, speeds: Floats, nodes: Floats, counts: Floats, needed: Floats, *, slack: float, squares: float = 0.0
 ) -> Floats:
     """Return the centre of the shares at which no task is slower than ``needed`` by more than a part ``slack``."""
     able = (speeds > 0.0) & (nodes[:, None] <= counts)

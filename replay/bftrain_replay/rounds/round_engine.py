@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
-from bftrain_replay.rounds.round_inputs import (
-    CompetingTasks,
-    Floats,
-    Places,
-    TaskGangs,
-    TaskProgressColumns,
-)
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs, TaskProgressColumns
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings

@@ -100,13 +100,7 @@ def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bo
 
 
 def why_unused(
-    left: int,
-    *,
-    room: int,
-    sizes: Mapping[str, int],
-    running: int,
-    unfinished: int,
-    spec_of: Callable[[str], TaskSpec],
+    left: int, *, room: int, sizes: Mapping[str, int], running: int, unfinished: int, spec_of: Callable[[str], TaskSpec]
 ) -> dict[UnusedReason, int]:
     """Return why ``left`` nodes do not work.
 

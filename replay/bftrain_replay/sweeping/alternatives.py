@@ -17,11 +17,7 @@ from bftrain.values import wire
 from bftrain_replay import plugin_files
 from bftrain_replay.alternatives import advice, sensitivity
 from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
-from bftrain_replay.alternatives.sensitivity import (
-    SensitivityRow,
-    SettingsAlternative,
-    alternatives,
-)
+from bftrain_replay.alternatives.sensitivity import SensitivityRow, SettingsAlternative, alternatives
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings

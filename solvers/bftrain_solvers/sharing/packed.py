@@ -72,11 +72,7 @@ class Combinations:
         return parts
 
     def best(
-        self,
-        worth: Floats,
-        levels: Floats | None = None,
-        height: float | None = None,
-        floors: Floats | None = None,
+        self, worth: Floats, levels: Floats | None = None, height: float | None = None, floors: Floats | None = None
     ) -> tuple[Floats, float]:
         """Return times of all combinations, and the height, such that speeds are ``levels`` times the largest height.
 

@@ -7,13 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.sharing.policies import (
-    ShareColumns,
-    SharingRule,
-    price_of,
-    weighty,
-    work_left,
-)
+from bftrain_solvers.sharing.policies import ShareColumns, SharingRule, price_of, weighty, work_left
 from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands
 from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
 
