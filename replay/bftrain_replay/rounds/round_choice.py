@@ -96,8 +96,7 @@ class RoundChoice:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
         self.partner[contenders.place] = -1
-        pairs = self._policy.pairs if isinstance(self._policy, PairingPolicy) else None
-        wishes = [] if pairs is None else self._called(pairs, contenders)
+        wishes = self._wishes(self._policy, contenders) if isinstance(self._policy, PairingPolicy) else []
         if wishes:
             return self._with_pairs(given, wishes, contenders)
         if given.ndim == 1:  # by task: each would rather have the kind that is faster for it
@@ -123,7 +122,8 @@ class RoundChoice:
         self, given: Floats, wishes: Sequence[PairWish], contenders: CompetingTasks
     ) -> tuple[Places, Places]:
         """Grant wishes of single tasks and of pairs in one order."""
-        count, kinds = given.shape
+        count, kinds = len(contenders), len(contenders.kinds)
+        given = np.broadcast_to(given.reshape(count, -1), (count, kinds))
         single = [(given[task, kind], task, -1, kind) for task in range(count) for kind in range(kinds)]
         rank = np.zeros(kinds, dtype=np.intp)
         if self._kind_order != BY_PRIORITY:
@@ -142,6 +142,19 @@ class RoundChoice:
                     places = contenders.place[[one, other]]
                     self.partner[places], self.speed[places] = places[::-1], speed
         return contenders.place[list(runs)], np.array(list(runs.values()), dtype=np.intp)
+
+    def _wishes(self, policy: PairingPolicy, contenders: CompetingTasks) -> Sequence[PairWish]:
+        """Ask the policy for pairs of tasks that share nodes."""
+        wishes = self._called(policy.pairs, contenders)
+        tasks, kinds, nodes = range(len(contenders)), range(len(contenders.kinds)), contenders.nodes
+        for wish in wishes:
+            priority, one, other, kind, speeds = wish
+            there = one in tasks and other in tasks and kind in kinds and one != other
+            numbers = np.isfinite(speeds).all() and min(speeds) >= 0.0 and not np.isnan(priority)
+            if not (there and numbers and nodes[one] == nodes[other]):
+                fix = "pair two tasks of one gang by number, on a kind by number, each at a finite speed"
+                self._reject(contenders, f"gave the pair {tuple(wish)}", fix)
+        return wishes
 
     def _resize(self, policy: SizingPolicy, contenders: CompetingTasks) -> None:
         """Ask the policy for the sizes of all tasks."""

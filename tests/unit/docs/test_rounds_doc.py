@@ -31,6 +31,14 @@ def test_every_policy_option_and_end_is_documented() -> None:
     assert {round_engine.STALLED, round_engine.OVERLOAD} <= ends <= WORDS | {"boundary"}
 
 
+def test_every_policy_was_measured_on_gavels_trace() -> None:
+    table = PAGE.split("## Two published cases\n")[1]
+    assert set(re.findall(r"^\| `([\w-]+)` \| [\d,]+ ", table, re.MULTILINE)) == {
+        *BUILT_IN["rounds"],
+        *BUILT_IN["sharing"],
+    }
+
+
 def test_what_a_policy_is_shown_is_there() -> None:
     found = re.search(r"columns with one number a task \((.*?)\), some by kind\s\((.*?)\)", PAGE, re.DOTALL)
     assert found is not None

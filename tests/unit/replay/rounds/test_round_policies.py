@@ -207,6 +207,7 @@ def test_wishes_are_granted_alike_in_steps_and_one_by_one(seed: int) -> None:
 
 OWN = """
 import numpy as np
+from bftrain_replay.rounds.round_policy import PairWish
 
 class WidestFirst:
     name = "widest-first"
@@ -256,6 +257,15 @@ class NoNumber:
 
     def priorities(self, contenders):
         return np.full(len(contenders), np.nan)
+
+class Together(Never):
+    name = "together"
+
+    def __init__(self, other=1, kind=0, speed=0.75):
+        self.wish = (1.0, 0, int(other), int(kind), (speed, speed))
+
+    def pairs(self, contenders):
+        return [PairWish(*self.wish)] if len(contenders) > 1 else []
 
 class Words:
     name = "words"
@@ -311,6 +321,15 @@ def test_what_is_wrong_with_a_policy_of_ones_own(own: Path) -> None:
             rounds({"": 2}, tasks, policy=f"{own}:{name}")
     stalled = rounds({"": 2}, tasks, policy=f"{own}:Never", round_s=1.0)
     assert (stalled.ended, stalled.complete, stalled.summary.waiting) == ("stalled", False, 2)
+
+
+def test_pairs_of_a_policy_of_ones_own(own: Path) -> None:
+    tasks = [gang("a", 75.0), gang("b", 75.0), gang("wide", 75.0, 2)]
+    result = rounds({"": 2}, tasks, policy=f"{own}:Together", round_s=100.0, until_s=200.0)
+    assert result.tasks_table["finish_s"][:2] == [100.0, 100.0]
+    for wrong in ("other=0", "other=2", "other=7", "kind=1", "speed=-1", "speed=nan"):
+        with pytest.raises(BadInput, match=r"policy 'together', round 0 at 0 s: gave the pair .*pair two tasks"):
+            rounds({"": 2}, tasks, policy=f"{own}:Together,{wrong}", until_s=100.0)
 
 
 def test_a_policy_that_says_until_when_it_waits_has_not_stalled(own: Path) -> None:
