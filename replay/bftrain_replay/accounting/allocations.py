@@ -1,25 +1,16 @@
-"""Allocations: which task held which node from when to when.
-
-There may be many millions of them. They are kept column by column; what fills a block goes to a temporary file, so
-that memory stays bounded however long the log.
-"""
+"""Allocations: which task held which node from when to when. There may be many millions of them."""
 
 from __future__ import annotations
 
-import weakref
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from tempfile import SpooledTemporaryFile
+from dataclasses import dataclass, fields, replace
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.actions import Grow, Shrink, Start, Stop
-
-BLOCK_ROWS: Final = 1 << 16
-_MEMORY_BYTES: Final = 1 << 25  # before blocks go to a file
+from bftrain_replay.accounting.column_file import BLOCK_ROWS, ColumnFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +24,12 @@ class AllocationBlock:
 
     def __len__(self) -> int:
         return len(self.task)
+
+
+_COLUMNS: Final = tuple(field.name for field in fields(AllocationBlock))
+_NO_ROWS: Final = AllocationBlock(
+    task=np.empty(0, dtype=np.int32), node=np.empty(0, dtype=np.int32), from_s=np.empty(0), to_s=np.empty(0)
+)
 
 
 class AllocationRows(Protocol):
@@ -96,32 +93,24 @@ class RenumberedAllocations:
 
     def table(self) -> AllocationTable:
         """Return all rows in memory."""
-        return table_of(self)
-
-
-def table_of(rows: AllocationRows) -> AllocationTable:
-    """Return all rows in memory."""
-    blocks = [_block(b"", 0), *rows.blocks()]
-    columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _ROW.names or ()}
-    return AllocationTable(tasks=rows.tasks, nodes=rows.nodes, **columns)
+        blocks = [_NO_ROWS, *self.blocks()]
+        columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS}
+        return AllocationTable(tasks=self.tasks, nodes=self.nodes, **columns)
 
 
 class AllocationRecorder:
     """Records which task holds which node, from the actions of a run. Rows are ordered by their end."""
 
-    __slots__ = ("__weakref__", "_file", "_from_s", "_held", "_lengths", "_node", "_places", "_task", "_tasks", "_to_s")
+    __slots__ = ("_held", "_places", "_rows", "_tasks")
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self._places = {name: place for place, name in enumerate(nodes)}
         self._tasks: dict[str, int] = {}
         self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
-        self._task, self._node, self._from_s, self._to_s = array("i"), array("i"), array("d"), array("d")
-        self._lengths: list[int] = []  # rows of the blocks in the file
-        self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
-        weakref.finalize(self, self._file.close)
+        self._rows = ColumnFile({"from_s": "d", "to_s": "d", "task": "i", "node": "i"})
 
     def __len__(self) -> int:
-        return sum(self._lengths) + len(self._task)
+        return len(self._rows)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -154,40 +143,20 @@ class AllocationRecorder:
 
     def blocks(self) -> Iterator[AllocationBlock]:
         """Yield all rows, block by block."""
-        begin = 0
-        for rows in self._lengths:
-            self._file.seek(begin)
-            content = self._file.read(rows * _ROW.itemsize)
-            begin += len(content)
-            yield _block(content, rows)
-        if self._task:
-            yield _block(self._content(), len(self._task))
+        return (AllocationBlock(**block) for block in self._rows.blocks())
 
     def table(self) -> AllocationTable:
         """Return all rows in memory."""
-        return table_of(self)
+        return AllocationTable(
+            tasks=self.tasks, nodes=self.nodes, **{name: self._rows.column(name) for name in self._rows.last}
+        )
 
     def _add(self, task: str, nodes: Iterable[str], since_s: Iterable[float], now_s: float) -> None:
-        before = len(self._node)
-        self._node.extend(map(self._places.__getitem__, nodes))
-        self._from_s.extend(since_s)
-        count = len(self._node) - before
-        self._task.extend([self._tasks[task]] * count if count else ())
-        self._to_s.extend([now_s] * count)
-        if len(self._node) >= BLOCK_ROWS:
-            self._file.write(self._content())
-            self._lengths.append(len(self._node))
-            self._task, self._node, self._from_s, self._to_s = array("i"), array("i"), array("d"), array("d")
-
-    def _content(self) -> bytes:
-        return b"".join(column.tobytes() for column in (self._from_s, self._to_s, self._task, self._node))
-
-
-# Not how rows lie in the file, where one column follows the other; only how large they are
-_ROW: Final = np.dtype([("from_s", "f8"), ("to_s", "f8"), ("task", "i4"), ("node", "i4")])
-
-
-def _block(content: bytes, rows: int) -> AllocationBlock:
-    floats = np.frombuffer(content, dtype=np.float64, count=2 * rows)
-    numbers = np.frombuffer(content, dtype=np.int32, offset=floats.nbytes)
-    return AllocationBlock(task=numbers[:rows], node=numbers[rows:], from_s=floats[:rows], to_s=floats[rows:])
+        rows = self._rows.last
+        before = len(rows["node"])
+        rows["node"].extend(map(self._places.__getitem__, nodes))
+        rows["from_s"].extend(since_s)
+        count = len(rows["node"]) - before
+        rows["task"].extend([self._tasks[task]] * count if count else ())
+        rows["to_s"].extend([now_s] * count)
+        self._rows.add_block_if_full()

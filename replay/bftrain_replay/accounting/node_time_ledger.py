@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from bftrain.errors import Fault
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay.accounting.column_file import ColumnFile
 
 _TOLERANCE: Final = 1e-9  # relative; sums of a million stretches stay far below it
 
@@ -45,24 +46,24 @@ PLAIN: Final = tuple(
 class Ledger:
     """Rows of a run, each from its time to that of the next. Times are seconds since the log's start."""
 
-    __slots__ = ("_end_s", "_pool", "_times", "_unused", "_used")
+    __slots__ = ("_end_s", "_reasons", "_rows")
 
     def __init__(self, reasons: Iterable[UnusedReason] = PLAIN) -> None:
-        self._times = array("d")
-        self._pool = array("i")
-        self._used = array("i")
-        self._unused = {reason: array("i") for reason in reasons}
+        self._reasons = tuple(reasons)
+        self._rows = ColumnFile({"time_s": "d", **dict.fromkeys(("pool", "used", *self._reasons), "i")})
         self._end_s: float | None = None
 
     def open(self, now_s: float, pool: int, used: int, unused: dict[UnusedReason, int]) -> None:
         """Start an interval in which ``used`` of ``pool`` nodes work; ``unused`` counts the others by reason."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
-        self._times.append(now_s)
-        self._pool.append(pool)
-        self._used.append(used)
-        for reason, column in self._unused.items():
-            column.append(unused.get(reason, 0))
+        row = self._rows.last
+        row["time_s"].append(now_s)
+        row["pool"].append(pool)
+        row["used"].append(used)
+        for reason in self._reasons:
+            row[reason].append(unused.get(reason, 0))
+        self._rows.add_block_if_full()
 
     def close(self, now_s: float) -> None:
         """End the last interval."""
@@ -71,7 +72,7 @@ class Ledger:
     @property
     def times_s(self) -> NDArray[np.float64]:
         """The start of each interval."""
-        return np.array(self._times, dtype=np.float64)
+        return self._rows.column("time_s")
 
     @property
     def end_s(self) -> float:
@@ -83,32 +84,32 @@ class Ledger:
     @property
     def pool(self) -> NDArray[np.int64]:
         """Idle nodes in each interval."""
-        return np.array(self._pool, dtype=np.int64)
+        return self._rows.column("pool").astype(np.int64)
 
     @property
     def used(self) -> NDArray[np.int64]:
         """Working nodes in each interval."""
-        return np.array(self._used, dtype=np.int64)
+        return self._rows.column("used").astype(np.int64)
 
     @property
     def unused(self) -> dict[UnusedReason, NDArray[np.int64]]:
         """Unused nodes in each interval by reason."""
-        return {reason: np.array(column, dtype=np.int64) for reason, column in self._unused.items()}
+        return {reason: self._rows.column(reason).astype(np.int64) for reason in self._reasons}
 
     @property
     def idle_node_s(self) -> float:
         """Idle node-seconds."""
-        return self._total(self._pool)
+        return self._total("pool")
 
     @property
     def used_node_s(self) -> float:
         """Node-seconds held by tasks."""
-        return self._total(self._used)
+        return self._total("used")
 
     @property
     def unused_node_s(self) -> dict[UnusedReason, float]:
         """Unused idle node-seconds by reason."""
-        return {reason: self._total(column) for reason, column in self._unused.items()}
+        return {reason: self._total(reason) for reason in self._reasons}
 
     def check(self, log: EventLog, held_node_s: Iterable[float]) -> None:
         """Raise unless used and unused add up to the log's idle time, and the tasks' allocations to the used."""
@@ -117,9 +118,9 @@ class Ledger:
         _same("used and unused node-seconds", math.fsum((used, *unused.values())), "the log's idle time", idle)
         _same("node-seconds of the tasks", math.fsum(held_node_s), "those used", used)
 
-    def _total(self, column: array[int]) -> float:
+    def _total(self, column: str) -> float:
         durations = np.diff(self.times_s, append=self.end_s)
-        return math.fsum((durations * np.array(column, dtype=np.int64)).tolist())
+        return math.fsum((durations * self._rows.column(column)).tolist())
 
 
 def idle_node_s(log: EventLog, until_s: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -27,16 +27,32 @@ GAP_S: Final = 600.0  # what is submitted within so many seconds of a campaign's
 LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TaskCourse:
+class TaskCourse(Protocol):
     """The inputs: the run ended after ``simulated_s``; ``pool`` and ``used`` hold from each time on."""
 
-    settings: Settings
-    simulated_s: float
-    tasks: tuple[TaskRecord, ...]
-    times_s: NDArray[np.float64]
-    pool: NDArray[np.int64]
-    used: NDArray[np.int64]
+    @property
+    def settings(self) -> Settings:
+        """Return the settings of the run."""
+
+    @property
+    def simulated_s(self) -> float:
+        """Return the end of the run."""
+
+    @property
+    def tasks(self) -> tuple[TaskRecord, ...]:
+        """Return all tasks."""
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """Return the times from which the numbers of nodes hold."""
+
+    @property
+    def pool(self) -> NDArray[np.int64]:
+        """Return the idle nodes."""
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Return the nodes that tasks held."""
 
 
 def campaigns_of(result: TaskCourse) -> tuple[CampaignRow, ...]:

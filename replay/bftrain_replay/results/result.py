@@ -20,7 +20,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_replay import tables
 from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
 from bftrain_replay.accounting.decision_log import DecisionColumns, HistogramBin, TimeSpread, bins_ms, spread_ms
-from bftrain_replay.accounting.node_time_ledger import HarvestOverTime, UnusedReason
+from bftrain_replay.accounting.node_time_ledger import HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
 from bftrain_replay.metrics.task_figures import (
     KindFigures,
@@ -31,7 +31,7 @@ from bftrain_replay.metrics.task_figures import (
     task_figures,
 )
 from bftrain_replay.results import decider_counts
-from bftrain_replay.results.campaign_stretch import TaskCourse, campaigns_of
+from bftrain_replay.results.campaign_stretch import campaigns_of
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss, TaskProgress
@@ -110,17 +110,20 @@ class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplayResult(TaskCourse, ShortRepr):
+class ReplayResult(ShortRepr):
     """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
 
+    settings: Settings
+    simulated_s: float
+    tasks: tuple[TaskRecord, ...]
     complete: bool
     wall_s: float
     decisions: DecisionColumns
     allocations: AllocationRecorder | None = None  # taken down for the replay that was asked for only
     harvest: HarvestOverTime
+    ledger: Ledger
     idle_node_s: float
     used_node_s: float
-    unused: Mapping[UnusedReason, NDArray[np.int64]]  # a step curve each, as ``pool``
     unused_node_s: Mapping[UnusedReason, float]
     losses: LossTimes
     lost_samples: Mapping[SampleLoss, float]
@@ -143,6 +146,26 @@ class ReplayResult(TaskCourse, ShortRepr):
             "decisions": f"{len(self.decisions):,}",
             "tasks finished": f"{self.tasks_finished:,} of {len(self.tasks):,}",
         }
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """The times from which the numbers of nodes hold."""
+        return self.ledger.times_s
+
+    @property
+    def pool(self) -> NDArray[np.int64]:
+        """Idle nodes from each time on."""
+        return self.ledger.pool
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Nodes that tasks held from each time on."""
+        return self.ledger.used
+
+    @property
+    def unused(self) -> Mapping[UnusedReason, NDArray[np.int64]]:
+        """Idle nodes that no task held from each time on, by reason."""
+        return self.ledger.unused
 
     @property
     def harvested_samples(self) -> float:
@@ -340,13 +363,10 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
         tasks=tuple(_record(task, pools.largest, alone) for task in run.tasks),
         decisions=run.decisions,
         allocations=run.allocations,
-        times_s=ledger.times_s,
-        pool=ledger.pool,
-        used=ledger.used,
+        ledger=ledger,
         harvest=run.harvest,
         idle_node_s=ledger.idle_node_s,
         used_node_s=ledger.used_node_s,
-        unused=ledger.unused,
         unused_node_s=ledger.unused_node_s,
         losses=run.losses,
         lost_samples={loss: math.fsum(task.lost_samples.get(loss, 0.0) for task in arrived) for loss in lost},

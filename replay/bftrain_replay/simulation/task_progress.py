@@ -7,7 +7,6 @@ at the end, so its cost does not depend on the number of other events.
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -21,6 +20,7 @@ from bftrain.errors import Fault
 from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
+from bftrain_replay.accounting.column_file import ColumnFile
 
 
 class SampleLoss(StrEnum):
@@ -49,20 +49,21 @@ class RescaleDebt:
 class LossTimes:
     """When node-time was lost, by cause: seconds since the log's start, and node-seconds."""
 
-    __slots__ = ("_node_s", "_times")
+    __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        self._times = {loss: array("d") for loss in SampleLoss}
-        self._node_s = {loss: array("d") for loss in SampleLoss}
+        self._rows = {loss: ColumnFile({"time_s": "d", "node_s": "d"}) for loss in SampleLoss}
 
     def add(self, loss: SampleLoss, now_s: float, node_s: float) -> None:
         """Record that this many node-seconds were lost by ``now_s``."""
-        self._times[loss].append(now_s)
-        self._node_s[loss].append(node_s)
+        rows = self._rows[loss]
+        rows.last["time_s"].append(now_s)
+        rows.last["node_s"].append(node_s)
+        rows.add_block_if_full()
 
     def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the node-seconds lost to a cause between consecutive edges."""
-        times, node_s = np.array(self._times[loss]), np.array(self._node_s[loss])
+        times, node_s = (self._rows[loss].column(name) for name in ("time_s", "node_s"))
         order = np.argsort(times, kind="stable")  # tasks are settled late, and not in order of time
         lost = np.concatenate(([0.0], np.cumsum(node_s[order])))
         return np.diff(lost[np.searchsorted(times[order], edges_s, side="right")])

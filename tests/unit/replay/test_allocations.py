@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ import pytest
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.actions import Grow, Shrink, Start, Stop
-from bftrain_replay.accounting import allocations
+from bftrain_replay.accounting import column_file
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.simulation.engine import run
 from tests.unit.replay.cases import log_of, task
@@ -55,8 +56,8 @@ def test_no_task_held_any_node() -> None:
 
 @pytest.mark.parametrize("memory_bytes", [1 << 25, 1000])
 def test_many_rows_go_to_a_file_and_come_back(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
-    monkeypatch.setattr(allocations, "_MEMORY_BYTES", memory_bytes)
-    monkeypatch.setattr(allocations, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(column_file, "_MEMORY_BYTES", memory_bytes)
+    monkeypatch.setattr(column_file, "BLOCK_ROWS", 16)
     names = tuple(f"n{number}" for number in range(7))
     taken = AllocationRecorder(names)
     expected = []
@@ -68,7 +69,11 @@ def test_many_rows_go_to_a_file_and_come_back(monkeypatch: pytest.MonkeyPatch, m
     assert rows(taken) == expected  # they can be read again
     assert len(taken) == len(expected)
     assert {len(block) for block in taken.blocks()} == {21, 14}
-    assert taken._file._rolled == (memory_bytes == 1000)  # type: ignore[attr-defined]  # noqa: SLF001 - whether it went to a file is the test
+    assert taken.table().node.tolist() == list(range(7)) * 50
+    again = copy.deepcopy(taken)
+    assert rows(again) == expected
+    assert taken._rows._file._rolled == (memory_bytes == 1000)  # type: ignore[attr-defined]  # noqa: SLF001 - whether it went to a file is the test
+    del again
     del taken
     gc.collect()  # closes its file: no warning
 

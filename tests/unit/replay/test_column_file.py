@@ -1,0 +1,58 @@
+"""Columns in a file: rows come back as they were added, in blocks, by column, and in another process."""
+
+from __future__ import annotations
+
+import copy
+import tracemalloc
+
+import pytest
+
+from bftrain_replay.accounting import column_file
+from bftrain_replay.accounting.column_file import ColumnFile
+
+
+def filled(rows: int) -> ColumnFile:
+    made = ColumnFile({"x": "d", "n": "i"})
+    for number in range(rows):
+        made.last["x"].append(number / 4)
+        made.last["n"].append(number)
+        made.add_block_if_full()
+    return made
+
+
+@pytest.mark.parametrize("rows", [0, 3, 8, 29])
+def test_rows_come_back(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
+    made = filled(rows)
+    for each in (made, copy.deepcopy(made)):
+        assert len(each) == rows
+        assert each.column("x").tolist() == [number / 4 for number in range(rows)]
+        assert each.column("n").tolist() == list(range(rows))
+        assert [number for block in each.blocks() for number in block["n"].tolist()] == list(range(rows))
+        assert all(len(block["x"]) == len(block["n"]) <= 4 for block in each.blocks())
+
+
+def test_a_copy_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
+    made = filled(9)
+    other = copy.deepcopy(made)
+    for each, number in ((other, 100), (made, 9)):
+        for _ in range(4):
+            each.last["x"].append(0.0)
+            each.last["n"].append(number)
+            each.add_block_if_full()
+    assert made.column("n").tolist() == [*range(9), 9, 9, 9, 9]
+    assert other.column("n").tolist() == [*range(9), 100, 100, 100, 100]
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_file, "BLOCK_ROWS", 1000)
+    monkeypatch.setattr(column_file, "_MEMORY_BYTES", 1)
+    tracemalloc.start()
+    try:
+        made = filled(30_000)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(made) == 30_000
+    assert max(held, peak) < 120_000  # of 0.36 MB
