@@ -112,7 +112,7 @@ def _words(made: Imported, path: Path | None, doubts: IdleDoubts, *, quiet: bool
     log = made.log
     begin, end = text_formats.moment(log.start_s), text_formats.moment(log.end_s)
     words = words_of(log.unit)
-    idle = words(f"{100 * log.idle_share:.2f} % of the node-time idle ({log.idle_node_s / 3600:,.0f} node-hours)")
+    idle = words(f"{100 * log.idle_share:.2f} % of the node-time idle")
     return Group(
         *([] if quiet else [records.report(made.findings, log.unit)]),
         records.row_totals(made),
