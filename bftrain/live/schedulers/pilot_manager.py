@@ -136,7 +136,7 @@ class PilotJobs:
         """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be down for now."""
         with suppress(CommandFailed):
             async with self._busy:
-                await self._learn_limits(time.monotonic())
+                await self._learn_limits(time.monotonic(), at_start=True)
             if (refused := getattr(self._batch, "refused", None)) is not None:
                 (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
                 if why := await refused(self._run, order):
@@ -309,14 +309,14 @@ class PilotJobs:
         self._nodes = self._nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
         return pilots
 
-    async def _learn_limits(self, now: float) -> None:
+    async def _learn_limits(self, now: float, *, at_start: bool = False) -> None:
         if now - self._limits_at < _LIMITS_S:
             return
         try:
             limits = await self._batch.limits(self._run)
-        except CommandFailed:
-            raise
-        except NotAvailable:  # pilots would be in others' way
+        except NotAvailable as unfit:  # pilots would be in others' way
+            if at_start or isinstance(unfit, CommandFailed):
+                raise  # a mistake in settings may be mended before agents, and what they train, give up
             try:
                 await self._cancel_all()
             except CommandFailed as error:

@@ -336,6 +336,23 @@ def test_a_scheduler_that_would_not_take_pilots_away_ends_it(tmp_path: Path) -> 
     play(test())
 
 
+def test_a_mistake_in_settings_at_a_start_ends_no_pilots_of_the_run_before(tmp_path: Path) -> None:
+    async def test() -> None:
+        stage = PilotStage(tmp_path, "n1", "n2")
+        async with stage:
+            await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
+
+        async def refuse(_: Run) -> PilotLimits:
+            raise NotAvailable("Slurm has no such partition")
+
+        stage.toy.limits = refuse  # type: ignore[method-assign]  # what a wrong partition says
+        with pytest.raises(NotAvailable, match="no such partition"):
+            await PilotStage(tmp_path, toy=stage.toy).scheduler.check(AgentOrder(argv=("agent",)))
+        assert stage.toy.count(PilotState.RUNNING) == 2, "they train on, and are found by a start that is right"
+
+    play(test())
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_pilots_are_cancelled_once_they_are_in_the_way(
     tmp_path: Path,
