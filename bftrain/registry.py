@@ -7,7 +7,6 @@ shown in lists of parts, and is an error only where it is requested.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -18,6 +17,7 @@ from bftrain.ports import Placement, SharingPolicy, Solver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.metadata import EntryPoints
 
 Port = Literal[
     "solver",
@@ -199,6 +199,13 @@ class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
             what = f"{self.target} does not implement bftrain.ports.{contract.__name__}"
             raise BrokenPlugin(what, where=where, fix=fix)
         return found
+
+
+def entry_points(group: str) -> EntryPoints:
+    """Return the entry points of installed packages in a group."""
+    from importlib import metadata  # noqa: PLC0415 - it imports email, and built-in parts need neither
+
+    return metadata.entry_points(group=group)
 
 
 def parts(port: Port) -> dict[str, RegisteredPart]:

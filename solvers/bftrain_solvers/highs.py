@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.metadata import version
 from threading import Lock
 from typing import Final
 
@@ -42,6 +41,8 @@ class HighsSolver(MilpSolver):
 
     def available(self) -> Availability:
         """Return that it is always available: scipy is installed with bftrain."""
+        from importlib.metadata import version  # noqa: PLC0415 - it imports email, and solving needs none
+
         return Availability(ok=True, version=f"scipy {version('scipy')}")
 
     def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
