@@ -12,7 +12,8 @@ from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
 from bftrain.deciding.placement import GroupedPlacement, NeighbourPlacement
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
+from bftrain.deciding.task_entry import TaskEntry, TaskHistory
+from bftrain.deciding.task_table import TaskTable
 from bftrain.errors import BadInput, BrokenPlugin, raised
 from bftrain.node_units import host_of
 from bftrain.ports import OrderedPlacement, Placement

@@ -2,202 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
-from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
 
-import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
-from bftrain.deciding.goodput import by_progress
-from bftrain.deciding.node_stay import CostFit, costs_of
+from bftrain.deciding.node_stay import CostFit
+from bftrain.deciding.task_entry import MOST_FITS, TaskEntry, TaskHistory
 from bftrain.node_units import host_of
 from bftrain.values.curve import ANY_KIND
-from bftrain.values.events import TaskMeasured
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
-from bftrain.values.wire import unchecked
-
-if TYPE_CHECKING:
-    from bftrain.values.curve import SpeedCurve
-
-
-_MOST_FITS: Final = 8  # cost fits with cached descriptions
-
-
-class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The submission time, and the totals until ``since_s``: node-seconds, and samples according to the curve.
-
-    Times are on the clock of the events. Rescaling costs are not deducted.
-    """
-
-    submitted_s: float
-    since_s: float
-    held_node_s: float = 0.0
-    done_samples: float = 0.0
-
-    def until(self, now_s: float, size: int, speed: float) -> TaskHistory:
-        """Return the totals at ``now_s``, after holding ``size`` nodes at ``speed`` samples/s since ``since_s``."""
-        passed_s = now_s - self.since_s
-        if passed_s <= 0.0:
-            return self
-        return TaskHistory(
-            submitted_s=self.submitted_s,
-            since_s=now_s,
-            held_node_s=self.held_node_s + passed_s * size,
-            done_samples=self.done_samples + passed_s * speed,
-        )
-
-
-def speed_at(curve: SpeedCurve, size: int) -> float:
-    """Return the curve's speed at one size. Called at every change, and several times as fast as numpy."""
-    place = bisect_left(curve.nodes, size)
-    if place == len(curve.nodes):
-        return curve.rate[-1]
-    above, fastest = curve.nodes[place], curve.rate[place]
-    below, slowest = (curve.nodes[place - 1], curve.rate[place - 1]) if place else (0, 0.0)
-    return slowest + (fastest - slowest) * (size - below) / (above - below)
-
-
-@dataclass(slots=True)
-class TaskEntry:
-    """An unfinished task with its nodes (node -> group), all of one ``kind``, and its history."""
-
-    spec: TaskSpec
-    past: TaskHistory
-    held: dict[str, int] = field(default_factory=dict)
-    kind: str = ANY_KIND
-    failures: int = 0
-    work_left_samples: float | None = None
-    paused: bool = False
-    chooses_batch: bool = False  # whether decisions choose its batch; its speed is then the progress at the best batch
-    place_of: Callable[[str], str] = host_of
-    expected: tuple[CompetingTask, CompetingTask] | None = None  # as it is, and with its expected speeds
-    changes: int = 0  # number of changes of its size, kind or spec
-    # Descriptions by cost fit, which alternates; cleared at each change
-    _descriptions: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
-    _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are changed copies of it
-    _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # by cost fit, with other nodes
-    _speed: float | None = None
-    _nodes: tuple[str, ...] | None = None
-    _by_progress: TaskSpec | None = None
-
-    @property
-    def decided(self) -> TaskSpec:
-        """The task as described to decisions: by progress if they choose its batch."""
-        if not self.chooses_batch or self.spec.batch is None:
-            return self.spec
-        if self._by_progress is None:
-            self._by_progress = by_progress(self.spec)
-        return self._by_progress
-
-    @property
-    def size(self) -> int:
-        """The number of nodes that the task holds."""
-        return len(self.held)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The nodes that the task holds: the same object until they change."""
-        if self._nodes is None:
-            self._nodes = tuple(self.held)
-        return self._nodes
-
-    @property
-    def speed(self) -> float:
-        """Samples/s on the nodes that the task holds now."""
-        if self._speed is None:
-            curve = self.decided.curve_on(self.kind) if self.held else None
-            self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
-            if self.decided.spread is not None:
-                places = len(set(map(self.place_of, self.held)))
-                self._speed = self.decided.spread.speed(len(self.held), places, self._speed, self.kind)
-        return self._speed
-
-    def advance_to(self, now_s: float) -> None:
-        """Add the totals until now to the history; call before the nodes or the speed change."""
-        if now_s > self.past.since_s:
-            self.past = self.past.until(now_s, len(self.held), self.speed)
-        self._descriptions.clear()
-        self._speed = self._nodes = None
-        self.changes += 1
-
-    def edited(self, spec: TaskSpec, now_s: float) -> None:
-        """Apply its owner's changes; work that is done stays done."""
-        self.advance_to(now_s)
-        self._forget_spec()
-        self.spec = spec
-
-    def _forget_spec(self) -> None:
-        self._checked = self._by_progress = None
-        self._alike.clear()
-
-    def measured(self, event: TaskMeasured) -> None:
-        """Apply new measurements."""
-        self.advance_to(event.time_s)
-        known = {
-            name: value
-            for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
-            if (value := getattr(event, name)) is not None
-        }
-        self._forget_spec()
-        if known:
-            self.spec = replace(self.spec, **known)
-        if event.noise_scale is not None and self.spec.batch is not None:
-            self.spec = replace(self.spec, batch=replace(self.spec.batch, noise_scale=event.noise_scale))
-        if event.work_left_samples is not None:
-            self.work_left_samples = event.work_left_samples
-
-    def competing(self, time_s: float, *, history: bool = False, fit: CostFit | None = None) -> CompetingTask:
-        """Return the task's description for a decision at ``time_s``; cached until something changes.
-
-        With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay.
-        """
-        spec, size = self.spec, len(self.held)
-        timeless = spec.deadline_s is None and not history
-        if timeless and (seen := self._descriptions.get(fit)) is not None:
-            return seen
-        if timeless and (alike := self._alike.get(fit)) is not None:
-            self._descriptions[fit] = unchecked(alike, size=size, kind=self.kind if size else ANY_KIND)
-            return self._descriptions[fit]
-        had = self.past.until(time_s, size, self.speed) if history else None
-        grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
-        changing: dict[str, object] = {
-            "size": size,
-            "kind": self.kind if size else ANY_KIND,
-            "grow_cost_s": grow_cost_s,
-            "shrink_cost_s": shrink_cost_s,
-            "start_cost_s": start_cost_s,
-            "deadline_in_s": None if spec.deadline_s is None else spec.deadline_s - time_s,
-            "age_s": max(0.0, time_s - had.submitted_s) if had else 0.0,
-            "held_node_s": had.held_node_s if had else 0.0,
-            "done_samples": had.done_samples if had else 0.0,
-        }
-        if self._checked is None:
-            seen_spec = self.decided
-            self._checked = CompetingTask(
-                name=spec.name,
-                min_nodes=spec.min_nodes,
-                max_nodes=spec.max_nodes,
-                curve=seen_spec.curve,
-                curves=seen_spec.curves,
-                user=spec.user,
-                weight=spec.weight,
-                batch=seen_spec.batch,
-                work_left_samples=self.work_left_samples,
-                **changing,  # type: ignore[arg-type]  # each is of its field's type
-            )
-        seen = copy(self._checked)  # copies are not checked: the fields changed below were computed here, within bounds
-        for name, value in changing.items():
-            force_setattr(seen, name, value)
-        self._descriptions[fit] = seen
-        if timeless:
-            if len(self._alike) >= _MOST_FITS:
-                self._alike.clear()
-            self._alike[fit] = seen
-        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +106,7 @@ class TaskTable:
             found = CompetingTasks(names, tasks, spread, entries, [entry.changes for entry in entries])
             if history or not self._timed.isdisjoint(names):
                 return found  # these change with time
-        if len(self._described) >= _MOST_FITS:
+        if len(self._described) >= MOST_FITS:
             self._described.clear()
         self._described[fit] = found
         return found

@@ -6,8 +6,9 @@ import os
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S, TorchrunLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S
 from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
+from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
 from tests.unit.elastic.lifecycle_cases import ProcessCase as Play
 from tests.unit.elastic.recorded_context import RecordedContext
 
