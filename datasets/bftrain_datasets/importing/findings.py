@@ -177,6 +177,11 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
     "marked_down": RecordHazard("idle time that --down declares", "down", "--down"),
     "always_idle": _doubt("nodes that are idle from beginning to end", "count as idle", "--nodes"),
+    "late_nodes": _doubt(
+        "nodes whose first job comes after more than a week and a tenth of the log: were they there before?",
+        "count as idle until then",
+        "--down NODES@..B",
+    ),
     # assumptions of bftrain schedule
     "derived": _doubt(
         "no record of which nodes were idle: a simulated main scheduler left them so", "the log is labelled derived"

@@ -27,7 +27,7 @@ from bftrain_datasets.importing.text_cells import names_slurm_jobs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.idle_doubts import CENSORED_END, ROWS_ASIDE, doubtful_times
+from bftrain_datasets.log.idle_doubts import CENSORED_END, ROWS_ASIDE, doubtful_times, late_starts
 from bftrain_datasets.log.log_columns import last_changes, sums_by_time
 from bftrain_datasets.log.measures import down_node_s
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
@@ -234,6 +234,10 @@ def import_files(
     if options.unit != NODE:
         log = replace(log, provenance=replace_struct(log.provenance, unit=options.unit))
     log = _edited(log, intake)
+    late = np.empty(0) if intake.has_states or intake.count_times or intake.options.counts else late_starts(log)
+    if late.size:
+        node_s = float((late - log.start_s).sum())
+        intake.note("late_nodes", count=late.size, node_s=node_s, where=f"until {time_formats.time_text(late.max())}")
     found = suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.findings(), *found))
     names = {each.name for each in findings}
@@ -242,6 +246,7 @@ def import_files(
         censored=CENSORED_END in names,
         by_counts="which_unknown" in names,
         downtime=all_idle(log, options.downtime_after_s),
+        late=late,
     )
     rows = intake.rows()
     _doubt_malformed(log, intake)

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.log_columns import last_changes, sums_by_time
+from bftrain_datasets.log.log_columns import last_changes, parts_of, sums_by_time
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance
 
 CENSORED_END: Final = "censored_end"
 DOWNTIME: Final = "suspected_downtime"
 ALWAYS_IDLE: Final = "always_idle"
+LATE_NODES: Final = "late_nodes"
 ROWS_ASIDE: Final = "rows_aside"
 HOSTS_INCOMPLETE: Final = "hosts_incomplete"
 PROCS_AS_NODES: Final = "procs_as_nodes"
@@ -36,6 +37,7 @@ CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
     DOWNTIME: "suspected downtime, as no node ran a job",
     ALWAYS_IDLE: "on nodes that ran no job in this time",
+    LATE_NODES: "before the first job of nodes that may not have been there yet",
     ROWS_ASIDE: "while jobs ran whose rows could not be used",
     HOSTS_INCOMPLETE: "on further hosts that jobs may have held, of which only the first is named",
     PROCS_AS_NODES: "as jobs that do not fill their nodes may have held more of them",
@@ -52,6 +54,10 @@ LABELS: Final[Mapping[str, str]] = {
 }
 _LEAST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _HOUR_S: Final = 3600.0
+_LATE_S, _LATE_SHARE = (
+    604_800.0,
+    0.1,
+)  # a node is late if its first job comes after both, the second of the log's length
 
 
 class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,13 +221,30 @@ def _integral(curve: DoubtfulTime, log: EventLog) -> float:
     return float((_scaled(curve, times, log) * np.diff(times, append=log.end_s)).sum())
 
 
+def late_starts(log: EventLog) -> NDArray[np.float64]:
+    """Return when the first jobs begin on nodes that are idle long before: they may have come to the machine late."""
+    begin, first = int(log.offsets[1]), np.full(len(log.node_names), -1, dtype=np.int64)
+    for part in reversed(list(parts_of(log.nodes.size))):
+        low = max(part.start, begin)
+        if low < part.stop:
+            first[log.nodes[low : part.stop][::-1]] = np.arange(part.stop - 1, low - 1, -1)
+    first = first[(first >= 0) & (log.states_at(log.start_s) == IDLE)]
+    at_s: NDArray[np.float64] = log.times[np.searchsorted(log.offsets, first, side="right") - 1]
+    return at_s[at_s - log.start_s > max(_LATE_S, _LATE_SHARE * log.span_s)]
+
+
 def doubtful_times(
-    log: EventLog, *, censored: bool, by_counts: bool, downtime: Sequence[tuple[float, float]]
+    log: EventLog,
+    *,
+    censored: bool,
+    by_counts: bool,
+    downtime: Sequence[tuple[float, float]],
+    late: NDArray[np.float64],
 ) -> tuple[DoubtfulTime, ...]:
     """Return the doubtful idle nodes of a newly imported log.
 
     ``censored`` means that jobs may be missing at its end, ``by_counts`` that nodes are only numbered, ``downtime`` are
-    times of suspected downtime.
+    times of suspected downtime, ``late`` the first jobs of nodes that may have been missing before.
     """
     pool = log.pool_sizes().astype(np.int64)
     changes = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
@@ -242,7 +265,10 @@ def doubtful_times(
         inside = (log.times >= begin_s) & (log.times < end_s)
         down[inside] = (pool - tail)[inside]
     unused = np.minimum(always, pool - tail - down)
-    found = ((CENSORED_END, tail), (DOWNTIME, down), (ALWAYS_IDLE, unused))
+    missing = np.minimum(
+        late.size - np.searchsorted(np.sort(late), log.times, side="right"), pool - tail - down - unused
+    )
+    found = ((CENSORED_END, tail), (DOWNTIME, down), (ALWAYS_IDLE, unused), (LATE_NODES, missing))
     curves = (curve_of(cause, log.times, nodes, len(log.node_names)) for cause, nodes in found)
     return tuple(curve for curve in curves if any(curve.nodes))
 

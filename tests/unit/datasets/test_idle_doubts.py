@@ -192,3 +192,18 @@ def test_an_import_stores_as_much_as_it_finds(tmp_path: Path) -> None:
         5.0: 0,
         6.0: 1,
     }
+
+
+def test_nodes_whose_first_job_comes_late_may_not_have_been_there_before(tmp_path: Path) -> None:
+    day = 24 * HOUR
+    jobs = [(each * day, "n1") for each in range(20)] + [(9 * day, "new[1-2]"), (6 * day, "n2"), (19.5 * day, "n2")]
+    rows = "".join(
+        f"{each}|{1e9 + start_s:.0f}|{1e9 + start_s + HOUR:.0f}|{nodes}\n" for each, (start_s, nodes) in enumerate(jobs)
+    )
+    text, window = f"JobID|Start|End|NodeList\n{rows}", (1e9, 1e9 + 20 * day)
+    found = imported(tmp_path, text, window=window)
+    assert (finding(found, "late_nodes").count, finding(found, "late_nodes").node_s) == (2, 18 * day)
+    down_s = (day - HOUR) * 9  # nothing ran on any node
+    assert doubts_of(found.log).causes["late_nodes"] == pytest.approx((18 * day - 2 * down_s) / HOUR)
+    stated = imported(tmp_path, text, window=window, down_nodes=((("new1", "new2"), None, 1e9 + 9 * day),))
+    assert "late_nodes" not in {each.name for each in stated.findings}
