@@ -21,6 +21,7 @@ from bftrain_replay.simulation.engine import run
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import MIX, TRIALS, save_published_tasks, save_summit
 from tests.helpers.replay_case import PIECES, Figured, figured, save_year
+from tests.perf.test_bench_report import run as command
 
 pytestmark = pytest.mark.bench
 
@@ -147,3 +148,20 @@ def test_a_year_of_ten_thousand_nodes(figures: Figures, folder: Path, tmp_path: 
     assert year.finished < year.tasks - 35
     assert year.core_s < 600.0 * share
     assert ratio < 1.3
+
+
+def test_the_whole_command_on_a_year_of_ten_thousand_nodes(figures: Figures, tmp_path: Path) -> None:
+    """By default a month of it: all passes, tables and the page; BFTRAIN_BENCH_YEAR=full replays all of it."""
+    pieces = PIECES if os.environ.get("BFTRAIN_BENCH_YEAR") == "full" else 10
+    share = pieces / PIECES
+    log, tasks = tmp_path / "year.npz", tmp_path / "tasks.toml"
+    save_year(log, pieces)
+    count = str(round(51_246 * share))
+    command("tasks", "generate", "--kind", "trials", "--work", "1e9", "--count", count, "-o", tasks)
+    cost = command("replay", log, "--tasks", tasks, "--max-tasks", "35", "--quick", "-o", tmp_path / "out")
+    name = f"{share:.2g} of a year, 10,000 nodes, whole command"
+    figures.add(f"{name}: by the clock", cost.wall_s, "s")
+    figures.add(f"{name}: time of a core", cost.core_s, "s")
+    figures.add(f"{name}: memory at most", cost.peak_mb, "MB")
+    # Pictures take as much of a shorter log; all else grows with it
+    assert cost.peak_mb < 400 + 600 * share
