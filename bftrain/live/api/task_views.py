@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from bftrain.live.model import schemas
 from bftrain.live.model.task_record import LiveTaskRecord
@@ -15,9 +15,10 @@ def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float)
     """Return the view of a task; ``track`` is its progress while it is unfinished."""
     held = track.held if track is not None else ()
     progress = record.progress if track is None else track.advance_to(now)
-    shown = schemas.view_fields(record.spec)
+    shown: dict[str, Any] = {}
     for source in (record, progress):
         shown |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _SHOWN}
+    shown |= schemas.view_fields(record.spec)  # last: the work is that of the task, not what was done of it
     shown |= {"state": schemas.state_of(record, len(held)), "nodes": held}
     shown |= {"folder": record.run.folder, "argv": record.run.argv}
     shown["in_memory_step"] = max(progress.in_memory_step, progress.committed_step)

@@ -81,7 +81,7 @@ def test_files_of_ones_own(bftrain: CommandLine, place: Path, command: str, wher
         ("placement", "raising", f"{REPLAY} --placement raising", "placement 'raising': raised"),
         ("admission", "Raising", f"{REPLAY} --admission raising", "admission 'raising': raised"),
         ("rounds", "Raising", f"{ROUNDS} --policy raising", "policy 'raising'"),
-        ("sharing", "sharing", f"{ROUNDS} --policy raising", "policy 'sharing': raised"),
+        ("sharing", "sharing", f"{ROUNDS} --policy raising", "policy 'sharing', round 0 at 0 s: raised"),
         ("queue_policy", "Raising", "schedule jobs.swf -o out --policy raising", "policy 'raising', "),
         ("reader", "raising", "import jobs.swf -o out.npz --format raising", "reader 'raising', jobs.swf: raised"),
     ],
