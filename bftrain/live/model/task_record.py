@@ -112,7 +112,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a task by its reports, and its measurements."""
 
     samples: float = 0.0  # of steps that were done for the first time
-    work_samples: float | None = None  # of a task that says its batches: what they count in samples of the initial one
+    equivalent_samples: float | None = None  # of a task that says its batches: as many of the initial one do as much
     earlier_samples: float | None = None  # of these, done by an earlier task in the same folder, if known
     step: int = 0  # the furthest one reported
     in_memory_step: int = 0  # the last one whose state is in the memory of at least two nodes
@@ -136,7 +136,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def work_done(self) -> float:
         """Return the samples, of a task that says its batches in samples of the initial one."""
-        return self.samples if self.work_samples is None else self.work_samples
+        return self.samples if self.equivalent_samples is None else self.equivalent_samples
 
     @property
     def harvested(self) -> float:
