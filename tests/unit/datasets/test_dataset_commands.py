@@ -175,7 +175,8 @@ def test_a_log_of_gpus_says_so_in_every_command_and_file(tmp_path: Path, form: s
     records.write_text(GPU_DUMP)
     (tmp_path / "gpus.csv").write_text("nodes,gpus\nn[1-2],4\n")
     made = run("import", records, "--unit", "gpu", "--node-gpus", tmp_path / "gpus.csv", "-o", log)
-    assert f"{log}: 8 GPUs, 2 events, 56.25 % of the GPU-time idle (9 GPU-hours)" in made.output
+    assert f"{log}: 8 GPUs, 2 events, 56.25 % of the GPU-time idle,\n" in made.output
+    assert "\n9 idle GPU-hours, of which 1 is sure" in made.output
     assert load_log(log).unit == "gpu"
     shown = run("inspect", log).output
     assert "GPU-hours" in shown
