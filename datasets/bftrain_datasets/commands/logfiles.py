@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -28,12 +29,14 @@ class InputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
         """Return the path."""
-        folder = Path(value)
-        scheduled = folder / SCHEDULED_LOG
-        if folder.is_dir() and not scheduled.is_file():
-            wanted = f"files in it, such as {folder}/*" if self.allow_dash else "log in it"
-            self.fail(f"'{folder}' is a folder: name the {wanted}", param, ctx)
-        return super().convert(scheduled if folder.is_dir() else value, param, ctx)
+        scheduled = Path(value, SCHEDULED_LOG)
+        is_folder = False
+        with suppress(PermissionError):  # which click says
+            is_folder = Path(value).is_dir()
+        if is_folder and not scheduled.is_file():
+            wanted = f"files in it, such as {value}/*" if self.allow_dash else "log in it"
+            self.fail(f"'{value}' is a folder: name the {wanted}", param, ctx)
+        return super().convert(scheduled if is_folder else value, param, ctx)
 
 
 log_argument = click.argument("log", type=InputFile(), shell_complete=LOG_FILES)
