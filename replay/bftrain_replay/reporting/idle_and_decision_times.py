@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -87,7 +88,7 @@ def _short(seconds: int) -> str:
     return f"{seconds} s"
 
 
-_HEADROOM: Final = 1.15  # of the highest bar: room for words above it
+_HEADROOM: Final = 1.25  # of the highest bar: room for two lines of words above it
 
 
 def decision_times(material: ReportData) -> ChartFigure | None:
@@ -137,17 +138,22 @@ def _bars(rows: list[dict[str, Any]], scale: dict[str, Any]) -> dict[str, Any]:
 
 
 def _marks(marks: list[dict[str, Any]], scale: dict[str, Any]) -> list[dict[str, Any]]:
-    at = quantity("at", scale=scale)
-    data = {"values": marks}
-    name = category("name")
-    return [
-        {"data": data, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"}, "encoding": {"x": at}},
+    """Return lines with names beside them, each in a line of its own, on the side where there is room."""
+    at, name = quantity("at", scale=scale), category("name")
+    layers = [
         {
-            "data": data,
-            "mark": {"type": "text", "align": "left", "dx": 4, "baseline": "top", "y": 2},
-            "encoding": {"x": at, "text": name},
-        },
+            "data": {"values": marks},
+            "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
+            "encoding": {"x": at},
+        }
     ]
+    low, high = map(math.log, scale["domain"])
+    for line, mark in enumerate(marks):
+        to_the_left = math.log(mark["at"]) > (low + high) / 2 if mark["at"] > 0 else False
+        side = {"align": "right", "dx": -4} if to_the_left else {"align": "left", "dx": 4}
+        text = {"type": "text", **side, "baseline": "top", "y": 2 + 14 * line}
+        layers.append({"data": {"values": [mark]}, "mark": text, "encoding": {"x": at, "text": name}})
+    return layers
 
 
 def _tooltip(one: dict[str, Any]) -> str:

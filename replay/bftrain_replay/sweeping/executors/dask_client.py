@@ -140,18 +140,21 @@ class DaskExecutor:
         """Run all passes."""
         required("distributed")  # it sets the levels of its loggers when it is imported
         self._waiting, self._tell = deque(jobs), tell
-        with _quiet(), self._cluster.client() as client:
-            self._client = client
-            client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
-            try:
-                while (still := len(self._waiting) + len(self._hands)) and not stopping():
-                    self._cluster.tend(still)
-                    yield from self._hand_out()
-                    yield from self._turn()
-            except OSError as error:  # what a broken connection is to Dask
-                raise NotAvailable(f"the Dask scheduler is lost: {error}", where="sweep") from error
-            finally:
-                self._close()
+        try:
+            with _quiet(), self._cluster.client() as client:
+                self._client = client
+                client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
+                try:
+                    while (still := len(self._waiting) + len(self._hands)) and not stopping():
+                        self._cluster.tend(still)
+                        yield from self._hand_out()
+                        yield from self._turn()
+                finally:
+                    self._close()
+        except (OSError, RuntimeError) as error:  # what a broken connection is to Dask
+            if isinstance(error, RuntimeError) and "Timeout" not in str(error):  # one of a time-out that ends just then
+                raise
+            raise NotAvailable(f"the Dask scheduler is lost: {error}", where="sweep") from error
 
     def _hand_out(self) -> Iterator[PassOutcome]:
         """Look up the workers; send a pass to each free one."""
