@@ -29,9 +29,10 @@ from bftrain.live.schedulers.pilot_backend import (
     found_all,
     pilot_script,
 )
-from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilot_manager import PilotJobs
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 from bftrain.live.schedulers.slurm_limits import ask_limits
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
 from bftrain.node_units import GPU, NODE
 from bftrain.nodesets import expand, fold
 from bftrain.values import checks
@@ -85,27 +86,6 @@ HOLDING: Final = frozenset({PilotState.RUNNING, PilotState.STOPPED})  # states o
 _NICE: Final = 10_000  # by which longer pilots come before shorter ones
 _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
-
-
-class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of pilots in Slurm; "" is Slurm's default."""
-
-    partition: str = ""
-    qos: str = ""
-    account: str = ""
-    options: tuple[str, ...] = ()  # more words for sbatch, such as --gres=gpu:4
-    arrays: bool = True  # submit many pilots as one job array
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("partition", "qos", "account"):
-            if getattr(self, name):
-                checks.text(self, name)
-        checks.texts(self, "options")
-        if not self.partition and not self.qos:
-            checks.reject(
-                self, "partition", "is missing", "name the partition, or the qos, whose jobs Slurm may preempt"
-            )
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:

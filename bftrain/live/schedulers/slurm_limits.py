@@ -6,30 +6,14 @@ import getpass
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotLimits, Run
 from bftrain.live.schedulers.slurm_gpus import check_gpus
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
 from bftrain.node_units import GPU, NODE
 from bftrain.nodesets import expand
-
-
-class Chosen(Protocol):
-    """The settings that say which limits hold; "" is Slurm's default."""
-
-    @property
-    def partition(self) -> str:
-        """Where pilots are submitted."""
-
-    @property
-    def qos(self) -> str:
-        """Under which QOS."""
-
-    @property
-    def account(self) -> str:
-        """Which account is charged."""
-
 
 _ASSOCIATION: Final = "GrpJobs,GrpSubmit,GrpTRES,MaxJobs,MaxSubmit,MaxWall"
 _QOS: Final = (
@@ -45,7 +29,7 @@ _LENGTH: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
-async def ask_limits(run: Run, chosen: Chosen, grace_s: float, unit: str = NODE) -> PilotLimits:
+async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE) -> PilotLimits:
     """Query what Slurm allows pilots, and from its configuration whether it preempts them at once.
 
     Pilots that are not preempted would delay other jobs, so that is NotAvailable, and so are pilots of single GPUs
@@ -90,7 +74,7 @@ async def _partition(run: Run, name: str) -> Mapping[str, str]:
     return dict(_PAIR.findall(said))
 
 
-async def _accounted(run: Run, chosen: Chosen, partition: Mapping[str, str]) -> list[Mapping[str, str]]:
+async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, str]) -> list[Mapping[str, str]]:
     """Query the accounting for the limits of our associations, of the QOS, and of the partition's QOS."""
     names = [name for name in (chosen.qos, partition.get("QoS", "N/A")) if name and name != "N/A"]
     account = (f"account={chosen.account}",) if chosen.account else ()
@@ -116,7 +100,7 @@ def _preemption(
     config: Mapping[str, str],
     partition: Mapping[str, str],
     rows: Iterable[Mapping[str, str]],
-    chosen: Chosen,
+    chosen: SlurmSettings,
     used_s: float,
 ) -> Iterator[str]:
     """Raise if pilots are never preempted; yield remarks on slow preemption."""

@@ -24,7 +24,8 @@ from bftrain.live.model.notify_settings import Notify
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.schedulers.local import LocalSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
-from bftrain.live.schedulers.slurm import SlurmNodesSettings, SlurmSettings
+from bftrain.live.schedulers.slurm import SlurmNodesSettings
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
 
 if TYPE_CHECKING:
     from tests.helpers.in_process import CommandLine

@@ -15,6 +15,7 @@ from bftrain.errors import BadConfig
 from bftrain.live.schedulers import pbs, slurm, slurm_limits
 from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
 
 SITE = Site(name="t", folder=Path("/nowhere"))
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=3600.0)
@@ -46,7 +47,7 @@ def failed(said: str, printed: str = "") -> CommandFailed:
 
 
 def of_slurm(**settings: Any) -> slurm.Slurm:  # noqa: ANN401 - settings of any kind
-    return slurm.Slurm(slurm.SlurmSettings(**{"partition": "pilot", **settings}))
+    return slurm.Slurm(SlurmSettings(**{"partition": "pilot", **settings}))
 
 
 def of_pbs() -> pbs.Pbs:
@@ -109,7 +110,7 @@ def test_limits_of_an_account_hold_and_who_may_not_ask_is_not_stopped() -> None:
         scontrol_show_config=config,
         **{"sacctmgr_--parsable2_show_assoc": failed("no"), "sacctmgr_--parsable2_show_qos": qos},
     )
-    limits = asyncio.run(slurm_limits.ask_limits(said, slurm.SlurmSettings(qos="low", account="physics"), 0.0))
+    limits = asyncio.run(slurm_limits.ask_limits(said, SlurmSettings(qos="low", account="physics"), 0.0))
     assert limits.running == 10
     assert [text.split(" is ")[0] for text in limits.remarks] == ["GraceTime", "PreemptExemptTime"]
     assoc = next(argv for argv in said.asked if "assoc" in argv)

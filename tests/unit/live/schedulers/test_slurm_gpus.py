@@ -15,6 +15,7 @@ from bftrain.live.schedulers import slurm, slurm_gpus
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Pilot, PilotLimits, PilotOrder, PilotState
 from bftrain.live.schedulers.pool_settings import pools_of
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site, filled
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
 from tests.helpers.pilot_stage import PilotStage, ToyScheduler, play
 
 SITE = Site(name="t", folder=Path("/nowhere"), unit="gpu")
@@ -22,7 +23,7 @@ ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n"
 
 
 def backend(**settings: object) -> slurm.Slurm:
-    chosen = slurm.SlurmSettings(**{"partition": "pilot", **settings})  # type: ignore[arg-type]  # rows of a test
+    chosen = SlurmSettings(**{"partition": "pilot", **settings})  # type: ignore[arg-type]  # rows of a test
     return slurm.Slurm(chosen, unit="gpu")
 
 
@@ -253,6 +254,6 @@ def test_pools_of_one_run_hand_out_the_same() -> None:
 def test_whole_nodes_are_asked_for_as_ever() -> None:
     whole = msgspec.structs.replace(SITE, unit="node")
     order = AgentOrder(argv=("agent", "{node}", "{host}"))
-    script = slurm.Slurm(slurm.SlurmSettings(partition="p")).script(order, whole)
+    script = slurm.Slurm(SlurmSettings(partition="p")).script(order, whole)
     assert 'exec agent "$node" "$node"\n' in script
     assert "GPU" not in script

@@ -21,6 +21,7 @@ from bftrain.live.schedulers.pilot_backend import (
     pilot_script,
 )
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
 
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=86400)
 SITE = Site(name="t", folder=Path("/nowhere"))
@@ -36,7 +37,7 @@ LISTED = """\
 
 
 def built(order: PilotOrder = ORDER, count: int = 1, **settings: object) -> Command:
-    return slurm.Slurm(slurm.SlurmSettings(**{"partition": "pilot", **settings})).sbatch(order, count)  # type: ignore[arg-type]  # rows of a test
+    return slurm.Slurm(SlurmSettings(**{"partition": "pilot", **settings})).sbatch(order, count)  # type: ignore[arg-type]  # rows of a test
 
 
 def test_sbatch_takes_one_whole_node_and_reads_the_script() -> None:
@@ -84,7 +85,7 @@ def test_a_list_that_is_cut_off_is_not_taken_for_fewer_pilots() -> None:
         return LISTED + "11|11|PEND"
 
     with pytest.raises(CommandFailed, match="cannot be read"):
-        asyncio.run(slurm.Slurm(slurm.SlurmSettings(partition="p")).pilots(run, "bftrain-t"))
+        asyncio.run(slurm.Slurm(SlurmSettings(partition="p")).pilots(run, "bftrain-t"))
 
 
 def test_idle_nodes_are_those_without_a_mark() -> None:
@@ -134,7 +135,7 @@ def test_plans_are_those_of_others_the_earliest_of_each_node() -> None:
     ],
 )
 def test_what_failed_says_what_follows(said: str, trouble: str) -> None:
-    batch = slurm.Slurm(slurm.SlurmSettings(partition="p"))
+    batch = slurm.Slurm(SlurmSettings(partition="p"))
     assert batch.trouble(CommandFailed(("sbatch",), 1, said)) is Trouble(trouble)
 
 
@@ -182,7 +183,7 @@ def test_the_job_becomes_the_agent_and_keeps_its_log_to_itself(tmp_path: Path) -
 
 
 def test_with_a_grace_the_agent_is_a_step_which_slurm_signals_at_its_beginning() -> None:
-    order, settings = AgentOrder(argv=("agent",)), slurm.SlurmSettings(partition="p")
+    order, settings = AgentOrder(argv=("agent",)), SlurmSettings(partition="p")
     lines = [
         slurm.Slurm(settings, grace_s).script(order, Site(name="t", folder=Path("/f"), grace_s=grace_s)).splitlines()
         for grace_s in (0.0, 4.0)
@@ -240,7 +241,7 @@ def asked(
                 return tables[what]
         raise CommandFailed(command.argv, 1, f"Partition {command.argv[3]} not found")
 
-    return asyncio.run(slurm_limits.ask_limits(run, slurm.SlurmSettings(partition="pilot", qos=qos), grace_s))
+    return asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="pilot", qos=qos), grace_s))
 
 
 def test_what_the_site_allows_is_read() -> None:
@@ -271,7 +272,7 @@ def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
         return "" if "config" in command.argv else PARTITION.format(mode="CANCEL", grace=0, state="UP", time="", qos="")
 
     with pytest.raises(CommandFailed, match="cannot be read"):
-        asyncio.run(slurm_limits.ask_limits(run, slurm.SlurmSettings(partition="pilot"), 0.0))
+        asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="pilot"), 0.0))
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_what_slurm_never_takes_is_found_without_a_pilot(said: str, never: bool)
         return ""
 
     order = PilotOrder(name="bftrain-x", mark="m", script="#!/bin/sh\n", seconds=600.0)
-    batch = slurm.Slurm(slurm.SlurmSettings(partition="p", qos="q"))
+    batch = slurm.Slurm(SlurmSettings(partition="p", qos="q"))
     assert asyncio.run(batch.refused(run, order)) == (said if never else "")
     assert [argv[-1] for argv in asked] == ["--test-only"]
 
@@ -330,7 +331,7 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
         raise CommandFailed(command.argv, 1, "slurm_load_partitions error: Partition nix not found")
 
     with pytest.raises(NotAvailable, match="no such partition"):
-        asyncio.run(slurm_limits.ask_limits(run, slurm.SlurmSettings(partition="nix"), 0.0))
+        asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="nix"), 0.0))
 
 
 @pytest.mark.parametrize(
@@ -347,4 +348,4 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
     ],
 )
 def test_gpus_that_pilots_ask_for_are_understood(options: tuple[str, ...], gpus: float) -> None:
-    assert slurm.Slurm(slurm.SlurmSettings(partition="spare", options=options)).gpus == gpus
+    assert slurm.Slurm(SlurmSettings(partition="spare", options=options)).gpus == gpus
