@@ -10,6 +10,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec.structs import replace as replace_struct
+from numpy.typing import NDArray
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
@@ -234,10 +235,7 @@ def import_files(
     if options.unit != NODE:
         log = replace(log, provenance=replace_struct(log.provenance, unit=options.unit))
     log = _edited(log, intake)
-    late = np.empty(0) if intake.has_states or intake.count_times or intake.options.counts else late_starts(log)
-    if late.size:
-        node_s = float((late - log.start_s).sum())
-        intake.note("late_nodes", count=late.size, node_s=node_s, where=f"until {time_formats.time_text(late.max())}")
+    late = _late_nodes(log, intake)
     found = suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.findings(), *found))
     names = {each.name for each in findings}
@@ -353,6 +351,17 @@ def _build(intake: RecordIntake) -> EventLog:
     if intake.options.counts:
         return log_from_counts(intake)
     return log_from_jobs(intake)
+
+
+def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
+    """Return when the first jobs of nodes begin that may have come to the machine by then, and note how many."""
+    if intake.has_states or intake.count_times or intake.options.counts:  # which say themselves who is there
+        return np.empty(0)
+    late = late_starts(log)
+    if late.size:
+        node_s = float((late - log.start_s).sum())
+        intake.note("late_nodes", count=late.size, node_s=node_s, where=f"until {time_formats.time_text(late.max())}")
+    return late
 
 
 def _doubt_malformed(log: EventLog, intake: RecordIntake) -> None:

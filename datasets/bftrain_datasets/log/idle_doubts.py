@@ -54,10 +54,8 @@ LABELS: Final[Mapping[str, str]] = {
 }
 _LEAST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _HOUR_S: Final = 3600.0
-_LATE_S, _LATE_SHARE = (
-    604_800.0,
-    0.1,
-)  # a node is late if its first job comes after both, the second of the log's length
+# A node is late if its first job comes after both, the second of the log's length
+_LATE_S, _LATE_SHARE = 604_800.0, 0.1
 
 
 class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
