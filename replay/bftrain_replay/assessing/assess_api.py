@@ -98,15 +98,9 @@ def assess(  # noqa: PLR0913 - one parameter an option
     >>> done.figures.harvest.median <= done.figures.idle.median
     True
     """
-    known = ReplaySettings.__struct_fields__
-    for name in options:
-        if name not in known:
-            raise UsageError(f"there is no setting '{name}'", where="assess", fix=suggestion(name, known))
-    settings, models = ReplaySettings(**agreed(options)), models_of([Path(each) for each in profiles])
+    settings, models = _settings(options), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
-    jobs = None
-    if records:
-        jobs = jobs_of([Path(each) for each in records], source)
+    jobs = jobs_of([Path(each) for each in records], source) if records else None
     again, why_not = _resimulated(jobs, source, handback_delay_s, resimulate)
     sample = ReplayedSample.of(source, most_events)
     zone = timezone or source.provenance.options.get("timezone")
@@ -137,6 +131,14 @@ def assess(  # noqa: PLR0913 - one parameter an option
     return AssessedLog(assess_replayed(replayed, settings, inputs, others))
 
 
+def _settings(options: ReplayOptions) -> ReplaySettings:
+    known = ReplaySettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"there is no setting '{name}'", where="assess", fix=suggestion(name, known))
+    return ReplaySettings(**agreed(options))
+
+
 def _resimulated(
     jobs: BatchJobs | None, log: EventLog, delay_s: float | None, policy: str | None
 ) -> tuple[ResimulatedWaits | None, str]:
@@ -146,9 +148,9 @@ def _resimulated(
     if jobs is None or delay_s is None:
         raise UsageError("needs a delay, and the records of jobs", where="resimulate", fix="give both")
     why_not = resimulated_waits.obstacle(jobs, len(log.node_names))
-    return (
-        (None, why_not) if why_not else (resimulated_waits.resimulate(jobs, len(log.node_names), delay_s, policy), "")
-    )
+    if why_not:
+        return None, why_not
+    return resimulated_waits.resimulate(jobs, len(log.node_names), delay_s, policy), ""
 
 
 def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome]:
