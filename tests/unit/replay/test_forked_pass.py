@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 from unittest.mock import Mock
 
 import pytest
 
 from bftrain.errors import BadObjective
+from bftrain.result_folder import DRAFT
 from bftrain.values.problem import CompetingTask
 from bftrain_replay import forked_pass, replay_folder, study_passes
+from bftrain_replay.commands.replay_run import ReplayRequest, run_into
 from bftrain_replay.forked_pass import ForkedPass
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
 from bftrain_replay.simulation.engine import KeepGoing
@@ -176,14 +181,37 @@ def test_a_process_with_threads_or_such_libraries_is_not_forked(monkeypatch: pyt
 
 def test_the_tables_of_the_main_replay_can_be_written_before_the_others_end(tmp_path: Path) -> None:
     early: list[ReplayResult] = []
-    done = study(LOG, TASKS, SETTINGS, calls=StudyCalls(warn=lambda _: None, main_done=early.append))
+    begun: list[tuple[str, int]] = []
+
+    def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
+        begun.append((name, len(early)))
+        return True
+
+    done = study(LOG, TASKS, SETTINGS, watch=watch, calls=StudyCalls(warn=lambda _: None, main_done=early.append))
     assert len(early) == 1
+    assert {many for name, many in begun if name == "exact"} == {0}
+    assert {many for name, many in begun if name != "exact"} == {1}, "before the others"
     replay_folder.write(done, tmp_path / "late")
     (tmp_path / "early").mkdir()
     replay_folder.write_tables(early[0], tmp_path / "early")
     replay_folder.write(done, tmp_path / "early", has_tables=True)
     for name in ("decisions.csv", "allocations.csv", "tasks.csv", "over_time.csv", "log.npz", "config.toml"):
         assert (tmp_path / "early" / name).read_bytes() == (tmp_path / "late" / name).read_bytes()
+
+
+def test_a_command_writes_tables_while_other_replays_go_on(tmp_path: Path) -> None:
+    done, folder = study(LOG, TASKS, SETTINGS), tmp_path / "out"
+
+    def run(_: AnswerFile, main_done: Callable[[ReplayResult], None]) -> ReplayStudy:
+        main_done(done.result)
+        assert (folder / DRAFT / "decisions.csv").exists()
+        return done
+
+    asked = cast("ReplayRequest", Mock(overwrite=False, resume=False, tables=replay_folder.CSV))
+    origin = origin_of(LOG, TASKS, SETTINGS, "")
+    assert run_into(folder, InputSource(), origin, run, asked, Mock()) == (done, True)
+    replay_folder.write(done, tmp_path / "late")
+    assert (folder / "decisions.csv").read_bytes() == (tmp_path / "late" / "decisions.csv").read_bytes()
 
 
 def test_the_tables_of_an_interrupted_replay_are_not_written_early() -> None:
