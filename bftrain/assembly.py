@@ -54,11 +54,7 @@ def build_harvester(
     wanted = objective or resolve_objective(settings.objective)
     asked = objective_capabilities(wanted)
     if not asked.solved_by(solver_capabilities(chosen)):
-        renamed = registry.note_on_name("objective", settings.objective)
-        more = f"; {renamed}" if renamed and f"'{wanted.name}'" in renamed else ""
-        what = (
-            f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express{more}"
-        )
+        what = f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express"
         raise BadConfig(what, fix=f"use {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as the solver")
     return Harvester(
         solver=chosen,

@@ -58,7 +58,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "deadline": "bftrain.deciding.objectives:deadline",
         "max-min": "bftrain.deciding.fair_objectives:max_min",
         "max-min-plain": "bftrain.deciding.fair_objectives:max_min_plain",
-        "max-min-now": "bftrain.deciding.objectives:max_min_now",
+        "max-min-now": "bftrain.deciding.fair_objectives:max_min_now",
         "water-filling": "bftrain.deciding.fair_objectives:water_filling",
         "hierarchical": "bftrain.deciding.fair_objectives:hierarchical",
         "finish-time": "bftrain.deciding.fair_objectives:finish_time",

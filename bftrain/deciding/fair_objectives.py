@@ -19,6 +19,7 @@ from bftrain.deciding.objectives import (
     isolated_speeds,
     plain_speed,
     speed,
+    speed_of_one,
     task_field,
 )
 from bftrain.deciding.table_deadline import Late, in_time, no_limit
@@ -194,6 +195,14 @@ def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_
     return _allowed(table, entries), weights > 0.0
 
 
+def speedup(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
+    """Return ``h thr / (w thr(1 node))``: the multiple of the speed on one node over the horizon, by weight."""
+    alone = np.array([speed_of_one(task, task.curve) for task in table.problem.tasks])
+    weights = task_field(table, "weight")
+    entries = table.values / (alone * np.where(weights > 0.0, weights, 1.0))[:, None]
+    return _allowed(table, entries), weights > 0.0
+
+
 def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``w / rho``, rho being (age + work / thr) / (done / E + work / E), E the speed on an equal share.
 
@@ -234,6 +243,11 @@ finish_time = FairObjective(
     "finish-time",
     on_time,
     capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True, interruptible=True),
+)
+max_min_now = FairObjective(
+    "max-min-now",
+    speedup,
+    capabilities=ObjectiveCapabilities(level_coupling=True, uses_work_left=False, interruptible=True),
 )
 makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True, interruptible=True))
 hierarchical = HierarchicalObjective("hierarchical")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf, sqrt
 from typing import Final
 
 import numpy as np
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.table_deadline import Late, in_time, no_limit
 from bftrain.ports import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
-from bftrain.values.coupling import CouplingModel, linear_sum
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.curve_axis import CurveAxis
-from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.problem import CompetingTask
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 
@@ -137,55 +135,6 @@ throughput = SpeedObjective("throughput", plain_speed)
 speedup = SpeedObjective("speedup", relative_speed)
 weighted = SpeedObjective("weighted", weighted_speed)
 deadline = SoftDeadline("deadline")
-
-
-_COUPLED = ObjectiveCapabilities(any_coupling=True, uses_work_left=False)
-
-
-@dataclass(frozen=True, slots=True)
-class MaxMinObjective:
-    """Make the worst-off task as well off as possible; among such plans, choose the one with most samples/s.
-
-    It ties tasks together, and is the worked example of such an objective.
-
-    The benefit of a task is its speedup over the horizon, less rescaling costs, divided by its weight. A
-    task of weight 2 is to be twice as fast as one of weight 1; one of weight 0 counts only for the samples/s.
-    """
-
-    name: str
-    capabilities: ObjectiveCapabilities = _COUPLED
-
-    of_speeds = staticmethod(relative_speed)
-
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Return the value per second of a task for_one_task, for the table."""
-        return for_one_task(self.of_speeds, task, sizes)
-
-    def couple(self, model: CouplingModel) -> None:
-        """Add the variable and constraints that tie the tasks together."""
-        tasks = model.problem.tasks
-        weights = [task.weight for task in tasks if task.weight > 0.0]
-        if weights:
-            # Solvers use an absolute tolerance: keep the numbers close to the table's for any weights
-            middle = sqrt(min(weights)) * sqrt(max(weights))
-            worst = model.variable(lower=-inf)
-            for place, task in enumerate(tasks):
-                if task.weight > 0.0:
-                    model.at_least(model.value(place) * (middle / task.weight) - worst, 0.0)
-            model.maximise(worst / middle)
-        model.maximise(linear_sum(model.speed(place) for place in range(len(tasks))))
-
-    def total(self, chosen: Entries, sizes: Sequence[int], problem: AllocationProblem) -> float:
-        """Return the value of the first goal: the benefit of the worst-off task."""
-        well_off = [
-            float(value) / task.weight for value, task in zip(chosen, problem.tasks, strict=True) if task.weight > 0.0
-        ]
-        if well_off:
-            return min(well_off)
-        return sum(task.curve.speed(size) for size, task in zip(sizes, problem.tasks, strict=True))
-
-
-max_min_now = MaxMinObjective("max-min-now")
 
 
 def isolated_speed(task: CompetingTask | TaskSpec, by_kind: Mapping[str, int], tasks: int) -> float:

@@ -1,8 +1,7 @@
 """What every policy costs in harvest on the sample log: python docs/scripts/policy_costs.py [NAME...].
 
 The log and the tasks are those of ``bftrain demo``; each task belongs to a user named after its model. docs/policies.md
-shows what comes of it. ``max-min-now``, for which a programme is solved at every event, takes an hour and is left out.
-The tasks say no batches, so for ``goodput`` samples are progress.
+shows what comes of it. The tasks say no batches, so for ``goodput`` samples are progress.
 """  # noqa: INP001 - a script, which belongs to no package
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES: Final = (
     *("throughput", "cost", "weighted", "speedup", "deadline", "proportional"),
-    *("finish-time", "max-min", "hierarchical", "max-min-plain", "water-filling"),
+    *("finish-time", "max-min", "hierarchical", "max-min-plain", "water-filling", "max-min-now"),
     *("completion", "goodput", "makespan"),
 )
 ALLOCATORS: Final = (

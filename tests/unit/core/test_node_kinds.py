@@ -13,7 +13,7 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.objectives import FunctionObjective, max_min_now, speed, speedup, throughput
+from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throughput
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadValue
@@ -25,6 +25,7 @@ from bftrain.values.solution import Limits, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import exact, highs
 from bftrain_solvers.allocators import equal_share, greedy
+from bftrain_solvers.conformance import WorstOff
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import curve, joined, left, make, spec, submitted
 
@@ -495,7 +496,7 @@ def test_solvers_find_the_best_of_all_choices_and_rules_find_an_allowed_one(seed
 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_objective_that_ties_tasks_together_sees_each_on_the_kind_chosen_for_it(seed: int) -> None:
-    table = ValueTableBuilder(max_min_now).table(random_problem(seed))
+    table = ValueTableBuilder(WorstOff()).table(random_problem(seed))
     found = highs.solver.solve(table, Limits())
     assert found.value == pytest.approx(best_by_trying_all(table), rel=1e-6, abs=1e-9)
     assert found.value == table.value_of(found.sizes, found.kinds)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-POLICIES = ("max-min", "max-min-plain", "water-filling", "finish-time", "makespan")
+POLICIES = ("max-min", "max-min-plain", "max-min-now", "water-filling", "finish-time", "makespan")
 LIMITS = Limits()
 
 
@@ -67,8 +67,12 @@ def how_well_off(policy: str, problem: AllocationProblem, place: int, size: int)
     if task.weight == 0.0:
         return None
     match policy:
-        case "max-min" | "water-filling":
-            return (task.done_samples + done) / alone / task.weight if alone else None
+        case "max-min" | "water-filling" | "max-min-now":
+            had = task.done_samples
+            if policy == "max-min-now":  # beside the speed on one node, or a node's part of that on the fewest that run
+                had = 0.0
+                alone = next((task.curve.speed(size) / size for size in range(1, 40) if task.curve.speed(size)), 1.0)
+            return (had + done) / alone / task.weight if alone else None
         case "max-min-plain":
             nodes = replace(task, curve=plain("any", *range(1, 20)).curve)
             return (task.held_node_s + samples(nodes, size, horizon_s)) / task.weight

@@ -19,6 +19,7 @@ from bftrain_replay.sweeping.sweep_inputs import InputCache
 from bftrain_replay.sweeping.sweep_page import page
 from bftrain_replay.sweeping.sweep_runs import PassStatus, RunKind
 from bftrain_solvers.exact import solver as exact
+from tests.helpers.coupled_objective import COUPLED
 from tests.unit.replay.sweeping.sweep_case import LOGS, TASK_SETS, done, small
 
 
@@ -43,10 +44,10 @@ def test_yardsticks_are_shared_where_only_costs_horizon_solver_or_latency_differ
 
 def test_an_objective_that_ties_tasks_together_has_yardsticks_of_its_solver() -> None:
     grid = {"solver": ["highs", "cbc"]}
-    assert kinds(PreparedSweep.of(small(fixed={"objective": "max-min-now"}, grid=grid))).count("yardsticks") == 2
+    assert kinds(PreparedSweep.of(small(fixed={"objective": COUPLED}, grid=grid))).count("yardsticks") == 2
 
 
-@pytest.mark.parametrize("objective", ["max-min", "goodput", "max-min-now"])
+@pytest.mark.parametrize("objective", ["max-min", "goodput", COUPLED])
 def test_an_objective_that_looks_at_all_tasks_has_yardsticks_of_its_horizon(objective: str) -> None:
     grid = {"horizon_s": [60, 120]}
     assert kinds(PreparedSweep.of(small(fixed={"objective": objective}, grid=grid))).count("yardsticks") == 2
@@ -68,11 +69,11 @@ def test_yardsticks_can_be_left_out() -> None:
         {"max_tasks": 2, "horizon_s": 30.0, "cost_factor": 2.0},
         {"solver": "greedy", "decision_latency_s": 5.0, "checkpoint_interval_s": 300.0, "seed": 4},
         {"semantics": "published", "nodes": "0:8", "skip_events": 3},
-        {"objective": "max-min-now", "solver": "highs"},
+        {"objective": COUPLED, "solver": "highs"},
     ],
 )
 def test_the_figures_are_those_of_a_replay(fixed: dict[str, object]) -> None:
-    baseline = "" if "max-min-now" in fixed.values() else "equal-share"
+    baseline = "" if COUPLED in fixed.values() else "equal-share"
     sweep = PreparedSweep.of(small(fixed=fixed, baseline=baseline))
     (row,) = sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()}).rows
     point = sweep.points[0]
