@@ -113,12 +113,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     return toml_io.parse(read(path), str(path))
 
 
-def from_mapping(data: Mapping[str, object], kind: type[S], *, where: str, text: str = "") -> S:
-    """Convert parsed TOML to ``kind``; ``text`` is the source, for line numbers."""
+def from_mapping(
+    data: Mapping[str, object], kind: type[S], *, where: str, text: str = "", beside: Collection[str] = ()
+) -> S:
+    """Convert parsed TOML to ``kind``; ``text`` is the source, for line numbers.
+
+    ``beside`` are keys that the author may set in the same table and that were taken out of ``data``.
+    """
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for key in data:
         if key not in known:
-            raise BadConfig(f"unknown key '{key}'", where=_line(where, text, key), fix=suggestion(key, known))
+            fix = suggestion(key, {*known, *beside})
+            raise BadConfig(f"unknown key '{key}'", where=_line(where, text, key), fix=fix)
     try:
         return wire.convert(data, kind)
     except BadInput as error:

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.bench
 NODES: Final = 4608
 TASKS: Final = 100
 RESTARTS: Final = 3
+REST_S: Final = 10.0
 PATIENCE_S: Final = 120.0
 MOST: Final = 0.98  # of the nodes: a task may hold fewer than it could while its speed is learned
 CURVE: Final = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(1, 2, 3.9, 7.5, 14, 26, 50))
@@ -137,6 +138,10 @@ def test_a_restart_with_all_agents(figures: Figures, tmp_path: Path) -> None:
         site.until(site.whole, "all agents come")
         figures.add(f"{NODES:,} agents come at once: until all are there", time.monotonic() - begun, "s")
         site.until(lambda: site.counts()["running"] > MOST * NODES, "workers run")
+        used_s = site.used_s()
+        time.sleep(REST_S)
+        rest = (site.used_s() - used_s) / REST_S
+        figures.add(f"at rest, {NODES:,} agents and {TASKS} tasks: share of a core", 100 * rest, "%")
         before = site.counts()
         took = []
         for _ in range(RESTARTS):

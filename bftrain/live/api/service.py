@@ -385,7 +385,7 @@ class LiveService:
 
     def _view(self, record: LiveTaskRecord) -> schemas.TaskView:
         track = self._daemon.task_manager.tracks.get(record.name) if record.unfinished else None
-        view = view_of(record, track, self._daemon.decision_loop.now)
+        view = view_of(record, track, self._daemon.decision_loop.now, self._daemon.site.unit)
         return replace(view, waits=why_waiting(self._daemon, record)) if record.unfinished and not view.nodes else view
 
     def _may_see(self, caller: Caller, text: str, time_s: float) -> bool:

@@ -11,11 +11,11 @@ from bftrain.live.tasks.task_progress import TaskProgressTrack
 _SHOWN: Final = frozenset(schemas.TaskView.__struct_fields__)
 
 
-def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float) -> schemas.TaskView:
+def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float, unit: str) -> schemas.TaskView:
     """Return the view of a task; ``track`` is its progress while it is unfinished."""
     held = track.held if track is not None else ()
     progress = record.progress if track is None else track.advance_to(now)
-    shown: dict[str, Any] = {}
+    shown: dict[str, Any] = {"unit": unit}
     for source in (record, progress):
         shown |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _SHOWN}
     shown |= schemas.view_fields(record.spec)  # last: the work is that of the task, not what was done of it

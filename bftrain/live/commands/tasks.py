@@ -15,7 +15,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted, PartlyFailed
-from bftrain.node_units import unit_of, words_of
+from bftrain.node_units import NODE, words_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -132,7 +132,8 @@ def queue(client: Client, out: Output, *, over: bool) -> None:
     """List your tasks in a live run; its operators see those of all users."""
     tasks, now = client.tasks(over=over), time.time()
     title = f"{len(tasks)} tasks" if len(tasks) != 1 else "1 task"
-    out.result(tasks, lambda: table(title, COLUMNS, [row(task, now) for task in tasks], left=(0, 1, 2, 4)))
+    heads = [*map(words_of(tasks[0].unit if tasks else NODE), COLUMNS)]
+    out.result(tasks, lambda: table(title, heads, [row(task, now) for task in tasks], left=(0, 1, 2, 4)))
 
 
 @click.command(cls=DocumentedCommand, example="bftrain status resnet")
@@ -208,7 +209,7 @@ def clock(time_s: float) -> str:
 
 def described(task: TaskView) -> RenderableType:
     """Return all details of a task for the terminal."""
-    units = words_of(unit_of(task.nodes))
+    units = words_of(task.unit)
     rows = [
         ("number", f"#{task.number}"),
         ("state", task.state),

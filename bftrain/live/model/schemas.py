@@ -25,6 +25,7 @@ RUN_STATES: Final = ("starting", "reuniting", "running", "paused", "draining", "
 
 
 Seconds = Annotated[float, said("Seconds since 1970.")]
+Unit = Annotated[str, said("What counts as a node: whole nodes, or single GPUs.", enum=("node", "gpu"))]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +122,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     user: Annotated[str, said("Whose it is.")]
     state: Annotated[str, said("How it stands.", enum=_STATES)]
     launcher: str
+    unit: Unit = "node"
     nodes: Annotated[tuple[str, ...], said("The nodes that it holds.")] = ()
     running: Annotated[int, said("On how many of them it is known to run.")] = 0
     min_nodes: int
@@ -203,7 +205,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     objective: str
     since_s: Annotated[float, said("When it began; seconds since 1970.")]
     now_s: Seconds
-    unit: Annotated[str, said("What counts as a node: whole nodes, or single GPUs.", enum=("node", "gpu"))] = "node"
+    unit: Unit = "node"
     pool: Annotated[int, said("Nodes that are ours.")]
     used: Annotated[int, said("Nodes that tasks hold.")]
     kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = {}

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from bftrain.config import from_mapping
+from bftrain.live.schedulers.pool_settings import scheduler_settings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Scheduler, Site, Taken, filled
 from bftrain.ports import Availability
 from bftrain.values import checks
@@ -355,4 +355,4 @@ def _process(stat: str) -> dict[str, str]:
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Build the local scheduler from its table in the site's settings."""
-    return LocalScheduler(from_mapping(table, LocalSettings, where="[scheduler]"), site)
+    return LocalScheduler(scheduler_settings(table, LocalSettings), site)

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain.config import from_mapping
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import (
@@ -33,6 +32,7 @@ from bftrain.live.schedulers.pilot_backend import (
     pilot_script,
 )
 from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pool_settings import scheduler_settings
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 from bftrain.values import checks
 
@@ -84,7 +84,7 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
-    settings = from_mapping(table, PbsSettings, where="scheduler")
+    settings = scheduler_settings(table, PbsSettings)
     return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
 
 
@@ -336,7 +336,7 @@ class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
-    settings = from_mapping(table, PbsNodesSettings, where="scheduler")
+    settings = scheduler_settings(table, PbsNodesSettings)
     command = Command(argv=("pbsnodes", "-a", "-F", "json") if settings.json else ("pbsnodes", "-a"))
 
     async def ask(run: Run) -> frozenset[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bftrain.config import from_mapping
 from bftrain.errors import BadConfig
 from bftrain.live.schedulers.week_hours import WeekHours
 from bftrain.node_units import GPU, NODE
@@ -54,6 +55,12 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 _OWN: Final = frozenset(PoolSettings.__struct_fields__) - {"table"}
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+def scheduler_settings(table: Mapping[str, Any], kind: type[Settings]) -> Settings:
+    """Read the scheduler's own settings from a pool's ``table``; errors suggest the pool's keys too."""
+    return from_mapping(table, kind, where="[scheduler]", beside=_OWN)
 
 
 def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[PoolSettings, ...]:

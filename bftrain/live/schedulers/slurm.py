@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bftrain.config import from_mapping
 from bftrain.live.schedulers import slurm_gpus
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import (
@@ -30,6 +29,7 @@ from bftrain.live.schedulers.pilot_backend import (
     pilot_script,
 )
 from bftrain.live.schedulers.pilot_manager import PilotJobs
+from bftrain.live.schedulers.pool_settings import scheduler_settings
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 from bftrain.live.schedulers.slurm_limits import ask_limits
 from bftrain.live.schedulers.slurm_settings import SlurmSettings
@@ -90,7 +90,7 @@ _PLANS: Final = "%j|%S|%Y"
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
-    settings = from_mapping(table, SlurmSettings, where="scheduler")
+    settings = scheduler_settings(table, SlurmSettings)
     if site.unit == GPU:
         slurm_gpus.check_options(settings.options)
     run = CommandRunner(timeout_s=settings.command_timeout_s, more=EPOCHS)
@@ -267,7 +267,7 @@ class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknow
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
-    settings = from_mapping(table, SlurmNodesSettings, where="scheduler")
+    settings = scheduler_settings(table, SlurmNodesSettings)
     command = sinfo(settings.partition)
 
     async def ask(run: Run) -> frozenset[str]:

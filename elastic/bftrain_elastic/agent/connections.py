@@ -26,7 +26,7 @@ from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, TypedMessage, d
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 from bftrain_elastic.worker.agent_channel import reachable
 
-_HEARTBEAT_S: Final = 1.0
+_HEARTBEAT_S: Final = 3.0  # of silence, before a sign of life is sent
 _CONNECT_AGAIN_S: Final = 0.5
 _CONNECT_S: Final = 0.15  # nothing else happens meanwhile, and a SIGTERM has to be answered within 0.2 s
 _PREFIX: Final = "bftrain-agent-"
@@ -96,11 +96,11 @@ class ManagerLink:
             self._connect_at = now + _CONNECT_AGAIN_S
             self._connect()
         elif now >= self._beat_at:
-            self._beat_at = now + _HEARTBEAT_S
             self.send(Alive())
 
     def send(self, message: TypedMessage) -> None:
         """Send to the manager, if there is one: a later manager asks for the state."""
+        self._beat_at = time.monotonic() + _HEARTBEAT_S  # any message is a sign of life
         if self._wire is not None and self._sealed.greeted:
             self._wire.send(self._sealed.seal(message.to_dict()))
 

@@ -19,6 +19,7 @@ from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, R
 from bftrain_elastic.manager.hub_listener import HubListener, WorkerOwner
 from bftrain_elastic.manager.task_lifecycles import TaskLifecycle, WorkerExit
 from bftrain_elastic.wire import agent_messages as wire
+from bftrain_elastic.wire.authenticated_stream import ALIVE_TEXT
 from bftrain_elastic.wire.messages import Message, TypedMessage, checked, text_of, whole_of
 
 OnEvent = Callable[[Message], None]
@@ -27,7 +28,7 @@ _TICK_S: Final = 0.1
 _HIDDEN: Final = "@"  # agents of such names are no nodes
 _KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose agent is gone
 _SILENCE_S: Final = 3.0  # without a sign of life, after which agents end workers that only the manager may keep
-_LIVES_S: Final = 3.0  # an agent that was heard so lately lives: no other is taken for its successor
+_LIVES_S: Final = 5.0  # an agent that was heard so lately lives: no other is taken for its successor
 _ENDS: Final = 10_000  # of workers that are remembered
 
 
@@ -210,7 +211,7 @@ class AgentHub(ThreadCalls):
 
     def _beat(self) -> None:
         for agent in self._agents.values():
-            agent.send(wire.Alive())
+            agent.send_text(ALIVE_TEXT)
 
     def _hold(self, *, holding: bool) -> None:
         self._holding = holding

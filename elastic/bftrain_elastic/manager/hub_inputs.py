@@ -18,11 +18,12 @@ from typing import Final, TypeVar
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.wire.agent_messages import SpawnWorker
-from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
+from bftrain_elastic.wire.authenticated_stream import ALIVE, AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, TypedMessage
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-_SILENCE_S: Final = 10.0  # agents speak each second, if their node lets them
+_SILENCE_S: Final = 12.0  # agents speak every three seconds, if their node lets them
+_LOOK_S: Final = 0.5  # between two times that silent connections are looked for
 _STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
 # That have not proven yet who they are, at once: after a restart all agents of a large site come within half a second.
 # More than a quarter of the descriptors they never take
@@ -57,6 +58,7 @@ class AgentListener:
         self._strangers: dict[AgentConnection, None] = {}  # those of them without a node, in the order of their coming
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._opened = False
+        self._look_at = 0.0  # on the monotonic clock
         self._paused_until = 0.0  # on the monotonic clock; 0: it accepts connections
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
@@ -71,6 +73,9 @@ class AgentListener:
         if self._paused_until and now >= self._paused_until:
             self._paused_until = 0.0
             self._listen()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_S
         for connection in list(self._connections):
             patience_s = _SILENCE_S if connection.node else _STRANGER_S
             if now - connection.heard_or_since > patience_s and connection.wire is not None:
@@ -124,6 +129,8 @@ class AgentListener:
         try:
             for message in connection.sealed.feed(data):
                 connection.heard_at = time.monotonic()
+                if message is ALIVE and connection.node:
+                    continue  # most messages of a large site
                 self._on_message(connection, message)
                 if connection.node:
                     self._strangers.pop(connection, None)
@@ -177,6 +184,11 @@ class AgentConnection:
         """Send a message."""
         if self.wire is not None:
             self.wire.send(self.sealed.seal(message.to_dict()))
+
+    def send_text(self, text: bytes) -> None:
+        """Send a message that is encoded already."""
+        if self.wire is not None:
+            self.wire.send(self.sealed.seal_text(text))
 
     def end(self, reason: str) -> None:
         """Close the connection."""

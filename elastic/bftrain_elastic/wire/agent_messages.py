@@ -119,7 +119,7 @@ class RegisterAgent(TypedMessage, name="register", kw_only=True):
 
 
 class Alive(TypedMessage, name="alive"):
-    """A sign of life, sent each second."""
+    """A sign of life: from the manager each second, from an agent that sent nothing else for three."""
 
 
 class AgentWarm(TypedMessage, name="warm"):

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bftrain_elastic.errors import BadMessage, BadSecret
+from bftrain_elastic.wire.agent_messages import Alive
 from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Message, MessageLines, decode, encode, text_of
 
 BYTES: Final = 32
 _NEW: Final = "make a new one: bftrain_elastic.wire.authenticated_stream.make_secret(path)"
 _NONCE_BYTES: Final = 16
 _MAC_DIGITS: Final = 64
+ALIVE: Final[Message] = Alive().to_dict()  # the message that :meth:`AuthenticatedStream.feed` yields for this text
+ALIVE_TEXT: Final = encode(ALIVE)
 
 
 def make_secret(path: Path) -> bytes:
@@ -94,16 +97,19 @@ class AuthenticatedStream:
             mac, _, text = line.partition(b" ")
             if not hmac.compare_digest(mac, self._in(text)):
                 raise BadMessage("a line is not sealed with this run's secret")
-            message = decode(text)
+            message = ALIVE if text == ALIVE_TEXT else decode(text)
             self._lines.limit = LINE_LIMIT  # now it is known who talks
             yield message
 
     def seal(self, message: Message) -> bytes:
         """Return the line to send for a message."""
+        return self.seal_text(encode(message, limit=LINE_LIMIT - _MAC_DIGITS - 2))
+
+    def seal_text(self, text: bytes) -> bytes:
+        """Return the line to send for an encoded message."""
         if self._out is None:
             raise BadMessage("nothing can be sealed before the other side has greeted")
-        text = encode(message, limit=LINE_LIMIT - _MAC_DIGITS - 2)
-        return self._out(text) + b" " + text + b"\n"
+        return b"%b %b\n" % (self._out(text), text)
 
     def _greet(self, theirs: str) -> None:
         if len(theirs) != 2 * _NONCE_BYTES:
@@ -119,5 +125,11 @@ class AuthenticatedStream:
 
 def _line_macs(key: bytes) -> Callable[[bytes], bytes]:
     """Return a function that computes the MAC of each line in one direction, including its number."""
-    counted = count()
-    return lambda text: hmac.digest(key, b"%d " % next(counted) + text, sha256).hex().encode()
+    counted, keyed = count(), hmac.new(key, digestmod=sha256)
+
+    def mac_of(text: bytes) -> bytes:
+        line = keyed.copy()  # takes half the time of beginning with the key each time
+        line.update(b"%d %b" % (next(counted), text))
+        return line.hexdigest().encode()
+
+    return mac_of

@@ -36,6 +36,7 @@ class NonblockingSocket:
         self._on_data = on_data
         self._on_end = on_end
         self._out = bytearray()
+        self._waits = False  # until the connection takes more bytes
         self._broken = ""  # why nothing can be sent any more
         self.open = True
         selector.register(connection, selectors.EVENT_READ, self.ready)
@@ -84,8 +85,10 @@ class NonblockingSocket:
             self._break(error.strerror or str(error))
         if len(self._out) > _OUT_LIMIT:
             self._break("the other side does not read")
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-        self._selector.modify(self._connection, wanted, self.ready)
+        if bool(self._out) != self._waits:
+            self._waits = not self._waits
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waits else 0)
+            self._selector.modify(self._connection, wanted, self.ready)
 
     def _break(self, reason: str) -> None:
         """Send nothing any more; the loop notices the end after it has read what arrived, such as a goodbye."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from bftrain.live.client import client as client_module
 from bftrain.live.client.client import Client
@@ -301,8 +302,12 @@ def test_words_for_every_state_of_a_run_and_a_task() -> None:
     console = Console(width=120)
     with console.capture() as seen:
         console.print(tasks.described(view))
-    for words in ("10/s", "grow: 0.25 s", "boom", "12 samples/s", "failures"):
+    for words in ("10/s", "grow: 0.25 s", "boom", "12 samples/s", "failures", "node-hours"):
         assert words in seen.get()
+    with console.capture() as seen:
+        console.print(tasks.described(structs.replace(view, unit="gpu")))
+    assert "GPU-hours" in seen.get()
+    assert "node" not in seen.get()
     status = StatusView(
         version="1", site="s", state="running", user="u", pid=1, scheduler="x", solver="y", objective="z",
         since_s=0.0, now_s=60.0, pool=0, used=0, agents=0, drained=0, running=0, waiting=0, paused=0, over=0,

@@ -139,6 +139,13 @@ def test_an_agent_that_stood_still_itself_hears_what_came_meanwhile_before_it_le
 
 
 @pytest.mark.parametrize("loop", [None], indirect=True)
+def test_a_sign_of_life_is_due_only_three_seconds_after_the_last_message(loop: LinkLoop) -> None:
+    before = time.monotonic()
+    loop.link.send(messages.AgentWarm())
+    assert loop.link.next_at >= before + 3.0
+
+
+@pytest.mark.parametrize("loop", [None], indirect=True)
 def test_a_manager_that_promised_no_signs_of_life_is_kept_without_them(loop: LinkLoop) -> None:
     loop.run_for(0.6, often=loop.hub.beat)
     assert loop.link.welcomed

@@ -41,12 +41,13 @@ class AssignedNodes:
     @property
     def wanted(self) -> tuple[str, ...]:
         """The nodes to run on: all but those that will be taken."""
-        return tuple(node for node in self.all if node not in self.noticed)
+        return tuple([node for node in self.all if node not in self.noticed]) if self.noticed else self.all
 
     @property
     def here(self) -> tuple[str, ...]:
         """The nodes to run on that have an agent."""
-        return tuple(node for node in self.wanted if self._context.slots(node))
+        slots = self._context.slots
+        return tuple([node for node in self.wanted if slots(node)])  # looked at by each task ten times a second
 
     def assign(self, nodes: tuple[str, ...]) -> None:
         """Set all nodes that the task is to hold."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from bftrain import registry
 from bftrain.errors import BadConfig, BadValue, NotAvailable
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission
@@ -18,12 +20,9 @@ from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers import pools as pools_module
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Remark, Taken
+from bftrain.live.schedulers.port import AgentOrder, Allowed, Remark, Site, Taken
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AGENT = AgentOrder(argv=("agent",))
 SITE = """
@@ -92,6 +91,15 @@ def test_pools_that_cannot_be_are_refused(text: str, words: str, tmp_path: Path)
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises((BadConfig, BadValue), match=words):
         load(tmp_path / "site.toml")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("wehn", "did you mean 'when'"), ("untis", "did you mean 'unit'"), ("zzz", "kind, loop_s, name, nodes, pool, ")],
+)
+def test_an_unknown_key_of_a_scheduler_is_answered_with_the_keys_of_pools_too(key: str, words: str) -> None:
+    with pytest.raises(BadConfig, match=rf"\[scheduler\]: unknown key '{key}'.*{words}"):
+        registry.load("scheduler", "local")({key: 1}, Site(name="x", folder=Path()))
 
 
 # -- what each is asked for
