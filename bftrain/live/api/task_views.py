@@ -21,6 +21,7 @@ def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float,
     shown |= schemas.view_fields(record.spec)  # last: the work is that of the task, not what was done of it
     shown |= {"state": schemas.state_of(record, len(held)), "nodes": held}
     shown |= {"folder": record.run.folder, "argv": record.run.argv}
+    shown["done_samples"] = progress.done_samples
     shown["in_memory_step"] = max(progress.in_memory_step, progress.committed_step)
     if track is not None:
         shown |= {"running": track.running, "speed": track.speed(now), "speeds": track.speeds}

@@ -165,8 +165,8 @@ def row(task: TaskView, now_s: float) -> tuple[object, ...]:
 
 def done(task: TaskView) -> str:
     """Return the share of a task's work that is done, as text."""
-    if task.work_samples:
-        return f"{min(1.0, task.samples / task.work_samples):.0%}"
+    if task.done is not None:
+        return f"{task.done:.0%}"
     return f"step {task.step:,}" if task.step else ""
 
 
@@ -210,6 +210,7 @@ def clock(time_s: float) -> str:
 def described(task: TaskView) -> RenderableType:
     """Return all details of a task for the terminal."""
     units = words_of(task.unit)
+    counts = "" if task.done_samples == task.samples else f", which count as {task.done_samples:,.0f}"
     rows = [
         ("number", f"#{task.number}"),
         ("state", task.state),
@@ -222,7 +223,7 @@ def described(task: TaskView) -> RenderableType:
         ("submitted", clock(task.submitted_s)),
         ("started", "" if task.started_s is None else clock(task.started_s)),
         ("ended", "" if task.ended_s is None else clock(task.ended_s)),
-        ("done", f"{done(task)} ({task.samples:,.0f} samples, {task.step:,} steps)"),
+        ("done", f"{done(task)} ({task.samples:,.0f} samples{counts}, {task.step:,} steps)"),
         ("in memory", f"up to step {task.in_memory_step:,}" if task.in_memory_step else ""),
         ("on disk", f"up to step {task.committed_step:,}" if task.committed_step else ""),
         ("loss", "" if task.loss is None else f"{task.loss:.6g}"),

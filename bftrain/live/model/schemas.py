@@ -132,6 +132,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
     work_samples: Annotated[float | None, said("Its whole work, if that was said.")] = None
     samples: Annotated[float, said("Done so far; steps that were done again count once.")] = 0.0
+    done_samples: Annotated[
+        float, said("How many of its work that is: if it says its batches, in samples of the initial one.")
+    ] = 0.0
     step: Annotated[int, said("The furthest one reported.")] = 0
     in_memory_step: Annotated[
         int,
@@ -160,6 +163,11 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """The number of nodes that it holds."""
         return len(self.nodes)
+
+    @property
+    def done(self) -> float | None:
+        """The share of its work that is done, if it is known."""
+        return min(1.0, self.done_samples / self.work_samples) if self.work_samples else None
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,6 +338,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     min_nodes: int
     max_nodes: int
     samples: float
+    done_samples: float
     work_samples: float | None
     step: int
     loss: float | None
@@ -344,7 +353,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def done(self) -> float | None:
         """The share of its work that is done, if it is known."""
-        return min(1.0, self.samples / self.work_samples) if self.work_samples else None
+        return min(1.0, self.done_samples / self.work_samples) if self.work_samples else None
 
 
 class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):

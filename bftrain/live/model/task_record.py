@@ -134,8 +134,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     report_stride: int = 0  # the least difference between the steps of two reports of a process; 0: none was seen
 
     @property
-    def work_done(self) -> float:
-        """Return the samples, of a task that says its batches in samples of the initial one."""
+    def done_samples(self) -> float:
+        """Return the samples of its work that are done: if it says its batches, in samples of the initial one."""
         return self.samples if self.equivalent_samples is None else self.equivalent_samples
 
     @property
@@ -171,7 +171,7 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     def work_left(self) -> float | None:
         """Samples left, if the total is known."""
         work = self.spec.work_samples
-        return None if work is None else max(0.0, work - self.progress.work_done)
+        return None if work is None else max(0.0, work - self.progress.done_samples)
 
 
 def is_name(text: str) -> bool:

@@ -242,6 +242,7 @@ class StatusStream:
             min_nodes=record.spec.min_nodes,
             max_nodes=record.spec.max_nodes,
             samples=progress.samples,
+            done_samples=progress.done_samples,
             work_samples=record.spec.work_samples,
             step=progress.step,
             loss=progress.loss,

@@ -267,7 +267,7 @@ class TaskManager:
         """Return the remaining work of running tasks, for objectives that use it."""
         return [
             TaskMeasured(
-                time_s=time_s, task=track.record.name, work_left_samples=max(0.0, work - track.progress.work_done)
+                time_s=time_s, task=track.record.name, work_left_samples=max(0.0, work - track.progress.done_samples)
             )
             for track in self.tracks.values()
             if track.held and (work := track.record.spec.work_samples) is not None

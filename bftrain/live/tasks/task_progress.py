@@ -99,7 +99,7 @@ class TaskProgressTrack:
         if batch is not None and after.samples > before.samples:
             done = after.samples - before.samples
             counts = batch.efficiency(done / max(1, after.step - before.step), after.noise_scale)
-            after = replace(after, equivalent_samples=before.work_done + done * counts)
+            after = replace(after, equivalent_samples=before.done_samples + done * counts)
         self.progress = after
 
     def hold(

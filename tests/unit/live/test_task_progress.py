@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bftrain.cli.output import show
+from bftrain.live.api.task_views import view_of
+from bftrain.live.commands import tasks as commands
 from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.values import wire
@@ -212,18 +215,23 @@ def test_decisions_learn_the_noise_scale_that_is_reported_smoothed_and_where_it_
     assert without.learn(kept_task().spec, 100.0) is None, "it says no batches"
 
 
-def test_samples_of_large_batches_count_for_the_work_as_much_as_they_help() -> None:
+def test_samples_of_large_batches_count_for_the_work_as_much_as_they_help(capsys: pytest.CaptureFixture[str]) -> None:
     spec = replace(
         kept_task().spec, work_samples=1000.0, batch=BatchScaling(initial=50, largest=1000, noise_scale=100.0)
     )
     track = TaskProgressTrack(replace(kept_task(), spec=spec), Progress())
     track.on_message(a_report(1, 50))
-    assert track.progress.work_done == track.progress.samples == 50.0
+    assert track.progress.done_samples == track.progress.samples == 50.0
     track.on_message(a_report(2, 200))
-    assert (track.progress.samples, track.progress.work_done) == (250.0, 150.0)  # a half of 200
+    assert (track.progress.samples, track.progress.done_samples) == (250.0, 150.0)  # a half of 200
     track.on_message(a_report(3, 200) | {"noise": 400.0})
-    assert track.progress.work_done == pytest.approx(150.0 + 200.0 * 450.0 / 600.0)
+    assert track.progress.done_samples == pytest.approx(150.0 + 200.0 * 450.0 / 600.0)
     assert replace(track.record, progress=track.progress).work_left == pytest.approx(700.0)
+    view = view_of(track.record, track, 0.0, "node")
+    assert (view.samples, view.done_samples, view.done) == (450.0, pytest.approx(300.0), pytest.approx(0.3))
+    assert commands.done(view) == "30%"
+    show(commands.described(view))
+    assert "30% (450 samples, which count as 300, 3 steps)" in capsys.readouterr().out
     assert wire.decode(wire.encode(track.progress), Progress) == track.progress
 
 

@@ -184,7 +184,7 @@ const drawRow = (task, now) => {
   put(state, task.failures && !over ? `${task.state}, failed ${task.failures}×` : task.state);
   put(held.firstChild, over ? "" : String(task.size));
   put(held.lastChild, over ? "" : ` of ${task.min_nodes}–${task.max_nodes}`);
-  const share = task.work_samples ? Math.min(1, task.samples / task.work_samples) : null;
+  const share = task.work_samples ? Math.min(1, task.done_samples / task.work_samples) : null;
   done.firstChild.hidden = share === null;
   done.firstChild.firstChild.style.width = `${100 * (share ?? 0)}%`;
   done.firstChild.firstChild.style.background = slots.has(task.number) ? hue : "";
