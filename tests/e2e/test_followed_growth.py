@@ -19,7 +19,8 @@ pytestmark = pytest.mark.torch
 
 # Each step changes all numbers of a state of 36 MB; its loss tells whether they are right. While a file "hold" is there
 # a new worker stands still in the first step that it follows, and makes a file "follows"; while a file "wait" is there
-# members stand still in the first step that two make, and make a file "first".
+# members stand still in the first step that two make, and make a file "first"; while a file "wrong" is there a new
+# worker changes a number, which is no part of the sample that is compared when it joins.
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -36,6 +37,9 @@ class Optimizer(torch.optim.Adam):
             while (here / "hold").exists():
                 time.sleep(0.01)
         super().step(closure)
+        if not trains and (here / "wrong").exists():
+            with torch.no_grad():
+                model[1][40 * 128] += 1
 
 def make_step(model, optimizer, seen, position):
     for number, one in enumerate(model):
@@ -80,8 +84,8 @@ def sizes_and_bytes(stage: conformance.LocalStage, task: str) -> list[tuple[int,
     return [(one["size"], one.get("sent_bytes", 0) > one["state_bytes"] / 100) for one in groups]
 
 
-def assert_as_unresized(stage: conformance.LocalStage, task: str) -> None:
-    """Raise if a step or its loss differs from those of a run that was never resized."""
+def assert_as_unresized(stage: conformance.LocalStage, task: str, but: int = 0) -> None:
+    """Raise if a step or its loss, ``but`` that of one step, differs from those of a run that was never resized."""
     program: dict[str, object] = {"__name__": "unresized"}
     exec(SCRIPT.replace("Path(sys.argv[1])", "Path()"), program)  # noqa: S102 - it is ours
     program["trains"].append(True)  # type: ignore[attr-defined]
@@ -90,7 +94,7 @@ def assert_as_unresized(stage: conformance.LocalStage, task: str) -> None:
     losses = {one["step"]: one["loss"] for one in lines if one["loss"] is not None}
     for position in range(max(losses)):
         loss = program["make_step"](model, optimizer, seen, position)  # type: ignore[operator]
-        assert losses.get(position + 1, loss) == pytest.approx(loss, rel=1e-12), position
+        assert but == position + 1 or losses.get(position + 1, loss) == pytest.approx(loss, rel=1e-12), position
 
 
 def test_growth_sends_only_what_no_step_changes(stage: conformance.LocalStage, tmp_path: Path) -> None:
@@ -108,6 +112,23 @@ def test_growth_sends_only_what_no_step_changes(stage: conformance.LocalStage, t
     steps = [one["step"] for one in stage.messages.of("report", task)]
     assert all(after == before + 1 for before, after in pairwise(steps)), "no step is done again"
     assert_as_unresized(stage, task)
+    stage.end(task)
+
+
+def test_a_new_worker_that_differs_is_named_and_set_right(stage: conformance.LocalStage, tmp_path: Path) -> None:
+    (tmp_path / "wrong").touch()
+    task = stage.new(str(tmp_path))
+    stage.do("start", task, "n1")
+    stage.messages.steps(task, 1, 3)
+    stage.do("grow", task, "n2")
+    stage.messages.steps(task, 2, 3)
+    assert sizes_and_bytes(stage, task) == [(1, False), (2, False)]
+    stage.messages.until(lambda: bool(stage.messages.of("note", task)), "the difference is reported")
+    assert "a new worker, which had followed the others" in stage.messages.of("note", task)[0]["text"]
+    stage.do("shrink", task, "n1", cause="decided")
+    stage.messages.steps(task, 1, 3)
+    joined = next(one["step"] for one in stage.messages.of("confirmed", task) if one["size"] == 2)
+    assert_as_unresized(stage, task, but=joined + 1)
     stage.end(task)
 
 

@@ -68,6 +68,10 @@ MISUSES: Final = {
         "they train different sets of parameters",
         "let every worker do optimizer.step() for the same models: not inside of 'if state.rank == 0'",
     ),
+    "followed": ScriptMisuse(
+        "a new worker, which had followed the others until it joined, made a step with weights of its own",
+        "let nothing but steps of optimizers change what these train; if it is so already, please report this",
+    ),
     "weights": ScriptMisuse(
         "one of them changes its weights alone, or began with weights of its own",
         "let all change them alike, and keep what is trained in the State",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import progress_report
+from bftrain_elastic.worker.join_check import JoinCheck
 from bftrain_elastic.worker.process_groups import (
     FORMING,
     GroupRank,
@@ -30,9 +31,9 @@ from bftrain_elastic.worker.regrouped_training import (
 from bftrain_elastic.worker.state import RegroupSignal, leave_group, report_in_memory
 from bftrain_elastic.worker.state_follower import StateFollower
 from bftrain_elastic.worker.state_saving import load, rescue, save_if_only_here, tidy
-from bftrain_elastic.worker.state_stream import StateStream
+from bftrain_elastic.worker.state_stream import StateStream, stepped
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
-from bftrain_elastic.worker.state_tree import StateTree, TensorDigests, size_of
+from bftrain_elastic.worker.state_tree import StateTree, size_of
 from bftrain_elastic.worker.state_values import NO_STEP, capture, compared_values, keep_unless_recent, restore
 from bftrain_elastic.worker.termination import grace_s
 
@@ -107,8 +108,6 @@ class NativeTraining(RegroupedTraining):
     def _leave_group(self, *, broken: bool) -> None:
         if broken:
             self._stream.drop()
-        else:
-            self._stream.start_digests()
         leave_group(self._state, broken=broken)
 
     def _join(self, place: GroupRank, order: Message) -> None:
@@ -162,17 +161,19 @@ class NativeTraining(RegroupedTraining):
         """Send the state to the members that lack it; return how many bytes were sent."""
         own = self._own
         step = own.step if self._holds_state else NOTHING
-        sources = own.group.same_as_first([step, compared_values(self._state).digest()])
-        ahead = self._has_followed(own.group.largest(step))
-        sent = share_state(self._state, sources, fresh=not self._holds_state, ahead=ahead)
-        self._stream.joined(sent)
-        self._holds_state = True
-        return sent
-
-    def _has_followed(self, step: int) -> TensorDigests | None:
-        """Return digests of tensors if this worker made all steps up to this one before it joined."""
+        sources = own.group.same_as_first([step, compared_values(self._state).digest(), int(own.unproven)])
         follower, self._follower = self._follower, None
-        return follower.digests if follower is not None and follower.reach(step) else None
+        furthest = own.group.largest(step)
+        ahead = follower is not None and follower.reach(furthest)
+        known = stepped(self._state)
+        tree, sent = share_state(self._state, sources, fresh=not self._holds_state, ahead=ahead, sampled=known)
+        self._stream.joined(sent)
+        self._holds_state, own.unproven = True, ahead
+        if own.group.largest(int(ahead)):
+            own.join_check = JoinCheck(self._state, tree, known, computes=ahead or own.group.place.rank == 0)
+        if follower is not None and ahead:
+            follower.set_gradients()
+        return sent
 
     def _finish(self, _place: GroupRank) -> None:
         """Handle that the script is done.

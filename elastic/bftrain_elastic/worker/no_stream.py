@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.worker.state_tree import TensorDigests
-
 
 class NoStream:
     """The place of a stream of the state to new workers, where there is none."""
@@ -16,10 +14,6 @@ class NoStream:
     def holds(self, tree: object) -> bool:  # noqa: ARG002 - as a stream has it
         """Return whether a copy is being sent."""
         return False
-
-    def digests(self) -> TensorDigests:
-        """Return digests of the state that are known already."""
-        return TensorDigests()
 
     def at_commit(self, *, leaving: bool) -> None:
         """Handle a commit, after which the group is left or not."""

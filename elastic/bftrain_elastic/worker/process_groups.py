@@ -22,7 +22,7 @@ TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own def
 # A group's destructor holds Python's lock while it waits for Gloo's threads, and these may just be waiting for that
 # lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
-_LEAST: Final = -(2**63)  # of the numbers that members exchange
+LEAST: Final = -(2**63)  # of the numbers that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
 _LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "process group", "broken pipe")
@@ -206,7 +206,7 @@ class ProcessGroup:
     def same_as_first(self, numbers: Sequence[int]) -> list[int]:
         """Return the ranks whose numbers equal those of rank 0; all must pass equally many."""
         count, place = len(numbers), self.place
-        found = [_LEAST] * (count * place.workers)
+        found = [LEAST] * (count * place.workers)
         found[place.rank * count : (place.rank + 1) * count] = numbers
         found = list(self.largest_each(found))
         return [rank for rank in range(place.workers) if found[rank * count : (rank + 1) * count] == found[:count]]

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -18,7 +18,7 @@ from bftrain_elastic.worker.replica_check import forget_optimizers
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_stream import FRAME, STANDSTILL_S, STREAM, optimizers_of, pieces
 from bftrain_elastic.worker.state_transfer import receivable
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TensorDigests, as_bytes
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, as_bytes
 from bftrain_elastic.worker.state_values import capture, inner, keep, restore
 
 _LOOKING: Final = timedelta(seconds=3)
@@ -35,7 +35,7 @@ class StateFollower:
         self._is_up, self._over, self._left_step = False, False, _NOT_LEFT
         self._moved_at = time.monotonic()
         self._last: StateTree | None = None  # the step before: its memory is used again
-        self.digests = TensorDigests()  # of tensors that the last step changed
+        self._gradients: list[tuple[Tensor, Tensor]] = []  # parameters with those that the members keep
         self._thread = threading.Thread(target=self._follow, name="bftrain-follow", daemon=True)
         self._thread.start()
 
@@ -75,6 +75,12 @@ class StateFollower:
         forget_optimizers()  # those that stepped here
         return reached
 
+    def set_gradients(self) -> None:
+        """Set the gradients that the members keep; called when the group has formed."""
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        self._gradients = []
+
     def _follow(self) -> None:
         try:
             tree, _ = self._announced(inner(self._state).prepared or capture(self._state))
@@ -86,6 +92,7 @@ class StateFollower:
                 tree, waiting = self._announced(self._last)
                 found = tree.unfolded()
                 if "left" in found:
+                    self._gradients = self._kept(found["optimizer"], found["kept"])
                     self._set(left_step=int(found["left"]))
                 else:
                     self._last = tree
@@ -142,8 +149,6 @@ class StateFollower:
             found["grads"],
             self._arriving(tree),
         )
-        if not found["last"]:
-            self.digests = TensorDigests()
         for _ in range(len(tree.tensors) - len(grads)):  # those of settings come first
             next(arriving)
         for group, settings in zip(optimizer.param_groups, found["settings"], strict=True):
@@ -154,23 +159,27 @@ class StateFollower:
             for (number, grad), _ in zip(grads.items(), arriving, strict=True):
                 part[number], size = grad, size + grad.nbytes
                 if in_parts and size >= _PART_BYTES:
-                    parts.append(thread.submit(self._step_part, optimizer, part, found["last"]))
+                    parts.append(thread.submit(self._step_part, optimizer, part))
                     part, size = {}, 0
             if part or not parts:
-                parts.append(thread.submit(self._step_part, optimizer, part, found["last"]))
+                parts.append(thread.submit(self._step_part, optimizer, part))
             for one in parts:
                 one.result()
 
-    def _step_part(self, optimizer: Any, grads: Mapping[int, Tensor], last: bool) -> None:  # noqa: ANN401, FBT001 - torch.optim.Optimizer
-        """Make a step with these gradients; where it may be the ``last`` one, keep digests of what it has changed."""
+    def _step_part(self, optimizer: Any, grads: Mapping[int, Tensor]) -> None:  # noqa: ANN401 - torch.optim.Optimizer
+        """Make a step with these gradients."""
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         for number, grad in grads.items():
             parameters[number].grad = grad
         optimizer.step()
         for number in grads:
             parameters[number].grad = None
-            if last:
-                tensors = (parameters[number].detach(), *optimizer.state.get(parameters[number], {}).values())
-                for one in tensors:
-                    if hasattr(one, "data_ptr"):
-                        self.digests.add(one)
+
+    def _kept(self, name: str, numbers: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Return the parameters of these numbers with their gradients of the last step."""
+        last = self._last.unfolded() if self._last is not None else {}
+        if not numbers or last.get("optimizer") != name:
+            return []
+        parameters = [one for group in optimizers_of(self._state)[name].param_groups for one in group["params"]]
+        pairs = [(parameters[number], last["grads"][number]) for number in numbers]
+        return [(one, grad) for one, grad in pairs if one.stride() == grad.stride()]

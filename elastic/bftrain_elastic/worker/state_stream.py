@@ -2,7 +2,8 @@
 
 A new worker receives the state of one commit. After that it receives what each step of an optimizer is made of, the
 averaged gradients and the settings, and makes the same steps. So it has the present state when it joins, except for
-values that no optimizer changes: at the join members compare digests, and only tensors that differ are sent.
+values that no optimizer changes: at the join members compare digests, and only tensors that differ are sent. After the
+first step all bytes have been compared (``join_check``).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import socket
 import struct
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -29,7 +30,7 @@ from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.no_stream import NoStream
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_transfer import described
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TensorDigests, alike, as_bytes, copied, fold, size_of
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, alike, as_bytes, copied, fold, size_of, version_of
 from bftrain_elastic.worker.state_values import capture, inner, keep
 
 STREAM: Final = "bftrain/stream"  # where a store holds port and token
@@ -57,7 +58,7 @@ class StateStream(NoStream):
         self.followers: list[_Follower] = []
         self._hooks: list[Any] = []
         self._rooms: list[StateTree] = []  # copies of gradients, whose memory is used again once they were sent
-        self._digests: Future[TensorDigests] | None = None
+        self._stepped: tuple[str, dict[int, tuple[weakref.ref[Any], int]]] = ("", {})  # the last gradients
         self._in_vain = 0  # groups in a row to which those that followed came without the state
         threading.Thread(target=self._accept, name="bftrain-stream", daemon=True).start()
 
@@ -76,31 +77,20 @@ class StateStream(NoStream):
 
     def at_commit(self, *, leaving: bool) -> None:
         """Start to send the state to new workers, or tell those that follow that the group is left at this step."""
-        self._digests = None
         self.followers = [one for one in self.followers if not one.has_left()]
         if leaving:
+            name, numbers = self._kept_gradients()
             for one in self.followers:
-                one.put(fold({"left": self._own.step}))
+                one.put(fold({"left": self._own.step, "optimizer": name, "kept": numbers}))
         else:
             while self.arrived:
                 self._admit(self.arrived.popleft())
         if not self.followers:
             self._unhook()
 
-    def start_digests(self) -> None:
-        """Compute digests of the state in a thread, while a group forms to which a worker comes that follows."""
-        if self.is_followed:
-            tensors, thread = capture(self._state).tensors, ThreadPoolExecutor(1, "bftrain-digests")
-            self._digests = thread.submit(TensorDigests, tensors)
-            thread.shutdown(wait=False)
-
-    def digests(self) -> TensorDigests:
-        """Return the digests, or none if they were not started."""
-        return self._digests.result() if self._digests is not None else TensorDigests()
-
     def joined(self, sent_bytes: int) -> None:
         """Record how much of the state was sent when a group formed, and let go of those that are members now."""
-        before, self._digests = len(self.followers), None
+        before = len(self.followers)
         self.followers = [one for one in self.followers if not one.has_left()]
         if len(self.followers) < before:
             in_vain = sent_bytes > _MOST_SENT * size_of(capture(self._state))
@@ -110,7 +100,7 @@ class StateStream(NoStream):
         """Leave those that follow to themselves: what they received does not lead to the present state."""
         for one in self.followers:
             one.close()
-        self.followers, self._digests = [], None
+        self.followers = []
         self._unhook()
 
     def _accept(self) -> None:
@@ -156,8 +146,7 @@ class StateStream(NoStream):
 
     def _record(self, name: str, optimizer: Any, args: Any, kwargs: Mapping[str, Any]) -> None:  # noqa: ANN401 - torch's
         """Send what a step of an optimizer is made of; called before it."""
-        if not self.is_followed:
-            self._unhook()
+        if not self.is_followed:  # the next commit removes the hook: to free its memory would delay this step
             return
         grads = {number: one.grad for number, one in enumerate(_parameters(optimizer)) if one.grad is not None}
         closure = any(one is not None for one in (*args[1:], *kwargs.values()))
@@ -166,21 +155,35 @@ class StateStream(NoStream):
             return
         settings = [{key: one[key] for key in one if key != "params"} for one in optimizer.param_groups]
         try:
-            last = self._own.asked() > self._own.group.place.generation
-            step = fold({"optimizer": name, "last": last, "settings": settings, "grads": grads})
+            step = fold({"optimizer": name, "settings": settings, "grads": grads})
         except BadScript:
             self.drop()
             return
         room = next((one for one in self._rooms if alike(one, step) and not self.holds(one)), None)
         copy = copied(step, room)
         self._rooms = [copy, *(one for one in self._rooms if one is not room)][:_ROOMS]
+        self._stepped = name, {number: (weakref.ref(one), version_of(one)) for number, one in grads.items()}
         for follower in self.followers:
             follower.put(copy)
+
+    def _kept_gradients(self) -> tuple[str, list[int]]:
+        """Return the optimizer that stepped last, and the parameters that still have the gradients of that step.
+
+        A new worker keeps these too: it would take long to allocate their memory in its first step.
+        """
+        name, grads = self._stepped
+        optimizer = optimizers_of(self._state).get(name)
+        present = [one.grad for one in _parameters(optimizer)] if optimizer is not None else []
+        return name, [
+            number
+            for number, (grad, version) in grads.items()
+            if number < len(present) and grad() is present[number] is not None and version_of(grad()) == version
+        ]
 
     def _unhook(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self._rooms = [], []
+        self._hooks, self._rooms, self._stepped = [], [], ("", {})
 
 
 class _Follower:
@@ -247,6 +250,14 @@ def optimizers_of(state: StateBase) -> dict[str, Any]:
     """Return the optimizers that are values of a state."""
     torch = sys.modules.get("torch")
     return {name: one for name, one in vars(state).items() if torch and isinstance(one, torch.optim.Optimizer)}
+
+
+def stepped(state: StateBase) -> list[Tensor]:
+    """Return the tensors that steps of optimizers change: parameters, and what optimizers keep of each."""
+    optimizers = optimizers_of(state).values()
+    kept = [one for optimizer in optimizers for found in optimizer.state.values() for one in found.values()]
+    parameters = [one.detach() for optimizer in optimizers for one in _parameters(optimizer)]
+    return [*parameters, *(one for one in kept if hasattr(one, "data_ptr"))]
 
 
 def _parameters(optimizer: Any) -> list[Tensor]:  # noqa: ANN401 - torch.optim.Optimizer

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_keeper import StateBase
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TensorDigests, TreeShape, as_bytes, places_of, size_of
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, digest_of, places_of, size_of
 from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -32,6 +32,7 @@ _STANDSTILL: Final = timedelta(seconds=20)  # how long a piece may take from one
 _DESCRIPTION: Final = "bftrain/state"
 _LOOKING: Final = timedelta(seconds=3)
 _REPORT_S: Final = 1.0
+_SAMPLED: Final = 64  # of so many blocks of a sampled tensor one is compared
 _MOST_STEPS: Final = 6  # and as many times as long from the first to the last, up to this
 
 OnPart = Callable[[int, int, int], None]
@@ -283,11 +284,13 @@ def _pass_on(
         relay.finish()
 
 
-def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead: TensorDigests | None = None) -> int:
+def share_state(
+    state: StateBase, sources: Sequence[int], *, fresh: bool, ahead: bool = False, sampled: Sequence[Tensor] = ()
+) -> tuple[StateTree, int]:
     """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place.
 
-    A fresh member that is ``ahead`` has followed the sources, and lacks only what is not equal to theirs; it may know
-    digests of its tensors already. Return how many bytes were sent.
+    One that is ``ahead`` has followed the sources, and lacks only what is not equal to theirs; of the ``sampled``
+    tensors only a sample is compared. Return the state in the order of the first member, and how many bytes were sent.
     """
     own = inner(state)
     place = own.group.place
@@ -295,10 +298,10 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead:
     tree = offer(place, mine if has else None, (own.prepared or mine) if fresh else None)
     own.prepared = None
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
-    followed = len(sources) < place.workers and not own.group.largest(int(not has and ahead is None))
+    followed = len(sources) < place.workers and not own.group.largest(int(not has and not ahead))
     copies = on_cpu and not followed and (own.copy_step != own.step if has else fresh)
     own.mixed = fresh and not has
-    lacking = _lacking(own, tree, mine, ahead or TensorDigests(), has=has) if followed else range(len(tree.tensors))
+    lacking = _lacking(own, tree, mine, sampled, has=has) if followed else range(len(tree.tensors))
     copy = CopyInPieces(own, tree) if copies else None
     sent = StateTree(tree.plain, [tree.tensors[number] for number in lacking])
     move(place, sent, sources, _Reporter(own, copy.take if copy else None))
@@ -307,20 +310,25 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool, ahead:
     own.mixed = False
     if copy:
         copy.finish()
-    return size_of(sent)
+    return tree, size_of(sent)
 
 
-def _lacking(own: StateInternals, tree: StateTree, mine: StateTree, known: TensorDigests, *, has: bool) -> list[int]:
+def _lacking(
+    own: StateInternals, tree: StateTree, mine: StateTree, sampled: Sequence[Tensor], *, has: bool
+) -> list[int]:
     """Find the tensors that a member lacks; those that it has take their place in its tree.
 
-    The first member and those that may lack some compare digests, of which some are ``known`` already.
+    The first member and those that may lack some compare digests.
     """
     here = dict(zip(places_of(mine.plain), mine.tensors, strict=True))
     present = [here.get(at) for at in places_of(tree.plain)] if not has else tree.tensors
     first = own.group.place.rank == 0
-    known = own.stream.digests() if first else known
+    parts = {one.data_ptr(): _SAMPLED for one in sampled}
+    part = own.group.place.generation
     digests = [
-        known.of(found) if found is not None and TreeShape.of(found) == TreeShape.of(one) and (first or not has) else 0
+        digest_of(found, part, parts.get(found.data_ptr(), 1))
+        if found is not None and TreeShape.of(found) == TreeShape.of(one) and (first or not has)
+        else 0
         for one, found in zip(tree.tensors, present, strict=True)
     ]
     theirs = json.loads(broadcast_bytes(json.dumps(digests).encode() if first else b""))

@@ -160,8 +160,8 @@ def size_of(tree: StateTree) -> int:
     return sum(one.nbytes for one in tree.tensors)
 
 
-def digest_of(tensor: Tensor) -> int:
-    """Return a hash of the bytes of a tensor on the CPU.
+def digest_of(tensor: Tensor, part: int = 0, parts: int = 1) -> int:
+    """Return a hash of the bytes of a tensor on the CPU, or of every ``parts``-th block of a large one.
 
     That of a large one is a weighted sum over blocks: as fast as memory, and it differs unless words within a block are
     swapped.
@@ -173,27 +173,9 @@ def digest_of(tensor: Tensor) -> int:
     import torch
 
     whole = flat.numel() // _BLOCK_BYTES * _BLOCK_BYTES
-    sums = flat[:whole].view(torch.int64).view(-1, _BLOCK_BYTES // _WORD).sum(dim=1)
+    sums = flat[:whole].view(torch.int64).view(-1, _BLOCK_BYTES // _WORD)[part % parts :: parts].sum(dim=1)
     weights = torch.arange(len(sums)).mul_(2 * _WEIGHT).add_(1)
     return int(sums.mul_(weights).sum()) ^ digest_of(flat[whole:])
-
-
-class TensorDigests:
-    """Digests of tensors that do not change any more. It keeps the tensors, so that no others get their memory."""
-
-    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
-        self._found: dict[object, tuple[Tensor, int]] = {}
-        for one in tensors:
-            self.add(one)
-
-    def add(self, tensor: Tensor) -> None:
-        """Compute the digest of a tensor."""
-        self._found[tensor.data_ptr(), tensor.shape, tensor.stride()] = tensor, digest_of(tensor)
-
-    def of(self, tensor: Tensor) -> int:
-        """Return the digest of a tensor, which may be known."""
-        found = self._found.get((tensor.data_ptr(), tensor.shape, tensor.stride()))
-        return digest_of(tensor) if found is None else found[1]
 
 
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:
@@ -325,10 +307,11 @@ def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
 def _mark(value: object) -> object:
     """Return an identity and version of a value, without a look at its numbers."""
     tree = fold(value)
-    return tree.plain, [(one.data_ptr(), _version(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
+    return tree.plain, [(one.data_ptr(), version_of(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
 
 
-def _version(tensor: Any) -> int:  # noqa: ANN401 - torch.Tensor
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor was written to."""
     try:
         return int(tensor._version)  # noqa: SLF001 - there is no public way
     except RuntimeError:  # tensors of an inference mode count nothing

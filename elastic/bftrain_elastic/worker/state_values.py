@@ -67,6 +67,8 @@ class StateInternals:
         self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
         self.disk_reported_at = 0.0
         self.disk_unreported: Message | None = None  # the last write, until it is reported
+        self.join_check: Any = None  # of a group that a worker joined which had followed
+        self.unproven = False  # this worker has followed, and its state is not compared yet
         self.parallel: Any = None
         self.batch_seen = 0.0  # samples of this worker that its model took last
         self.numbers_before: Any = None  # where random numbers are before a forward pass,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic.worker import state_follower, state_stream, state_tree
+from bftrain_elastic.worker import state_follower, state_stream
 from bftrain_elastic.worker.process_groups import GroupStore
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_follower import StateFollower
@@ -37,7 +37,7 @@ def training(seed: int, kind: str = "Adam") -> State:
     return State(model=model, optimizer=optimizer, schedule=schedule, position=0)
 
 
-def step(state: State, closure: Callable[[], float] | None = None) -> None:
+def step(state: State, closure: Callable[[], float] | None = None, *, zero: bool = True) -> None:
     """Make a step, with other gradients each time; the last parameter has none."""
     import torch
 
@@ -45,7 +45,8 @@ def step(state: State, closure: Callable[[], float] | None = None) -> None:
     for one in list(state.model.parameters())[:-1]:
         one.grad = torch.randn(one.shape, generator=dice)
     state.optimizer.step(closure)
-    state.optimizer.zero_grad()
+    if zero:
+        state.optimizer.zero_grad()
     state.schedule.step()
     state.position += 1
     inner(state).step += 1
@@ -110,10 +111,29 @@ def test_a_new_worker_makes_the_same_steps(kind: str, part_bytes: int, monkeypat
     assert follower.reach(members.own.step)
     assert members.equal()
     assert all(one.grad is None for one in members.new.model.parameters())
-    monkeypatch.setattr(state_tree, "digest_of", lambda _tensor: 0)
-    found = [follower.digests.of(one) for one in capture(members.new).tensors]
-    assert any(found), "it knows digests of what the last step changed"
-    assert all(one in {0, digest_of(tensor)} for one, tensor in zip(found, capture(members.state).tensors, strict=True))
+    follower.set_gradients()
+    assert all(one.grad is None for one in members.new.model.parameters()), "nor have those of the others"
+
+
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_a_new_worker_has_the_gradients_that_the_members_keep(*, zeroed: bool) -> None:
+    import torch
+
+    members = Members()
+    follower = members.follower()
+    step(members.state, zero=False)
+    if zeroed:
+        members.state.optimizer.zero_grad(set_to_none=False)
+    members.commit(leaving=True)
+    assert follower.reach(members.own.step)
+    follower.set_gradients()
+    ours, theirs = (list(one.model.parameters()) for one in (members.state, members.new))
+    assert theirs[-1].grad is None
+    found = [one.grad for one in theirs[1:-1]]  # the first is of another layout
+    if zeroed:
+        assert found == [None, None], "it does not know them"
+    else:
+        assert all(torch.equal(one.grad, grad) for one, grad in zip(ours[1:-1], found, strict=True))
 
 
 def test_memory_of_gradients_that_were_sent_is_used_again() -> None:
@@ -252,6 +272,10 @@ def test_digests_tell_tensors_apart() -> None:
     assert digest_of(one) != digest_of(other)
     rolled = one.roll(128)
     assert digest_of(one) != digest_of(rolled), "blocks in another order"
+    other = one.clone()
+    other[99_999 // 128 * 128 - 1] += 1
+    parts = [digest_of(one, part, 8) != digest_of(other, part, 8) for part in range(8)]
+    assert parts.count(True) == 1, "a sample has every eighth block"
     assert digest_of(torch.zeros(0)) == digest_of(torch.empty(0))
     assert digest_of(torch.zeros(9)) != digest_of(torch.ones(9))
     shifted = torch.arange(100_001, dtype=torch.float32)[1:]
