@@ -127,6 +127,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "slurm-nodes": "bftrain.live.schedulers.slurm:make_nodes",
         "pbs": "bftrain.live.schedulers.pbs:make",
         "pbs-nodes": "bftrain.live.schedulers.pbs:make_nodes",
+        "lsf": "bftrain.live.schedulers.lsf:make",
     },
     "sharing": {
         "max-min": "bftrain_solvers.sharing.policies:max_min",

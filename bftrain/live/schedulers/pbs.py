@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import (
     Command,
-    CommandBackend,
     CommandFailed,
     CommandRunner,
     Pilot,
@@ -31,9 +29,10 @@ from bftrain.live.schedulers.pilot_backend import (
     in_pieces,
     pilot_script,
 )
-from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilot_manager import PilotJobs
 from bftrain.live.schedulers.pool_settings import scheduler_settings
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from bftrain.live.schedulers.queue_pilots import QueueBackend, QueueSettings, queue_remarks, unknown_queue
 from bftrain.values import checks
 
 PROGRAMS: Final = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
@@ -67,19 +66,15 @@ _HIGH: Final = 150  # PBS lets jobs of queues with such a priority preempt other
 _FEW: Final = 200  # jobs whose estimated start is asked for
 
 
-class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PbsSettings(QueueSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of pilots in PBS."""
 
-    queue: str
     select: str = "1:ncpus=1"  # together with place=exclhost: one whole host
     account: str = ""
-    options: tuple[str, ...] = ()  # more words for qsub
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.text(self, "queue")
         checks.text(self, "select")
-        checks.texts(self, "options")
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
@@ -88,7 +83,7 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
     return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
 
 
-class Pbs(CommandBackend):
+class Pbs(QueueBackend):
     """PBS's commands and parsers of their output."""
 
     name = "pbs"
@@ -115,27 +110,23 @@ class Pbs(CommandBackend):
         except CommandFailed as error:
             if self.trouble(error) is not Trouble.REFUSED:
                 raise
-            raise NotAvailable("PBS has no such queue", where=f"queue '{name}'", fix="see qstat -Q") from error
+            raise unknown_queue("PBS", name, "qstat -Q") from error
         queue = next(iter(found.values()), {})
-        remarks = {
-            f"queue '{name}' starts no jobs now": str(queue.get("started", "True")) != "True",
-            f"queue '{name}' takes no jobs now": str(queue.get("enabled", "True")) != "True",
-            f"jobs of queue '{name}' preempt others'": int(queue.get("Priority") or 0) >= _HIGH,
-        }
+        remarks = queue_remarks(
+            name,
+            starts=str(queue.get("started", "True")) == "True",
+            takes=str(queue.get("enabled", "True")) == "True",
+            preempts=int(queue.get("Priority") or 0) >= _HIGH,
+        )
         user, longest = getpass.getuser(), length(queue.get("resources_max.walltime"))
         return PilotLimits(
             running=limit(queue.get("max_run"), user),
             submitted=limit(queue.get("max_queued"), user),
             longest_s=float("inf") if longest is None else longest,
-            remarks=tuple(text for text, holds in remarks.items() if holds),
+            remarks=tuple(remarks),
         )
 
-    async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
-        """Submit one pilot."""
-        await run(self.qsub(order))
-        return min(count, 1)
-
-    def qsub(self, order: PilotOrder) -> Command:
+    def submission(self, order: PilotOrder) -> Command:
         """Build the command that submits a pilot; the script is passed by stdin."""
         known = self._settings
         words = ["qsub", "-N", order.name, "-q", known.queue, "-S", "/bin/sh", "-j", "oe", "-o", "/dev/null"]

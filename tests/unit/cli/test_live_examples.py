@@ -23,6 +23,7 @@ from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.notify_settings import Notify
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.schedulers.local import LocalSettings
+from bftrain.live.schedulers.lsf import LsfSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
 from bftrain.live.schedulers.slurm import SlurmNodesSettings
 from bftrain.live.schedulers.slurm_settings import SlurmSettings
@@ -36,6 +37,7 @@ SCHEDULERS: dict[str, type[msgspec.Struct]] = {
     "slurm-nodes": SlurmNodesSettings,
     "pbs": PbsSettings,
     "pbs-nodes": PbsNodesSettings,
+    "lsf": LsfSettings,
     "local": LocalSettings,
 }
 POOL_KEYS = {"slurm": {"name", "unit"}}  # of what all schedulers have, those that an example names

@@ -1,9 +1,11 @@
-"""The page on adding a scheduler: its example is one, and keeps pilots under an LSF that is made up."""
+"""The page on adding a scheduler: its example is one, and keeps pilots under an OAR that is made up."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from bftrain import registry
 from bftrain.cli.doctor import examine
 from bftrain.live.schedulers.hook_spool import read_line
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotBackend, PilotState
+from bftrain.live.schedulers.pilot_backend import Command, PilotBackend, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
 from tests.unit.core import plugins
 
@@ -23,45 +25,47 @@ if TYPE_CHECKING:
     from bftrain.live.schedulers.pilot_manager import PilotJobs
 
 PAGE = (Path(__file__).parents[3] / "docs" / "adding" / "scheduler.md").read_text()
-CODE = re.findall(r"<!-- file: lsf\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
+CODE = re.findall(r"<!-- file: oar\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
 
 
-class FakeLsf:
-    """Answers bsub, bjobs, bkill and bhosts."""
+class FakeOar:
+    """Answers oarsub, oarstat, oardel and oarnodes."""
 
     def __init__(self, *nodes: str) -> None:
         self.nodes = nodes
-        self.jobs: dict[str, list[str]] = {}  # id -> state, host, mark
+        self.jobs: dict[str, dict[str, Any]] = {}
         self.scripts: list[str] = []
 
     async def run(self, command: Command) -> str:
         name, *words = command.argv
-        if name == "bsub":
-            self.scripts.append(command.stdin)
-            self.jobs[str(len(self.jobs) + 1)] = ["PEND", "-", words[words.index("-Jd") + 1]]
-            return f"Job <{len(self.jobs)}> is submitted to queue <idle>.\n"
-        held = {job[1] for job in self.jobs.values() if job[0] == "RUN"}
-        if name == "bhosts":
-            return "".join(f"{node} ok {int(node in held)}\n" for node in self.nodes)
-        if name == "bkill":
+        if name == "oarsub":
+            assert words[:2] == ["-t", "besteffort"]
+            self.scripts.append(shlex.split(words[-1])[-1])
+            about = {"name": words[words.index("-n") + 1], "assigned_network_address": [], "startTime": 0}
+            self.jobs[str(len(self.jobs) + 1)] = about | {"state": "Waiting", "walltime": 3600}
+            return f"OAR_JOB_ID={len(self.jobs)}\n"
+        held = {
+            node for job in self.jobs.values() if job["state"] == "Running" for node in job["assigned_network_address"]
+        }
+        if name == "oarnodes":
+            rows = {"state": "Alive", "jobs": None}
+            return json.dumps({str(at): rows | {"network_address": node} for at, node in enumerate(self.nodes)})
+        if name == "oardel":
             for id_ in words:
-                self.jobs[id_][0] = "EXIT"
+                self.jobs[id_]["state"] = "Error"
             return ""
         free = iter([node for node in self.nodes if node not in held])
         for job in self.jobs.values():
-            if job[0] == "PEND" and (node := next(free, None)):
-                job[0], job[1] = "RUN", node
-        if not self.jobs:
-            raise CommandFailed(command.argv, 255, "Job <bftrain-t> is not found")
-        lines = (f"{id_}|{state}|{host}|12 second(s)|{mark}" for id_, (state, host, mark) in self.jobs.items())
-        return "\n".join(lines) + "\n"
+            if job["state"] == "Waiting" and (node := next(free, None)):
+                job |= {"state": "Running", "assigned_network_address": [node], "startTime": 1795690717}
+        return json.dumps(self.jobs) if self.jobs else ""
 
     def count(self, state: str) -> int:
-        return sum(job[0] == state for job in self.jobs.values())
+        return sum(job["state"] == state for job in self.jobs.values())
 
 
 @pytest.fixture
-def lsf(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
+def oar(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
     """Install the example as the package of its entry point would."""
     ((name, target),) = re.findall(r"bftrain\.scheduler\"\]\n(\w+) = \"([\w.:]+)\"$", PAGE, re.MULTILINE)
     module = ModuleType(target.partition(":")[0])
@@ -72,13 +76,13 @@ def lsf(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
     return module
 
 
-def test_the_example_is_a_small_plugin_that_is_found(lsf: Any) -> None:  # noqa: ANN401 - a module
+def test_the_example_is_a_small_plugin_that_is_found(oar: Any) -> None:  # noqa: ANN401 - a module
     assert len(CODE.splitlines()) < 250
-    assert registry.load("scheduler", "lsf") is lsf.make
-    (shown,) = [found for found in examine() if found.kind == "scheduler" and "lsf" in found.name]
+    assert registry.load("scheduler", "oar") is oar.make
+    (shown,) = [found for found in examine() if found.kind == "scheduler" and "oar" in found.name]
     assert shown.state.value == "ok"
     wanted = {name for name in vars(PilotBackend) if not name.startswith("_")} | set(PilotBackend.__annotations__)
-    assert [name for name in wanted if not hasattr(lsf.Lsf, name)] == []
+    assert [name for name in wanted if not hasattr(oar.Oar, name)] == []
     assert "| `name`, `avoids` |" in PAGE
     listed = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
     methods = {name for port in (PilotBackend, Scheduler) for name in vars(port) if not name.startswith("_")}
@@ -92,12 +96,12 @@ def test_the_line_of_a_hook_is_one() -> None:
     assert (heard.what, heard.job, heard.nodes) == ("end", "4711", ("nid0001", "nid0002", "nid0003"))
 
 
-def test_the_example_keeps_pilots(lsf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - a module
+def test_the_example_keeps_pilots(oar: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - a module
     monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
-    fake = FakeLsf("n1", "n2", "n3")
-    monkeypatch.setattr(lsf, "CommandRunner", lambda **_: fake.run)
-    table = {"queue": "idle", "pending": 1, "lengths_s": [3600], "poll_s": 0.01, "submits_per_min": 100_000}
-    scheduler: PilotJobs = registry.load("scheduler", "lsf")(table, Site(name="t", folder=tmp_path))
+    fake = FakeOar("n1", "n2", "n3")
+    monkeypatch.setattr(oar, "CommandRunner", lambda **_: fake.run)
+    table = {"pending": 1, "lengths_s": [3600], "poll_s": 0.01, "submits_per_min": 100_000}
+    scheduler: PilotJobs = registry.load("scheduler", "oar")(table, Site(name="t", folder=tmp_path))
     ours: set[str] = set()
 
     async def play() -> None:
@@ -117,7 +121,7 @@ def test_the_example_keeps_pilots(lsf: Any, tmp_path: Path, monkeypatch: pytest.
         running.cancel()
 
     asyncio.run(play())
-    assert fake.count("RUN") == fake.count("PEND") == 0
+    assert fake.count("Running") == fake.count("Waiting") == 0
     assert all(script.splitlines()[-1] == 'exec agent "$node"' for script in fake.scripts)
-    assert set(lsf.STATES.values()) >= {PilotState.WAITING, PilotState.RUNNING, PilotState.STOPPED, PilotState.TAKEN}
-    assert shutil.which("bsub") or not scheduler.available().ok
+    assert set(oar.STATES.values()) >= {PilotState.WAITING, PilotState.RUNNING, PilotState.STOPPED, PilotState.TAKEN}
+    assert shutil.which("oarsub") or not scheduler.available().ok

@@ -92,7 +92,7 @@ def test_states_are_those_of_the_table(job: dict[str, object], state: PilotState
 
 
 def test_qsub_takes_one_whole_node_and_reads_the_script() -> None:
-    command = pbs.Pbs(pbs.PbsSettings(queue="idle", account="a", options=("-l", "mem=1gb"))).qsub(ORDER)
+    command = pbs.Pbs(pbs.PbsSettings(queue="idle", account="a", options=("-l", "mem=1gb"))).submission(ORDER)
     words = " ".join(command.argv)
     assert words.startswith("qsub -N bftrain-t -q idle -S /bin/sh ")
     assert "-l select=1:ncpus=1 -l place=exclhost -l walltime=3600" in words

@@ -1,4 +1,4 @@
-"""Pilots under a PBS that is made up, with commands that behave like the real ones and jobs that really run."""
+"""Pilots under a PBS and an LSF that are made up, with commands that behave like the real ones and jobs that run."""
 
 from __future__ import annotations
 
@@ -9,33 +9,42 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers import pbs
+from bftrain.live.schedulers import lsf, pbs
 from bftrain.live.schedulers.hook_spool import READER
 from bftrain.live.schedulers.port import Allowed
-from tests.helpers.fake_pbs import FakePbs, Job
+from tests.helpers.fake_batch import FakeBatch, Job
+from tests.helpers.fake_lsf import FakeLsf
+from tests.helpers.fake_pbs import FakePbs
 from tests.helpers.fake_pbs_module import run_hook
 from tests.helpers.pilots import Keeper
 from tests.helpers.slurm import wait_until
 
 NODES = ("n1", "n2", "n3")
+MAKE = {FakePbs: pbs.make, FakeLsf: lsf.make}
+both = pytest.mark.parametrize("kind", [FakePbs, FakeLsf], ids=["pbs", "lsf"])
 
 
-def keeper(server: FakePbs, folder: Path, *, patience_s: float = 30.0, **settings: object) -> Keeper:
+def keeper(server: FakeBatch, folder: Path, *, patience_s: float = 30.0, **settings: object) -> Keeper:
     known = {"queue": "idle", "pending": 1, "poll_s": 0.5, "lengths_s": [3600], **settings}
-    return Keeper(pbs.make, known, folder, environment(server), patience_s=patience_s)
+    return Keeper(MAKE[type(server)], known, folder, environment(server), patience_s=patience_s)
 
 
-def environment(server: FakePbs) -> dict[str, str]:
+def environment(server: FakeBatch) -> dict[str, str]:
     return {**os.environ, "PATH": f"{server.path}:{os.environ['PATH']}"}
 
 
-def test_free_nodes_become_ours_and_a_stock_waits(tmp_path: Path) -> None:
-    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
+def mark(job: Job) -> str:
+    return job.mark or job.variables["BFTRAIN_PILOT"]
+
+
+@both
+def test_free_nodes_become_ours_and_a_stock_waits(kind: type[FakeBatch], tmp_path: Path) -> None:
+    with kind(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         wait_until(lambda: len(server.of("Q")) >= 1, "a stock waits for more", pilots.tell)
         assert pilots.remarks() == ""
-        assert {job.walltime for job in server.of("R")} == {"01:00:00"}
-        assert all(job.variables["BFTRAIN_PILOT"].startswith("bftrain-test.") for job in server.of("R"))
+        assert {job.seconds for job in server.of("R")} == {3600}
+        assert all(mark(job).startswith("bftrain-test.") for job in server.of("R"))
         logs = list((tmp_path / "site" / "pilots").iterdir())
         assert {(log.name, stat.S_IMODE(log.stat().st_mode)) for log in logs} == {(f"{n}.log", 0o600) for n in NODES}
         untils = [one.until_s for one in pilots.news if isinstance(one, Allowed)]
@@ -45,12 +54,13 @@ def test_free_nodes_become_ours_and_a_stock_waits(tmp_path: Path) -> None:
         assert server.free() == list(NODES)
 
 
+@both
 @pytest.mark.parametrize("preempt", ["D", "R", "S"])
-def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, tmp_path: Path) -> None:
-    with FakePbs(*NODES, preempt=preempt) as server, keeper(server, tmp_path / "site") as pilots:
+def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, kind: type[FakeBatch], tmp_path: Path) -> None:
+    with kind(*NODES, preempt=preempt) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         job = server.submit("sleep 600", 2)
-        wait_until(lambda: [one.id for one in server.of("R", queue="workq")] == [job], "it runs", pilots.tell)
+        wait_until(lambda: [one.id for one in server.of("R", queue=server.main)] == [job], "it runs", pilots.tell)
         (kept,) = set(NODES) - set(server.jobs[job].nodes)
         pilots.wait_for({kept})
         wait_until(lambda: server.of("S") == [], "no job stays suspended there", pilots.tell)
@@ -58,12 +68,13 @@ def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, tmp_path: P
         pilots.wait_for(NODES, "they come back")
 
 
-def test_a_server_that_is_down_changes_nothing(tmp_path: Path) -> None:
-    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
+@both
+def test_a_server_that_is_down_changes_nothing(kind: type[FakeBatch], tmp_path: Path) -> None:
+    with kind(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         server.shut()
         wait_until(lambda: "does not answer" in pilots.remarks(), "operators are warned", pilots.tell)
-        assert "cannot connect" in pilots.remarks()
+        assert "annot connect" in pilots.remarks()
         assert pilots.ask(pilots.scheduler.look()) is None
         assert pilots.agents() == pilots.ours() == set(NODES)
         server.open()
@@ -71,27 +82,18 @@ def test_a_server_that_is_down_changes_nothing(tmp_path: Path) -> None:
         assert len(server.of("R")) == 3
 
 
-@pytest.mark.parametrize("server", [{"history": False}, {"knows_json": False}, {"history": False, "knows_json": False}])
-def test_older_servers_do(server: dict[str, bool], tmp_path: Path) -> None:
-    with FakePbs(*NODES, **server) as own, keeper(own, tmp_path / "site", plan_poll_s=0.2) as pilots:  # type: ignore[arg-type]  # rows of a test
-        pilots.wait_for(NODES)
-        own.submit("exec sleep 0.2", 1)
-        wait_until(lambda: len(pilots.agents()) == 2, "a node was taken", pilots.tell)
-        pilots.wait_for(NODES)
-        assert pilots.remarks() == ""
-
-
-def test_limits_and_refusals(tmp_path: Path) -> None:
-    with FakePbs(*NODES) as server:
+@both
+def test_limits_and_refusals(kind: type[FakeBatch], tmp_path: Path) -> None:
+    with kind(*NODES) as server:
         server.most = 2
         with keeper(server, tmp_path / "site", pending=4) as pilots:
             wait_until(lambda: len(pilots.agents()) == 2, "as many as are allowed", pilots.tell)
-            asked = [words for words in server.asked if words[0] == "qsub"]
+            asked = [words for words in server.asked if words[0] == server.submits]
             assert len(asked) <= 6
             pilots.ask(pilots.scheduler.leave())
         server.most, server.enabled = 100, False
         with keeper(server, tmp_path / "other") as pilots:
-            wait_until(lambda: "Unauthorized" in pilots.remarks(), "operators are warned", pilots.tell)
+            wait_until(lambda: "cannot be submitted" in pilots.remarks(), "operators are warned", pilots.tell)
             assert "takes no jobs now" in pilots.remarks()
         with keeper(server, tmp_path / "third", queue="nix") as pilots:
             wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
@@ -107,12 +109,23 @@ def test_a_server_that_is_slow_is_waited_for(tmp_path: Path) -> None:
             assert pilots.remarks() == ""
 
 
-def test_reserve_is_left_free(tmp_path: Path) -> None:
-    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site", reserve=1) as pilots:
+@both
+def test_reserve_is_left_free(kind: type[FakeBatch], tmp_path: Path) -> None:
+    with kind(*NODES) as server, keeper(server, tmp_path / "site", reserve=1) as pilots:
         wait_until(lambda: len(pilots.agents()) == 2, "all but one are used", pilots.tell)
         assert len(server.free()) == 1
         server.submit("sleep 600", 1)
         wait_until(lambda: len(pilots.agents()) == 1 and len(server.free()) == 1, "room is made again", pilots.tell)
+
+
+@pytest.mark.parametrize("server", [{"history": False}, {"knows_json": False}, {"history": False, "knows_json": False}])
+def test_older_servers_do(server: dict[str, bool], tmp_path: Path) -> None:
+    with FakePbs(*NODES, **server) as own, keeper(own, tmp_path / "site", plan_poll_s=0.2) as pilots:  # type: ignore[arg-type]  # rows of a test
+        pilots.wait_for(NODES)
+        own.submit("exec sleep 0.2", 1)
+        wait_until(lambda: len(pilots.agents()) == 2, "a node was taken", pilots.tell)
+        pilots.wait_for(NODES)
+        assert pilots.remarks() == ""
 
 
 def test_hooks_tell_at_once(tmp_path: Path) -> None:
