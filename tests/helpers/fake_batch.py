@@ -48,7 +48,7 @@ Answer = tuple[int, str, str]
 
 @dataclass
 class Job:
-    """One job, as the server knows it. States: Q waits, R runs, E is told to end, S is suspended, F is over."""
+    """One job, as the server knows it. States: Q waits, R runs, E is ending, S is suspended, F is over."""
 
     id: str
     name: str
@@ -311,7 +311,7 @@ class FakeBatch:
             del self.jobs[job.id]
 
     def _tell(self, event: str, job: Job) -> None:
-        """Hear of what happens to a job."""
+        """Receive what happens to a job."""
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

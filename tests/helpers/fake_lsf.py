@@ -1,6 +1,6 @@
 """An LSF for tests: commands from bsub to brsvs that print what the documentation of LSF 10.1 shows, and real jobs.
 
-No real LSF was at hand: whoever has one should compare.
+No real LSF was at hand: what a real one prints should be compared with this.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ def reading(folder: Path) -> HookSpool:
 
 
 def put(folder: Path, name: str, text: str, *, mode: int = 0o644) -> Path:
-    path = folder / name
-    path.write_text(text)
-    path.chmod(mode)
-    return path
+    path, unfinished = folder / name, folder / f".{name}"
+    unfinished.write_text(text)
+    unfinished.chmod(mode)
+    return unfinished.rename(path)  # a reader in a thread may take it at once
 
 
 def names(folder: Path) -> set[str]:
