@@ -31,7 +31,7 @@ from bftrain_elastic.worker.no_stream import NoStream
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_transfer import described
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, alike, as_bytes, copied, fold, size_of, version_of
-from bftrain_elastic.worker.state_values import capture, inner, keep
+from bftrain_elastic.worker.state_values import SPARES, capture, inner, keep
 
 STREAM: Final = "bftrain/stream"  # where a store holds port and token
 FRAME: Final = struct.Struct("!QI")  # bytes of a description, and how many frames wait behind it
@@ -141,8 +141,13 @@ class StateStream(NoStream):
             and size_of(tree) >= _LEAST_BYTES
             and all(one.device.type == "cpu" for one in tree.tensors)
             and step_bytes <= self._own.pace_s * _BYTES_PER_S
-            and fits_in_memory(3 * size_of(tree))
+            and fits_in_memory(self._missing_copies(tree) + min(_ROOMS * step_bytes, _MOST_QUEUED * size_of(tree)))
         )
+
+    def _missing_copies(self, tree: StateTree) -> int:
+        """Return the bytes of copies of the state that may be needed beside those that are there."""
+        there = [one for one in (self._own.copy, *self._own.spares) if one is not None and alike(one, tree)]
+        return max(1 + SPARES - len(there), 0) * size_of(tree)
 
     def _record(self, name: str, optimizer: Any, args: Any, kwargs: Mapping[str, Any]) -> None:  # noqa: ANN401 - torch's
         """Send what a step of an optimizer is made of; called before it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bftrain_elastic.worker import state_follower, state_stream
+from bftrain_elastic.worker import state_follower, state_stream, state_tree
 from bftrain_elastic.worker.process_groups import GroupStore
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_follower import StateFollower
@@ -241,7 +241,7 @@ def test_only_those_are_served_that_know_the_token() -> None:
     assert not members.stream.arrived
 
 
-@pytest.mark.parametrize("why", ["small", "fast", "no optimizer", "in vain"])
+@pytest.mark.parametrize("why", ["small", "fast", "no optimizer", "in vain", "memory"])
 def test_a_state_is_not_sent_ahead_where_that_does_not_help(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     members = Members()
     if why == "small":
@@ -250,6 +250,8 @@ def test_a_state_is_not_sent_ahead_where_that_does_not_help(why: str, monkeypatc
         members.own.pace_s = 1e-9
     elif why == "no optimizer":
         members.state.optimizer = 3
+    elif why == "memory":
+        monkeypatch.setattr(state_stream, "fits_in_memory", lambda _needed: False)
     else:
         for _ in range(2):
             follower = members.follower()
@@ -260,6 +262,18 @@ def test_a_state_is_not_sent_ahead_where_that_does_not_help(why: str, monkeypatc
     follower.wait()
     assert not follower.reach(members.own.step)
     assert not inner(members.new).mixed, "nothing of it was touched"
+
+
+def test_copies_that_are_there_need_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(state_stream, "fits_in_memory", lambda needed: bool(asked.append(needed)))
+    members = Members()
+    members.follower()
+    assert members.own.copy is not None
+    members.own.spares = [state_tree.copied(members.own.copy, None)]
+    members.follower()
+    size = state_tree.size_of(members.own.copy)
+    assert asked[0] == asked[1] + size < 3 * size
 
 
 def test_digests_tell_tensors_apart() -> None:
