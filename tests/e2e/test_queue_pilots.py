@@ -101,6 +101,15 @@ def test_limits_and_refusals(kind: type[FakeBatch], tmp_path: Path) -> None:
             assert "no such queue" in str(pilots.problem())
 
 
+def test_a_queue_that_pbs_never_preempts_is_refused_before_the_first_pilot(tmp_path: Path) -> None:
+    with FakePbs("n1") as server:
+        server.main_priority = 10
+        with keeper(server, tmp_path / "site") as pilots:
+            wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
+            assert "never preempts" in str(pilots.problem())
+            assert "qsub" not in {words[0] for words in server.asked}
+
+
 def test_a_server_that_is_slow_is_waited_for(tmp_path: Path) -> None:
     with FakePbs("n1") as server:
         server.delay_s = 0.4
@@ -118,9 +127,8 @@ def test_reserve_is_left_free(kind: type[FakeBatch], tmp_path: Path) -> None:
         wait_until(lambda: len(pilots.agents()) == 1 and len(server.free()) == 1, "room is made again", pilots.tell)
 
 
-@pytest.mark.parametrize("server", [{"history": False}, {"knows_json": False}, {"history": False, "knows_json": False}])
-def test_older_servers_do(server: dict[str, bool], tmp_path: Path) -> None:
-    with FakePbs(*NODES, **server) as own, keeper(own, tmp_path / "site", plan_poll_s=0.2) as pilots:  # type: ignore[arg-type]  # rows of a test
+def test_a_pbs_that_keeps_no_history_does(tmp_path: Path) -> None:
+    with FakePbs(*NODES, history=False) as own, keeper(own, tmp_path / "site", plan_poll_s=0.2) as pilots:
         pilots.wait_for(NODES)
         own.submit("exec sleep 0.2", 1)
         wait_until(lambda: len(pilots.agents()) == 2, "a node was taken", pilots.tell)

@@ -69,10 +69,10 @@ class FakePbs(FakeBatch):
     suffix = ".pbs"
     signals = (signal.SIGTERM, signal.SIGKILL)
 
-    def __init__(self, *nodes: str, preempt: str = "D", history: bool = True, knows_json: bool = True) -> None:
+    def __init__(self, *nodes: str, preempt: str = "D", history: bool = True) -> None:
         super().__init__(*nodes, preempt=preempt)
         self.history = history
-        self.knows_json = knows_json
+        self.main_priority = 150
         self.hooks: list[Callable[[str, Job], None]] = []  # called with EXECJOB_BEGIN and so on
         self.hook_logs: list[str] = []  # of hooks that qmgr knows
         self._known_hooks: dict[str, dict[str, str]] = {}
@@ -94,13 +94,16 @@ class FakePbs(FakeBatch):
 
     def _qsub(self, words: list[str], script: str) -> Answer:
         given: dict[str, list[str]] = {}
+        if "--" in words:  # a program in place of the script
+            place = words.index("--")
+            script, words = shlex.join(words[place + 1 :]), words[:place]
         for option, value in zip(words[::2], words[1::2], strict=True):
             given.setdefault(option, []).append(value)
         queue = given.get("-q", ["workq"])[0]
         if queue not in {"idle", "workq"}:
             return _UNKNOWN_QUEUE, "", "qsub: Unknown queue\n"
         if not self.enabled:
-            return 15007 % 256, "", "qsub: Unauthorized Request\n"
+            return 15021 % 256, "", "qsub: Queue is not enabled\n"
         if len([job for job in self.jobs.values() if job.state != "F"]) >= self.most:
             return _LIMIT, "", f"qsub: would exceed queue {queue}'s per-user limit of jobs in 'Q' state\n"
         longest = re.search(r"walltime=(\d+)", ",".join(given.get("-l", [])))
@@ -129,31 +132,35 @@ class FakePbs(FakeBatch):
     def _qselect(self, words: list[str], _stdin: str) -> Answer:
         over = "-x" in words
         if over and not self.history:
-            return 1, "", "qselect: PBS is not configured to maintain job history\n"
+            return 0, "", "qselect: PBS is not configured to maintain job history\n"  # as the real one: no error
         found = [job for job in self.jobs.values() if over or job.state != "F"]
         if "-N" in words:
             found = [job for job in found if job.name == words[words.index("-N") + 1]]
+        if "-tt.gt.197001020000" in words:
+            return 0, "", ""  # it plans nothing
         if "-s" in words:
             found = [job for job in found if job.state in words[words.index("-s") + 1]]
         return 0, "".join(f"{job.id}\n" for job in found), ""
 
     def _qstat(self, words: list[str], _stdin: str) -> Answer:
-        if "-F" in words and not self.knows_json:
-            return 2, "", "qstat: invalid option -- 'F'\nusage: qstat [-f] [-x] [job_identifier...]\n"
-        names = [word for word in words if not word.startswith("-") and word != "json"]
+        names = [word for word in words if not word.startswith("-") and word != "dsv"]
         if "-Q" in words:
-            if names != ["idle"]:
-                return _UNKNOWN_QUEUE, "", f"qstat: Unknown queue {names[0]}\n"
-            about = {"queue_type": "Execution", "Priority": 10, "enabled": str(self.enabled), "started": "True"}
-            about |= {"resources_max": {"walltime": "12:00:00"}, "max_run": "[u:PBS_GENERIC=500]"}  # type: ignore[dict-item]  # as JSON is
-            return 0, self._print("Queue", {"idle": about}, words), ""
+            main = {"queue_type": "Execution", "Priority": self.main_priority, "enabled": "True", "started": "True"}
+            limits = {"resources_max.walltime": "12:00:00", "max_run": "[u:PBS_GENERIC=500]"}
+            idle = {"queue_type": "Execution", "Priority": 10, "enabled": self.enabled, "started": "True"} | limits
+            return 0, _print("Queue: ", {"workq": main, "idle": idle}), ""
+        if "-x" in words and not self.history:
+            said = [f"qstat: PBS is not configured to maintain job history {id_}\n" for id_ in names]
+            return 0, "", "".join(said)
+        if names == ["idle"]:
+            names = [job.id for job in self.of("Q", "R", "E", "S")]
         known = {id_: self.jobs[id_] for id_ in names if id_ in self.jobs}
         lost = [id_ for id_ in names if id_ not in self.jobs]
         over = [] if "-x" in words else [id_ for id_, job in known.items() if job.state == "F"]
         said = [f"qstat: Unknown Job Id {id_}\n" for id_ in lost]
         said += [f"qstat: {id_} Job has finished, use -x or -H to obtain historical job information\n" for id_ in over]
-        shown = {id_: attributes(job) for id_, job in known.items() if id_ not in over}
-        return (_UNKNOWN_JOB if said else 0), self._print("Jobs", shown, words), "".join(said)
+        shown = "".join(_in_one_line(job) for id_, job in known.items() if id_ not in over)
+        return (_UNKNOWN_JOB if said else 0), shown, "".join(said)
 
     def _pbsnodes(self, words: list[str], _stdin: str) -> Answer:
         free = set(self.free())
@@ -162,11 +169,16 @@ class FakePbs(FakeBatch):
             | ({} if node in free else {"jobs": ["1.pbs/0"]})
             for node in self.nodes
         }
-        return 0, self._print("nodes", shown, words), ""
+        if "-F" in words:
+            return 0, json.dumps({"timestamp": int(time.time()), "pbs_version": "23.06.06", "nodes": shown}), ""
+        return 0, _print("", shown), ""
 
     def _qmgr(self, words: list[str], _stdin: str) -> Answer:
         """Create, set and import hooks: a hook's text is copied, and it runs for its events as soon as it has one."""
         match shlex.split(words[1]):
+            case ["list", "sched"]:
+                order = {"preempt_queue_prio": 150, "preempt_prio": "express_queue, normal_jobs"}
+                return 0, _print("Sched ", {"default": order | {"preempt_order": self.preempt}}), ""
             case ["create", "hook", name] if name not in self._known_hooks:
                 self._known_hooks[name] = {"event": "", "text": ""}
             case ["set", "hook", name, "event" | "alarm" as attribute, "=", value] if name in self._known_hooks:
@@ -177,24 +189,22 @@ class FakePbs(FakeBatch):
                 return 1, "", f"qmgr: Syntax error\nqmgr: {words[1]}\n"
         return 0, "", ""
 
-    def _print(self, kind: str, shown: dict[str, dict[str, Any]], words: list[str]) -> str:
-        if "-F" in words:
-            return json.dumps(
-                {"timestamp": int(time.time()), "pbs_version": "23.06.06", "pbs_server": "pbs", kind: shown}
-            )
-        head = {"Jobs": "Job Id: ", "Queue": "Queue: ", "nodes": ""}[kind]
-        return "".join(f"{head}{name}\n{_plain(about)}\n" for name, about in shown.items())
+
+def _print(head: str, shown: dict[str, dict[str, Any]]) -> str:
+    """Print attributes as lines below each name."""
+    said = ""
+    for name, about in shown.items():
+        pairs = ((key, ", ".join(value) if isinstance(value, list) else value) for key, value in about.items())
+        said += f"{head}{name}\n" + "".join(f"    {key} = {value}\n" for key, value in pairs) + "\n"
+    return said
 
 
-def _plain(about: dict[str, Any]) -> str:
-    """Print attributes as lines, those that are too long broken in the middle."""
-    lines = []
+def _in_one_line(job: Job) -> str:
+    """Print a job as with ``-F dsv``."""
+    about = attributes(job)
+    about["Variable_List"] = ",".join(f"{key}={one}" for key, one in about["Variable_List"].items())
+    cells = [f"Job Id: {job.id}"]
     for name, value in about.items():
-        if name == "Variable_List":
-            text = f"    {name} = " + ",".join(f"{key}={one}" for key, one in value.items())
-            lines += [text[:60], *(f"\t{text[at : at + 60]}" for at in range(60, len(text), 60))]
-        elif isinstance(value, dict):
-            lines += [f"    {name}.{key} = {one}" for key, one in value.items()]
-        else:
-            lines.append(f"    {name} = {', '.join(value) if isinstance(value, list) else value}")
-    return "\n".join(lines) + "\n"
+        pairs = {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+        cells += [f"{key}={one}".replace("|", "\\|").replace("\n", "\\n") for key, one in pairs.items()]
+    return "|".join(cells) + "\n"

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import (
     Command,
@@ -26,7 +27,6 @@ from bftrain.live.schedulers.pilot_backend import (
     Run,
     Trouble,
     found_all,
-    in_pieces,
     pilot_script,
 )
 from bftrain.live.schedulers.pilot_manager import PilotJobs
@@ -53,17 +53,20 @@ STATES: Final[Mapping[str, PilotState]] = {
     "X": PilotState.LEFT,
     "F": PilotState.LEFT,  # unless one of the next two tables says more
 }
+OVER: Final = frozenset({PilotState.TAKEN, PilotState.LEFT})
 SUBSTATES: Final[Mapping[str, PilotState]] = {"91": PilotState.TAKEN, "93": PilotState.FAILED}
 SIGNALLED: Final = frozenset({"143", "137", "271", "265"})  # exit codes of jobs killed by SIGTERM or SIGKILL
 
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
-    (r"Unknown Job Id|Job has finished|[Ii]nvalid for (the )?state", Trouble.GONE),
-    (r"would exceed|limit of jobs|Maximum number of jobs", Trouble.LIMIT),
+    (r"Unknown Job Id|Job has finished|[Ii]nvalid for (the )?state|maintain job history", Trouble.GONE),
+    (r"would exceed|limit of jobs|Maximum number of jobs|server resource limits", Trouble.LIMIT),
     (r"[Cc]onnect|timed? out|did not answer|End of File|No route", Trouble.AWAY),
-    (r"[Uu]nknown|[Uu]nauthori[sz]ed|rejected|[Ii]llegal|[Ii]nvalid|exceeds|denied|cannot be run", Trouble.REFUSED),
+    (r"[Uu]nknown|[Uu]nauthori[sz]ed|rejected|[Ii]llegal|[Ii]nvalid|denied|cannot be run|not enabled", Trouble.REFUSED),
+    (r"Bad UID", Trouble.REFUSED),  # of root
 )
 _HIGH: Final = 150  # PBS lets jobs of queues with such a priority preempt others
-_FEW: Final = 200  # jobs whose estimated start is asked for
+_FEW: Final = 50  # jobs that are asked for by name at once
+_REMEMBERED: Final = 200  # jobs that are over
 
 
 class PbsSettings(QueueSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,29 +98,28 @@ class Pbs(QueueBackend):
 
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings
-        self._history: tuple[str, ...] = ("-x",)  # whether the server remembers jobs that are over
-        self._json: tuple[str, ...] = ("-F", "json")
+        self._alive: frozenset[str] = frozenset()  # at the last look
+        self._over: dict[str, Attributes] = {}  # that ended lately, as far as the server remembers them
 
     def script(self, order: AgentOrder, site: Site) -> str:
         """Return the job script; the node has the name of its host."""
         return pilot_script(order, site, 'read -r node <"$PBS_NODEFILE"; node=${node%%.*}')
 
     async def limits(self, run: Run) -> PilotLimits:
-        """Query the limits of the queue. PBS shows only operators how its jobs are preempted."""
+        """Query the limits of the queue; raise NotAvailable if its jobs are not preempted, or preempt others'."""
         name = self._settings.queue
+        queues = read(await run(Command(argv=("qstat", "-Q", "-f"))))
+        if name not in queues:
+            raise unknown_queue("PBS", name, "qstat -Q")
+        queue = queues[name]
+        starts, takes = queue.get("started") != "False", queue.get("enabled") != "False"
+        remarks = queue_remarks(name, starts=starts, takes=takes, preempts=False)
         try:
-            found = await self._read(run, "Queue", "qstat", "-Q", "-f", *self._json, name)
+            scheds = read(await run(Command(argv=("qmgr", "-c", "list sched"))))
         except CommandFailed as error:
-            if self.trouble(error) is not Trouble.REFUSED:
-                raise
-            raise unknown_queue("PBS", name, "qstat -Q") from error
-        queue = next(iter(found.values()), {})
-        remarks = queue_remarks(
-            name,
-            starts=str(queue.get("started", "True")) == "True",
-            takes=str(queue.get("enabled", "True")) == "True",
-            preempts=int(queue.get("Priority") or 0) >= _HIGH,
-        )
+            remarks.append(f"whether PBS preempts jobs of queue '{name}' is not known: {error}")
+        else:
+            remarks += _preemption(name, queues, scheds)
         user, longest = getpass.getuser(), length(queue.get("resources_max.walltime"))
         return PilotLimits(
             running=limit(queue.get("max_run"), user),
@@ -127,55 +129,85 @@ class Pbs(QueueBackend):
         )
 
     def submission(self, order: PilotOrder) -> Command:
-        """Build the command that submits a pilot; the script is passed by stdin."""
+        """Build the command that submits a pilot.
+
+        PBS starts a script below a shell of its own. SIGTERM ends that shell before the agent, and PBS then waits for
+        SIGKILL, ten seconds. Without a script, the agent takes the place of the first process, and ends the job.
+        """
         known = self._settings
-        words = ["qsub", "-N", order.name, "-q", known.queue, "-S", "/bin/sh", "-j", "oe", "-o", "/dev/null"]
+        words = ["qsub", "-N", order.name, "-q", known.queue, "-j", "oe", "-o", "/dev/null"]
         words += ["-r", "y", "-W", "umask=077", "-v", f"{MARK}={order.mark}", "-p", str(max(-1024, -100 * order.rank))]
         words += ["-l", f"select={known.select}", "-l", "place=exclhost", "-l", f"walltime={int(order.seconds)}"]
         words += ["-A", known.account] if known.account else []
-        return Command(argv=(*words, *known.options), stdin=order.script)
+        # In one line, because qstat shows it as it is
+        script = "; ".join(line for line in order.script.splitlines() if not line.startswith("#"))
+        return Command(argv=(*words, *known.options, "--", "/bin/sh", "-c", script))
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs, including those that ended lately if the server remembers them."""
-        words = ("qselect", "-u", getpass.getuser(), "-N", name)
-        try:
-            said = await run(Command(argv=(*words, *self._history)))
-        except CommandFailed as error:
-            if not self._history or not re.search(r"histor", error.said):
-                raise
-            self._history = ()
-            said = await run(Command(argv=words))
-        jobs: dict[str, Attributes] = {}
-        for piece in in_pieces(said.split()):
-            jobs |= await self._read(run, "Jobs", "qstat", "-f", *self._history, *self._json, *piece)
-        return list(read_pilots(jobs))
+        """List our jobs, including those that ended lately if the server remembers them.
+
+        qstat connects to the server once for every job that it is asked for, each time with one of the few ports of
+        root, so all jobs of the queue are listed by one request, and by name only those that are not among them.
+        """
+        ids = (await run(Command(argv=("qselect", "-u", getpass.getuser(), "-N", name)))).split()
+        listed = await self._jobs(run, self._settings.queue) if ids else {}
+        jobs = {id_: listed[id_] for id_ in ids if id_ in listed}
+        jobs |= await self._jobs(run, *(id_ for id_ in ids if id_ not in listed))  # a routing queue passes its jobs on
+        lost = sorted(self._alive.union(ids).difference(jobs))[:_FEW]
+        for id_, job in (await self._jobs(run, *lost, over=True)).items():
+            (self._over if STATES.get(job.get("job_state", "")) in OVER else jobs)[id_] = job
+        self._alive, self._over = frozenset(jobs), dict([*self._over.items()][-_REMEMBERED:])
+        return list(read_pilots(self._over | jobs))
 
     async def idle(self, run: Run) -> frozenset[str]:
         """Return the nodes that are free and have no job."""
-        return read_idle(await self._read(run, "nodes", "pbsnodes", "-a", *self._json))
+        return read_idle(read(await run(Command(argv=("pbsnodes", "-a")))))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Return for which nodes PBS has estimated a start of other jobs, and when."""
-        ids = (await run(Command(argv=("qselect", "-s", "Q")))).split()[:_FEW]
-        jobs = await self._read(run, "Jobs", "qstat", "-f", *self._json, *ids) if ids else {}
-        return read_plans(jobs, name)
+        ids = (await run(Command(argv=("qselect", "-s", "Q", "-tt.gt.197001020000")))).split()[:_FEW]
+        return read_plans(await self._jobs(run, *ids), name)
 
-    async def _read(self, run: Run, kind: str, *argv: str) -> dict[str, Attributes]:
-        """Run a command and parse its output, without jobs that have gone meanwhile."""
+    async def _jobs(self, run: Run, *names: str, over: bool = False) -> dict[str, Attributes]:
+        """Return the attributes of jobs, or of all in a queue, without those that have gone meanwhile."""
+        if not names:
+            return {}
+        argv = ("qstat", *(("-x",) if over else ()), "-f", "-F", "dsv", *names)
         try:
             said = await run(Command(argv=argv))
         except CommandFailed as error:
-            knows_none = self._json and re.search(r"usage|invalid option|illegal option", error.said)
-            if self.trouble(error) is not Trouble.GONE and not knows_none:
+            if self.trouble(error) is not Trouble.GONE:
                 raise
-            said = "{no JSON" if knows_none else error.printed
+            said = error.printed
         try:
-            return read(said, kind)
+            return read_jobs(said)
         except ValueError as error:
-            if not self._json:
-                raise CommandFailed(argv, 0, "what it printed cannot be read") from error
-        self._json = ()  # a version that writes no JSON, or a faulty one
-        return await self._read(run, kind, *(word for word in argv if word not in {"-F", "json"}))
+            raise CommandFailed(argv, 0, "what it printed cannot be read") from error
+
+
+def _preemption(name: str, queues: Mapping[str, Attributes], scheds: Mapping[str, Attributes]) -> Iterator[str]:
+    """Raise if jobs of the queue preempt others' or are never preempted; yield remarks on slow preemption."""
+    part = queues[name].get("partition", "")
+    sched = next((one for one in scheds.values() if part and part in one.get("partition", "").split(",")), None)
+    sched = sched or scheds.get("default", {})
+    high = int(sched.get("preempt_queue_prio", _HIGH))
+    express = {one for one, queue in queues.items() if int(queue.get("Priority", 0)) >= high}
+    where, fix = f"queue '{name}'", "see the tutorial 'Beside PBS', and 'qmgr -c \"list sched\"'"
+    if name in express:
+        raise NotAvailable(
+            f"its jobs preempt others': its Priority is at least {high}, preempt_queue_prio", where=where, fix=fix
+        )
+    kinds = set(re.findall(r"\w+", sched.get("preempt_prio", "")))  # a soft limit or fairshare may lower pilots, too
+    if not express and kinds <= {"express_queue", "normal_jobs"}:
+        raise NotAvailable(
+            f"PBS never preempts its jobs, so others would wait: no queue has a Priority of {high}, preempt_queue_prio,"
+            " or more",
+            where=where,
+            fix=fix,
+        )
+    order = str(sched.get("preempt_order", "SCR"))
+    if order[0] in "SC":
+        yield f"PBS first suspends or checkpoints pilots, whose memory stays a while (preempt_order = {order})"
 
 
 def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
@@ -220,33 +252,38 @@ def read_plans(jobs: Mapping[str, Attributes], name: str) -> dict[str, float]:
 
 Attributes = Mapping[str, Any]
 
-_HEAD: Final = re.compile(r"Job Id: (\S+)|Queue: (\S+)|(\S+)")
+_HEAD: Final = re.compile(r"(?:(?:Queue:|Sched) )?(\S+)")
+_CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
 _CLOCK: Final = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
 _MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _TIME: Final = re.compile(r"\w{3} (\w{3}) +(\d+) (\d+):(\d+):(\d+) (\d{4})")
 
 
-# -- what commands print: JSON where the version has it, else lines of `name = value`
+# -- what commands print: of jobs one line each, because their owners choose values, which may hold any letters; of what
+# operators set lines of `name = value` below a line that names the queue, node or scheduler. Jobs are not read as JSON:
+# OpenPBS 23.06.06 prints only the first of several so
 
 
-def read(said: str, kind: str) -> dict[str, Attributes]:
-    """Parse jobs (``kind`` Jobs), queues (Queue) or nodes (nodes): attributes by name.
+def read_jobs(said: str) -> dict[str, Attributes]:
+    """Parse jobs that ``qstat -f -F dsv`` printed; raise ``ValueError`` if that cannot be parsed."""
+    jobs: dict[str, Attributes] = {}
+    for line in filter(None, said.split("\n")):
+        head, *cells = (re.sub(r"\\(.)", r"\1", cell) for cell in _CELL.findall(line))
+        if not head.startswith("Job Id: ") or not cells:
+            raise ValueError(f"{line[:60]!r} is no job")
+        jobs[head.removeprefix("Job Id: ")] = dict(cell.split("=", 1) for cell in cells if "=" in cell)
+    return jobs
 
-    Nested attributes are named as in lines, such as ``Resource_List.walltime``. Raise ``ValueError`` if it cannot be
-    parsed: some versions print variables of jobs as invalid JSON.
-    """
-    if not said.lstrip().startswith("{"):
-        return dict(_lines(said))
-    found = msgspec.json.decode(said, type=dict[str, Any]).get(kind, {})
-    return {name: dict(_flat(given)) for name, given in msgspec.convert(found, dict[str, dict[str, Any]]).items()}
+
+def read(said: str) -> dict[str, Attributes]:
+    """Parse attributes by the name of their queue, node or scheduler."""
+    return dict(_lines(said))
 
 
-def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in given.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield before + name, value
+def read_json(said: str) -> dict[str, Attributes]:
+    """Parse nodes that ``pbsnodes -F json`` printed; raise ``ValueError`` if that cannot be parsed."""
+    found = msgspec.json.decode(said, type=dict[str, Any])
+    return msgspec.convert(found.get("nodes", {}), dict[str, Attributes])
 
 
 def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
@@ -260,15 +297,13 @@ def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
         elif line and (head := _HEAD.match(line)):
             if name:
                 yield name, attributes
-            name, attributes, last = next(filter(None, head.groups())), {}, ""
+            name, attributes, last = head[1], {}, ""
     if name:
         yield name, attributes
 
 
 def variable(job: Attributes, name: str) -> str:
     """Return a variable of a job's environment."""
-    if f"Variable_List.{name}" in job:
-        return str(job[f"Variable_List.{name}"])
     found = re.search(rf"(?:^|,){re.escape(name)}=([^,]*)", str(job.get("Variable_List", "")))
     return found[1] if found else ""
 
@@ -331,7 +366,8 @@ def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     command = Command(argv=("pbsnodes", "-a", "-F", "json") if settings.json else ("pbsnodes", "-a"))
 
     async def ask(run: Run) -> frozenset[str]:
-        return read_idle(read(await run(command), "nodes"))
+        said = await run(command)
+        return read_idle(read_json(said) if settings.json else read(said))
 
     run = CommandRunner(timeout_s=settings.command_timeout_s)
     return NodeWatch("pbs-nodes", ask, settings, run, lambda: found_all(("pbsnodes",), REMEDY))

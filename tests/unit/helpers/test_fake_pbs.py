@@ -11,7 +11,7 @@ from tests.helpers.fake_pbs import FakePbs
 def test_a_command_that_is_gone_before_its_answer_is_no_fault() -> None:
     with FakePbs("n1") as pbs:
         command, server = socket.socketpair()
-        command.sendall(json.dumps(["qstat", ["-f", "-F", "json"], ""]).encode() + b"\n")
+        command.sendall(json.dumps(["qstat", ["-f"], ""]).encode() + b"\n")
         command.close()
         pbs.answer(server)  # raises nothing
         assert [name for name, *_ in pbs.asked] == ["qstat"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,58 +13,27 @@ import pytest
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers import pbs
 from bftrain.live.schedulers.hook_spool import READER, HookSpool
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotOrder, PilotState, Trouble
+from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotLimits, PilotOrder, PilotState, Trouble
 from bftrain.live.schedulers.port import Scheduler, Site
 from tests.helpers.fake_pbs_module import EVENTS, HOOK, run_hook
 from tests.helpers.site_data import site_data
 
 SITE = Site(name="t", folder=Path("/nowhere"))
-ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=3600.0, rank=1)
+ORDER = PilotOrder(
+    name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n# Idle\numask 077\nexec true\n", seconds=3600.0, rank=1
+)
 
-JSON = {
-    "timestamp": 1795169412,
-    "pbs_version": "23.06.06",
-    "Jobs": {
-        "7.pbs": {
-            "Job_Name": "bftrain-t",
-            "job_state": "R",
-            "exec_host": "node7.site.org/0*4",
-            "exec_vnode": "(node7:ncpus=4)",
-            "Resource_List": {"walltime": "12:00:00"},
-            "Variable_List": {"PBS_O_HOME": "/home/x", "BFTRAIN_PILOT": "bftrain-t.12ab"},
-            "stime": "Sat Nov 21 10:10:12 2026",
-        },
-        "8.pbs": {
-            "Job_Name": "bftrain-t",
-            "job_state": "Q",
-            "Variable_List": {"BFTRAIN_PILOT": "bftrain-t.12ab"},
-            "comment": "Not Running: Not enough free nodes available",
-        },
-    },
-}
-PLAIN = """\
-Job Id: 7.pbs
-    Job_Name = bftrain-t
-    job_state = R
-    exec_host = node7.site.org/0*4
-    exec_vnode = (node7:ncpus=4)
-    Resource_List.walltime = 12:00:00
-    stime = Sat Nov 21 10:10:12 2026
-    Variable_List = PBS_O_HOME=/home/x,PBS_O_LANG=C.UTF-8,BFTRAIN_PIL
-\tOT=bftrain-t.12ab,PBS_O_QUEUE=idle
-
-Job Id: 8.pbs
-    Job_Name = bftrain-t
-    job_state = Q
-    Variable_List = BFTRAIN_PILOT=bftrain-t.12ab
-    comment = Not Running: Not enough free nodes available
-
-"""
+LINES = (
+    "Job Id: 7.pbs|Job_Name=bftrain-t|job_state=R|exec_host=node7.site.org/0*4|exec_vnode=(node7:ncpus=4)"
+    "|Resource_List.walltime=12:00:00|stime=Sat Nov 21 10:10:12 2026"
+    "|Variable_List=PBS_O_HOME=/home/x,A=b\\|job_state=F,BFTRAIN_PILOT=bftrain-t.12ab,PBS_O_QUEUE=idle\n"
+    "Job Id: 8.pbs|Job_Name=bftrain-t|job_state=Q|Variable_List=BFTRAIN_PILOT=bftrain-t.12ab"
+    "|comment=Not Running: Not enough free nodes available\n"
+)
 
 
-@pytest.mark.parametrize("said", [json.dumps(JSON), PLAIN], ids=["json", "plain"])
-def test_jobs_are_read_in_both_forms(said: str) -> None:
-    runs, waits = pbs.read_pilots(pbs.read(said, "Jobs"))
+def test_jobs_are_read() -> None:
+    runs, waits = pbs.read_pilots(pbs.read_jobs(LINES))
     begun = time.mktime((2026, 11, 21, 10, 10, 12, 0, 0, -1))
     assert (runs.id, runs.state, runs.node, runs.mark) == ("7.pbs", PilotState.RUNNING, "node7", "bftrain-t.12ab")
     assert (runs.start_s, runs.end_s) == (begun, begun + 12 * 3600)
@@ -91,15 +59,17 @@ def test_states_are_those_of_the_table(job: dict[str, object], state: PilotState
     assert pilot.state is state
 
 
-def test_qsub_takes_one_whole_node_and_reads_the_script() -> None:
+def test_qsub_takes_one_whole_node_and_runs_the_script() -> None:
     command = pbs.Pbs(pbs.PbsSettings(queue="idle", account="a", options=("-l", "mem=1gb"))).submission(ORDER)
     words = " ".join(command.argv)
-    assert words.startswith("qsub -N bftrain-t -q idle -S /bin/sh ")
+    assert words.startswith("qsub -N bftrain-t -q idle -j oe ")
     assert "-l select=1:ncpus=1 -l place=exclhost -l walltime=3600" in words
     assert "-v BFTRAIN_PILOT=bftrain-t.12ab -p -100" in words
     assert "-W umask=077" in words
-    assert words.endswith("-A a -l mem=1gb")
-    assert command.stdin == "#!/bin/sh\n"
+    assert words.endswith("-A a -l mem=1gb -- /bin/sh -c umask 077; exec true"), (
+        "no shell of PBS stands above the agent"
+    )
+    assert command.stdin == ""
 
 
 @pytest.mark.parametrize(
@@ -107,8 +77,11 @@ def test_qsub_takes_one_whole_node_and_reads_the_script() -> None:
     [
         ("qsub: Unknown queue", "refused"),
         ("qsub: Unauthorized Request", "refused"),
+        ("qsub: Queue is not enabled", "refused"),
+        ("qsub: Bad UID for job execution", "refused"),
         ("qsub: Job rejected by all possible destinations", "refused"),
-        ("qsub: Job exceeds queue and/or server resource limits", "refused"),
+        ("qsub: Job exceeds queue and/or server resource limits", "limit"),
+        ("qsub: Job violates queue and/or server resource limits", "limit"),
         ("qsub: would exceed queue idle's per-user limit of jobs in 'Q' state", "limit"),
         ("qsub: Maximum number of jobs already in queue for user", "limit"),
         ("Connection refused\nqstat: cannot connect to server pbs (errno=15010)", "away"),
@@ -145,30 +118,15 @@ def test_free_nodes_are_those_without_a_job() -> None:
     said = (
         "n1\n    Mom = n1.site\n    state = free\n\nn2\n    jobs = 1.pbs/0\n    state = free\n\nn3\n    state = down\n"
     )
-    assert pbs.read_idle(pbs.read(said, "nodes")) == {"n1"}
+    assert pbs.read_idle(pbs.read(said)) == {"n1"}
 
 
 @pytest.mark.parametrize("said", ["", "\tx\n", "   = \n"])
 def test_nothing_is_nothing(said: str) -> None:
-    assert pbs.read(said, "Jobs") == {}
+    assert not any(pbs.read(said).values())
 
 
-def test_json_that_is_none_is_asked_for_in_lines() -> None:
-    asked = []
-
-    async def run(command: Command) -> str:
-        asked.append(command.argv)
-        if command.argv[0] == "qselect":
-            return "7.pbs\n8.pbs\n"
-        return '{"Jobs": {"7.pbs": {"comment": "a"b"}}}' if "json" in command.argv else PLAIN
-
-    batch = pbs.Pbs(pbs.PbsSettings(queue="q"))
-    for _ in range(2):
-        assert [one.id for one in asyncio.run(batch.pilots(run, "bftrain-t"))] == ["7.pbs", "8.pbs"]
-    assert sum("json" in argv for argv in asked) == 1, "once is enough"
-
-
-@pytest.mark.parametrize("said", ["{", '{"Jobs": 3}', '{"Jobs": {"1": 2}}'])
+@pytest.mark.parametrize("said", ["{", "no job is here\n", "Job Id: 7.pbs\n", "Job Id: 7.pbs|a=b\nc=d\n"])
 def test_nonsense_is_not_taken_for_no_pilots(said: str) -> None:
     async def run(command: Command) -> str:
         return "7.pbs\n" if command.argv[0] == "qselect" else said
@@ -200,8 +158,8 @@ def test_settings_of_a_site_with_pbs_are_held_to_their_rules(table: dict[str, ob
 def test_it_is_a_scheduler_and_names_its_queue() -> None:
     assert isinstance(pbs.make({"queue": "idle"}, SITE), Scheduler)
 
-    async def run(command: Command) -> str:
-        raise CommandFailed(command.argv, 170, "qstat: Unknown queue nix")
+    async def run(_command: Command) -> str:
+        return "Queue: workq\n    Priority = 150\n"
 
     with pytest.raises(NotAvailable, match="no such queue"):
         asyncio.run(pbs.Pbs(pbs.PbsSettings(queue="nix")).limits(run))
@@ -288,3 +246,23 @@ def test_recorded_jobs_of_a_real_pbs_have_their_nodes() -> None:
         assert pbs.moment(cell["start"]) == float(cell["start"])
         seen.update(pbs.vnodes(cell["exec_vnode"]))
     assert "pbsnode[0]" in seen
+
+
+def test_what_openpbs_23_printed_is_read() -> None:
+    """Recorded on a server built from its source: three nodes, two pilots that run and one that was preempted."""
+    printed = {file.stem: file.read_text() for file in (Path(__file__).parents[3] / "data/openpbs-23.06.06").iterdir()}
+
+    async def run(command: Command) -> str:
+        return printed[{"qmgr": "sched", "qstat": "qstat-Qf"}[command.argv[0]]]
+
+    assert asyncio.run(pbs.Pbs(pbs.PbsSettings(queue="preempt")).limits(run)) == PilotLimits()
+    with pytest.raises(NotAvailable, match="its jobs preempt others'"):
+        asyncio.run(pbs.Pbs(pbs.PbsSettings(queue="workq")).limits(run))
+    assert pbs.read_idle(pbs.read(printed["pbsnodes-a"])) == pbs.read_idle(pbs.read_json(printed["pbsnodes-json"]))
+    assert pbs.read_idle(pbs.read(printed["pbsnodes-a"])) == set(), "a pilot is on each node"
+    found = [
+        (one.state, one.node, one.mark.partition(".")[0])
+        for one in pbs.read_pilots(pbs.read_jobs(printed["qstat-dsv"]))
+    ]
+    runs, taken = PilotState.RUNNING, PilotState.TAKEN
+    assert found == [(runs, "n1", "bftrain-jane"), (runs, "n2", "bftrain-jane"), (taken, "n1", "bftrain-jane")]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers import pbs, slurm, slurm_limits
-from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder
+from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
 from bftrain.live.schedulers.slurm_settings import SlurmSettings
 
@@ -136,40 +135,71 @@ def test_pbs_submits_one_by_one_and_its_script_names_the_host() -> None:
     assert "node=${node%%.*}" in of_pbs().script(AGENT, SITE)
 
 
-def queue(**attributes: object) -> Said:
-    return Said(qstat=json.dumps({"Queue": {"idle": {"started": "True", "enabled": "True", **attributes}}}))
+def queues(sched: str = "    preempt_order = D\n", main: int = 150, **attributes: object) -> Said:
+    idle = {"started": "True", "enabled": "True", **attributes}
+    lines = "".join(f"    {name} = {value}\n" for name, value in idle.items())
+    return Said(
+        qstat=f"Queue: workq\n    Priority = {main}\n\nQueue: idle\n{lines}",
+        qmgr=f"Sched default\n{sched}" if sched else "",
+    )
 
 
 def test_what_a_queue_allows_is_read_and_what_is_odd_is_reported() -> None:
-    limits = asyncio.run(
-        of_pbs().limits(
-            queue(max_run="[u:PBS_GENERIC=3]", max_queued="[o:PBS_ALL=9]", resources_max={"walltime": "12:00:00"})
-        )
-    )
+    rules = {"max_run": "[u:PBS_GENERIC=3]", "max_queued": "[o:PBS_ALL=9]", "resources_max.walltime": "12:00:00"}
+    limits = asyncio.run(of_pbs().limits(queues(**rules)))
     assert (limits.running, limits.submitted, limits.longest_s, limits.remarks) == (3, 9, 43_200, ())
-    odd = asyncio.run(of_pbs().limits(queue(started="False", enabled="False", Priority=200)))
-    assert [text.removeprefix("queue 'idle' ") for text in odd.remarks] == [
+    odd = asyncio.run(of_pbs().limits(queues("    preempt_order = SCR\n", started="False", enabled="False")))
+    assert [text.partition(" (")[0].removeprefix("queue 'idle' ") for text in odd.remarks] == [
         "starts no jobs now",
         "takes no jobs now",
-        "jobs of queue 'idle' preempt others'",
+        "PBS first suspends or checkpoints pilots, whose memory stays a while",
     ]
     assert odd.longest_s == LATER
     with pytest.raises(CommandFailed, match="cannot connect"):
         asyncio.run(of_pbs().limits(Said(qstat=failed("cannot connect to server"))))
 
 
-def test_a_server_without_a_history_is_asked_without_once_and_for_all() -> None:
-    batch, asked = of_pbs(), list[tuple[str, ...]]()
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (queues(main=0), "never preempts its jobs"),
+        (queues(main=149), "never preempts its jobs"),
+        (queues("    preempt_queue_prio = 200\n", main=199), "never preempts its jobs"),
+        (queues(Priority=150), "its jobs preempt others'"),
+        (queues("    preempt_queue_prio = 20\n", Priority=20), "its jobs preempt others'"),
+    ],
+)
+def test_a_queue_of_pbs_whose_jobs_are_not_preempted_is_refused(said: Said, message: str) -> None:
+    with pytest.raises(NotAvailable, match=message):
+        asyncio.run(of_pbs().limits(said))
 
-    async def run(command: Command) -> str:
-        asked.append(command.argv)
-        if "-x" in command.argv:
-            raise failed("qselect: PBS is not configured to maintain job history")
-        return ""
 
+def test_pbs_may_preempt_by_other_rules_than_the_priorities_of_queues() -> None:
+    said = queues("    preempt_prio = express_queue, normal_jobs, queue_softlimits\n    preempt_order = R\n", main=0)
+    assert asyncio.run(of_pbs().limits(said)).remarks == ()
+    said = queues(main=0)
+    said.answers["qmgr"] = failed("qmgr: cannot be run")
+    (remark,) = asyncio.run(of_pbs().limits(said)).remarks
+    assert "is not known" in remark
+
+
+def test_pilots_that_end_are_looked_up_among_finished_jobs_once() -> None:
+    batch, said = of_pbs(), Said(qselect="7.pbs\n", qstat="Job Id: 7.pbs|job_state=R\n")
+    assert [one.state for one in asyncio.run(batch.pilots(said, "t"))] == [PilotState.RUNNING]
+    ending = Said(**{"qstat_-x": "Job Id: 7.pbs|job_state=E\n"})
+    assert [one.state for one in asyncio.run(batch.pilots(ending, "t"))] == [PilotState.ENDING]
+    over = Said(**{"qstat_-x": "Job Id: 7.pbs|job_state=F|substate=91\n"})
     for _ in range(2):
-        assert asyncio.run(batch.pilots(run, "bftrain-t")) == []
-    assert ["-x" in argv for argv in asked] == [True, False, False]
+        assert [one.state for one in asyncio.run(batch.pilots(over, "t"))] == [PilotState.TAKEN]
+    assert over.asked.count(("qstat", "-x", "-f", "-F", "dsv", "7.pbs")) == 1
+
+
+def test_pilots_are_listed_by_one_request_however_many_they_are() -> None:
+    """Naming jobs takes qstat two of the ports of root for each, and there are only some hundred of them."""
+    listed = "".join(f"Job Id: {number}.pbs|job_state=Q\n" for number in range(50))
+    said = Said(qselect="".join(f"{number}.pbs\n" for number in range(50)), qstat=listed)
+    assert len(asyncio.run(of_pbs().pilots(said, "t"))) == 50
+    assert said.asked[1:] == [("qstat", "-f", "-F", "dsv", "idle")]
 
 
 def test_any_other_failure_to_list_pbs_jobs_is_one() -> None:
@@ -180,23 +210,8 @@ def test_any_other_failure_to_list_pbs_jobs_is_one() -> None:
 
 
 def test_jobs_that_went_while_they_were_listed_are_left_out() -> None:
-    printed = json.dumps({"Jobs": {"8.pbs": {"job_state": "Q"}}})
-    said = Said(qselect="7.pbs\n8.pbs\n", qstat=failed("qstat: Unknown Job Id 7.pbs", printed))
+    said = Said(qselect="7.pbs\n8.pbs\n", qstat=failed("qstat: Unknown Job Id 7.pbs", "Job Id: 8.pbs|job_state=Q\n"))
     assert [one.id for one in asyncio.run(of_pbs().pilots(said, "bftrain-t"))] == ["8.pbs"]
-
-
-def test_an_old_pbs_that_knows_no_json_is_asked_for_lines() -> None:
-    batch, asked = of_pbs(), list[tuple[str, ...]]()
-
-    async def run(command: Command) -> str:
-        asked.append(command.argv)
-        if "json" in command.argv:
-            raise failed("qstat: invalid option -- 'F'\nusage: qstat ...")
-        return "7.pbs\n" if command.argv[0] == "qselect" else "Job Id: 7.pbs\n    job_state = Q\n"
-
-    for _ in range(2):
-        assert [one.id for one in asyncio.run(batch.pilots(run, "bftrain-t"))] == ["7.pbs"]
-    assert sum("json" in argv for argv in asked) == 1
 
 
 def test_deleting_what_is_gone_is_no_trouble() -> None:
@@ -208,12 +223,12 @@ def test_deleting_what_is_gone_is_no_trouble() -> None:
 
 
 def test_pbs_is_asked_for_free_nodes_and_plans() -> None:
-    nodes = {"nodes": {"n1": {"state": "free"}, "n2": {"state": "free", "jobs": ["1.pbs/0"]}}}
-    jobs = {"Jobs": {"1.pbs": {"estimated": {"start_time": 1795287431, "exec_vnode": "(n1:ncpus=4)"}}}}
-    said = Said(pbsnodes=json.dumps(nodes), qselect="1.pbs\n" * 201, qstat=json.dumps(jobs))
+    nodes = "n1\n    state = free\n\nn2\n    state = free\n    jobs = 1.pbs/0\n"
+    job = "Job Id: 1.pbs|estimated.start_time=1795287431|estimated.exec_vnode=(n1:ncpus=4)\n"
+    said = Said(pbsnodes=nodes, qselect="1.pbs\n" * 51, qstat=job)
     assert asyncio.run(of_pbs().idle(said)) == {"n1"}
     assert asyncio.run(of_pbs().plans(said, "bftrain-t")) == {"n1": 1795287431.0}
-    assert said.asked[-1].count("1.pbs") == 200, "the first ones will do"
+    assert said.asked[-1].count("1.pbs") == 50, "the first ones will do"
     quiet = Said()
     assert asyncio.run(of_pbs().plans(quiet, "bftrain-t")) == {}
     assert quiet.programs == ["qselect"], "no job waits, so there is nothing to ask"
