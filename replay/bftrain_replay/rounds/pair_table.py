@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bftrain.values.sharing import PairSpeeds
@@ -21,6 +21,14 @@ class PairTable:
     def __init__(self, file: str) -> None:
         self._pairs = load_pair_speeds(Path(file)) if file else ()
         self._of = {(*pair.models, pair.nodes): pair for pair in self._pairs}
+
+    def between(
+        self, names: Sequence[str], nodes: Sequence[int], places: Sequence[int]
+    ) -> tuple[list[str], tuple[PairSpeeds, ...]]:
+        """Return a model for each of these tasks, and the speeds of pairs of models as policies know them."""
+        del places
+        models = [model_of(name) for name in names]
+        return models, self.among(set(zip(models, nodes, strict=True)))
 
     def among(self, models: Collection[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
         """Return the pairs of which both models are present, in this gang."""

@@ -2,6 +2,7 @@
 
 A speed counts as measured once a task has worked on a kind at a size, and all speeds of profiled tasks do. Completion
 takes the logarithms of the measured speeds, by task and kind, for a matrix of low rank, as Gavel's estimator does.
+Speeds of pairs are in ``pair_beliefs``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from bftrain import speed_estimates
 from bftrain.values.curve import SpeedCurve
 from bftrain_datasets.workloads.speed_completion import completed
+from bftrain_replay.rounds.pair_beliefs import BelievedPairs
 from bftrain_replay.rounds.round_inputs import Places, TaskGangs
 from bftrain_replay.rounds.round_settings import COMPLETED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
@@ -39,20 +41,28 @@ class SpeedBeliefs:
         self._known: dict[int, dict[tuple[int, int], float]] = {}  # by task: the speed on a kind at a size
         self._sizes = np.zeros(actual.speeds.shape, dtype=np.intp)  # at which a task was measured last on each kind
         own = {name: getattr(actual, name).copy() for name in ("nodes", "speeds", "fastest", "best", "batches")}
-        self.gangs = replace(actual, specs=self._specs, actual=actual, **own)
+        self._pairs = BelievedPairs(actual, own["speeds"], wrong, completes=self._completes)
+        self.gangs = replace(actual, specs=self._specs, actual=actual, pairs=self._pairs, **own)
         for place in np.flatnonzero(~self._profiled).tolist():
             self.gangs.look_again(place)
 
-    def teaches(self, run: Places, kind: Places) -> bool:
-        """Return whether a speed of these tasks on these kinds will be learnt."""
+    def teaches(self, run: Places, kind: Places, partner: Places) -> bool:
+        """Return whether a speed of these tasks alone on these kinds will be learnt."""
         if not self._learns:
             return False
-        return bool(((self._sizes[run, kind] != self._actual.nodes[run]) & ~self._profiled[run]).any())
+        new = (self._sizes[run, kind] != self._actual.nodes[run]) & ~self._profiled[run] & (partner < 0)
+        return bool(new.any())
 
-    def learn(self, run: Places, kind: Places, now_s: float) -> bool:
-        """Take in the speeds of tasks that have worked; return whether policies believe something else now."""
-        if not self.teaches(run, kind):
+    def learn(self, run: Places, kind: Places, partner: Places, now_s: float) -> bool:
+        """Take in the speeds of tasks that have worked, beside ``partner`` (-1: none); return whether any was new."""
+        if not self._learns:
             return False
+        pairs = np.flatnonzero((run < partner) & np.isin(partner, run))
+        of_pairs = self._pairs.learn(np.stack((run, partner, kind), axis=1)[pairs].tolist())
+        alone = partner < 0
+        return self._learn_alone(run[alone], kind[alone], now_s) or of_pairs
+
+    def _learn_alone(self, run: Places, kind: Places, now_s: float) -> bool:
         actual, changed = self._actual, False
         for place, where in zip(run.tolist(), kind.tolist(), strict=True):
             size = int(actual.nodes[place])

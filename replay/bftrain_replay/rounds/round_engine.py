@@ -183,7 +183,7 @@ class RoundEngine:
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
         worked = self.progress.overhead_s[run] <= 0.0
-        if self._beliefs.learn(run[worked], kind[worked], self.now_s):
+        if self._beliefs.learn(run[worked], kind[worked], self._chooser.partner[run[worked]], self.now_s):
             self._changed()
         if self._entry is not None:
             self._entry.advance_time(self.now_s, round(float(nodes.sum())))
@@ -277,7 +277,8 @@ class RoundEngine:
     def _rounds_alike(self, run: Places, kind: Places) -> int:
         """Return how many rounds will be like this one; in the last of them something may happen."""
         all_run = run.size == self._here.size and len(self.gangs.kinds) == 1 and not self._asks_always
-        if not (self._steady or all_run or not self._holders.count.any()) or self._beliefs.teaches(run, kind):
+        alike = self._steady or all_run or not self._holders.count.any()
+        if not alike or self._beliefs.teaches(run, kind, self._chooser.partner[run]):
             return 1
         round_s = self._settings.round_s
         until_s = min(self._limit_s, self._supply.next_s)

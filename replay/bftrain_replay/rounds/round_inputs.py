@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bftrain.deciding.goodput import batches_by_size, by_progress
 from bftrain.errors import BadInput
 from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.pair_table import PairTable
 from bftrain_replay.rounds.round_settings import LARGEST, LONGEST_S, SMALLEST, RoundSettings
 
 Floats = NDArray[np.float64]
@@ -25,8 +26,8 @@ class TaskGangs:
     ``work`` is infinite for a task that never ends by itself; ``fastest`` are the kinds by task, the fastest first.
     ``nodes``, ``speeds`` and ``fastest`` change where a policy chooses sizes, which need at ``most`` so many nodes of a
     kind; ``best`` is the speed at the best of them. Of tasks that say their batches, ``speeds`` are progress at the
-    best one, which is in ``batches`` as long as the task has this size; 0 for other tasks. Where policies mistake
-    speeds they see tasks that have the ``actual`` ones beside them.
+    best one, which is in ``batches`` as long as the task has this size; 0 for other tasks. ``pairs`` are speeds of two
+    tasks on the same nodes. Where policies mistake speeds they see tasks that have the ``actual`` ones beside them.
     """
 
     specs: Sequence[TaskSpec]
@@ -42,6 +43,7 @@ class TaskGangs:
     most: Mapping[str, int]
     said: tuple[TaskSpec, ...]  # before batches were chosen
     batches: Floats
+    pairs: PairTable
     actual: TaskGangs | None = None
 
     def __len__(self) -> int:
@@ -96,6 +98,7 @@ def gangs_of(
         batches=np.array(
             [_batches_on(task, count, most) for task, count in zip(said, nodes, strict=True)], dtype=np.float64
         ).reshape(len(specs), len(kinds)),
+        pairs=PairTable(settings.pairs),
     )
 
 

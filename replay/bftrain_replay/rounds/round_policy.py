@@ -18,7 +18,7 @@ from bftrain.errors import UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.gavel_shares import shares_like_gavel
-from bftrain_replay.rounds.pair_table import PairTable, model_of
+from bftrain_replay.rounds.pair_table import model_of
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 from bftrain_replay.rounds.round_settings import GAVEL, RoundSettings
 
@@ -124,7 +124,6 @@ class ByShares:
         self._shares: Floats = np.zeros((0, 0))
         self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
-        self._table = PairTable(settings.pairs)
         self._pairs: dict[tuple[int, int], tuple[Floats, list[tuple[float, float]]]] = {}  # shares and speeds by kind
         self._pair_s: dict[tuple[int, int], Floats] = {}  # what they had when tasks came or went last
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the kind on which each has all of its time
@@ -168,15 +167,15 @@ class ByShares:
         return found
 
     def _take_pairs(self, found: Shares, place_of: Mapping[str, int], contenders: CompetingTasks) -> None:
-        """Store the shares of pairs, with the smaller place first, and their speeds."""
-        kinds, gangs = _names(contenders), contenders.gangs
+        """Store the shares of pairs, with the smaller place first, and the speeds at which they run."""
+        kinds, gangs = _names(contenders), contenders.gangs.actual or contenders.gangs
         self._pairs = {}
         for pair in () if found.pairs is msgspec.UNSET else found.pairs:
             names = sorted(pair.tasks, key=place_of.__getitem__)
             places = place_of[names[0]], place_of[names[1]]
             shares = np.array([pair.shares.get(kind, 0.0) for kind in kinds])
             models, nodes = [model_of(name) for name in names], int(gangs.nodes[places[0]])
-            speeds = [self._table.speeds(models[0], models[1], nodes, kind) for kind in kinds]
+            speeds = [gangs.pairs.speeds(models[0], models[1], nodes, kind) for kind in kinds]
             self._pairs[places] = shares, speeds
 
     def _reset(self, contenders: CompetingTasks) -> None:
@@ -242,35 +241,36 @@ class ByShares:
             weight = np.ones_like(weight)
         age_s = (contenders.time_s - contenders.submit_s[able]).tolist()
         left, alone_s = contenders.left_samples[able].tolist(), self._alone_s[place].tolist()
+        specs, nodes = [contenders.gangs.specs[each] for each in place], contenders.gangs.nodes[place].tolist()
+        models, pairs = contenders.gangs.pairs.between([spec.name for spec in specs], nodes, place.tolist())
         tasks = []
         for number, row in enumerate(contenders.speeds[able].tolist()):
-            spec = contenders.gangs.specs[place[number]]
+            spec = specs[number]
             tasks.append(
                 SharingTask(
                     name=spec.name,
                     speeds=dict(zip(kinds, row, strict=True)),
-                    nodes=int(contenders.gangs.nodes[place[number]]),
+                    nodes=nodes[number],
                     weight=float(weight[number]),
                     entity=spec.user,
                     work_left_samples=left[number] if math.isfinite(left[number]) else None,
                     age_s=max(0.0, age_s[number]),
                     alone_s=alone_s[number],
                     deadline_in_s=None if spec.deadline_s is None else spec.deadline_s - contenders.time_s,
-                    model=model_of(spec.name),
+                    model=models[number],
                     kind=kinds[kept] if (kept := int(self._kept[place[number]])) >= 0 else "",
                 )
             )
-        nodes = dict(zip(kinds, contenders.free.tolist(), strict=True))
         prices = {
             name: self._settings.prices.get(kind, 1.0) for name, kind in zip(kinds, contenders.kinds, strict=True)
         }
         return SharingProblem(
-            nodes=nodes,
+            nodes=dict(zip(kinds, contenders.free.tolist(), strict=True)),
             policy=self.name,
             tasks=tuple(tasks),
             entities=self._settings.entities,
             prices=prices,
-            pairs=self._table.among({(task.model, task.nodes) for task in tasks}),
+            pairs=pairs,
         )
 
 

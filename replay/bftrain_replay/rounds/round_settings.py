@@ -71,7 +71,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     until_s: float | None = None  # when it ends at the latest
     max_backlog_s: float = 30 * A_DAY_S  # more waiting work than all nodes do in this time ends it
     speed_error: float = 0.0  # standard deviation of the logarithm of the factor by which policies mistake a speed
-    profiled: float = 0.0  # share of the tasks whose speeds are known exactly all the same
+    profiled: float = 0.0  # share of the tasks, and of the pairs, whose speeds are known exactly all the same
     learning: str = NO  # whether policies learn speeds as tasks run; completed: those on other kinds too
     seed: int = 0  # what is drawn comes from it
     metrics: str = ""  # more figures: names of metrics, or FILE.py:NAME, with commas between
@@ -103,7 +103,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if (getattr(self, name) or 0.0) > LONGEST_S:
                 checks.reject(self, name, f"must be at most {LONGEST_S:g}, not {getattr(self, name):g}")
         checks.optional_number(self, "until_s", above=0.0)
-        _check_mistakes(self)
+        check_errors(self, (YES, NO, COMPLETED))
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
@@ -188,10 +188,3 @@ class RoundOptions(TypedDict, total=False):
     entities: Mapping[str, Entity]
     prices: Mapping[str, float]
     racks: Mapping[str, str]
-
-
-def _check_mistakes(settings: RoundSettings) -> None:
-    check_errors(settings, (YES, NO, COMPLETED))
-    if settings.speed_error and settings.pairs:
-        what, fix = "mistakes the speeds of tasks alone, not those of pairs", "leave out this, or pairs"
-        checks.reject(settings, "speed_error", what, fix)

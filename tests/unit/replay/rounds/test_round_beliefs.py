@@ -120,5 +120,3 @@ def test_what_is_refused() -> None:
     for wrong in ({"speed_error": -1.0}, {"speed_error": 11.0}, {"profiled": 1.1}, {"learning": "perhaps"}):
         with pytest.raises(BadValue, match=next(iter(wrong))):
             rounds(NODES, jobs(), **wrong)  # type: ignore[arg-type]  # that is what is tested
-    with pytest.raises(BadValue, match="not those of pairs"):
-        rounds(NODES, jobs(), policy="max-min-packed", pairs="pairs.json", speed_error=1.0)
