@@ -32,6 +32,7 @@ _FIRST_S: Final = 60.0
 _ROWS: Final = 1000  # that are removed at a time
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
+_WRITES: Final = 500  # that wait to be moved into the journal's own file
 _NAMED: Final = 5  # tasks, in a remark
 _PILOT_LOG_BYTES: Final = 4_000_000  # of a log of a node's pilots, beyond which it is begun again
 
@@ -50,6 +51,7 @@ class Housekeeping:
         self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
         self._next_s = time.monotonic() + _FIRST_S
         self._moving = bool(self._journal.parts)  # whether entries are left that were moved into other files
+        self._completed_at = 0  # writes
         self._job: asyncio.Task[None] | None = None
 
     def apply(self) -> None:
@@ -61,6 +63,8 @@ class Housekeeping:
         most, parts = self._site.keep.journal_steps, self._journal.parts
         if most and not self._moving and len(self._journal) - (parts[-1].last if parts else 0) > most:
             self._start(self.cut)
+        elif self._journal.writes - self._completed_at >= _WRITES:
+            self._start(self.complete)
         elif time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _EVERY_S
             self._start(self.tidy)
@@ -90,10 +94,15 @@ class Housekeeping:
             self._perform(lambda: self._journal.cut(part))
             self._moving = True
 
+    async def complete(self) -> None:
+        """Complete the journal's file, beside the writes of the loop."""
+        self._completed_at = self._journal.writes
+        await run_in_daemon_thread(lambda: complete_file(self._journal.path))
+
     async def tidy(self) -> None:
         """Complete the journal's file, and remove what has been kept for long enough."""
         keep, now = self._site.keep, time.time()
-        await run_in_daemon_thread(lambda: complete_file(self._journal.path))
+        await self.complete()
         if keep.archive_days:
             old_s = now - keep.archive_days * _DAY_S
             files = [self._journal.path.parent / part.file for part in self._journal.parts if part.file]

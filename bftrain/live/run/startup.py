@@ -81,10 +81,10 @@ def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None
         members = SiteMembers(scheduler, deciding.entities) if site.members else None
         if (ask := ask_site if members is None else members.ask) is not None:
             scheduler = cast("Scheduler", SharedScheduler(scheduler, ask))
-        if site.journal.exists():
-            complete_file(site.journal)
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         opened.callback(journal.close)
+        journal.leave_checkpoints()
+        complete_file(site.journal)
         _check_same_site(site, journal)
         task_store = TaskStore(journal)
         task_store.write()  # what an earlier version left otherwise

@@ -16,6 +16,7 @@ from bftrain.errors import BadInput, BftrainError
 from bftrain.journal import Journal, check_format
 from bftrain.journal_parts import JournalPart
 from bftrain.journal_steps import read_steps
+from bftrain.journal_wal import damaged_tail
 from bftrain.live.tasks.task_store import TaskStore, read_record
 from bftrain.rerun import followed
 from bftrain.values import wire
@@ -57,7 +58,7 @@ def repair(path: Path, target: Path) -> JournalRepaired:
 
 
 def _filled(journal: Journal, source: sqlite3.Connection, path: Path) -> JournalRepaired:
-    lost, stopped = list[str](), ""
+    lost, stopped = list[str](), damaged_tail(path)
     names = ("first", "last", "digest", "file")
     parts = [JournalPart(**dict(zip(names, row, strict=True))) for row in _rows(source, "part", names, lost)]
     cut = parts[-1].last if parts else 0  # the steps up to there are in other files, and stay there

@@ -220,6 +220,19 @@ async def test_a_copy_of_the_journals_file_alone_is_whole(tmp_path: Path) -> Non
 
 
 @in_a_loop
+async def test_the_journals_file_is_completed_after_some_writes_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_WRITES", 5)
+    async with live_inside(tmp_path, World()) as inside:
+        path = inside.daemon.opened.journal.path
+        before = path.stat().st_mtime_ns
+        for name in "abc":
+            await submit(inside.service, name)
+        await until(lambda: path.stat().st_mtime_ns > before, "the file grows")
+
+
+@in_a_loop
 async def test_what_cannot_be_written_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError("no space left on the device")
