@@ -191,7 +191,8 @@ class LiveProcess:
         now.cancel()
         if drain.done():
             drain.result()
-            self._say(f"ended; all is remembered in {opened.site.journal}")
+            if not daemon.broken.done():  # the journal could not be written, on a full disk
+                self._say(f"ended; all is remembered in {opened.site.journal}")
         drain.cancel()
 
 

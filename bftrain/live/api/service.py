@@ -280,7 +280,10 @@ class LiveService:
 
     def _insist(self, written: bool) -> None:  # noqa: FBT001 - it says itself what it is
         if not written:
-            raise NotAvailable("the journal cannot be written", where=str(self._daemon.site.journal))
+            stalled, what, fix = self._daemon.decision_loop.stalled, "the journal cannot be written", None
+            if stalled is not None:
+                what, fix = f"this is not certain yet: the journal {stalled.what}", "free space; it is written then"
+            raise NotAvailable(what, where=str(self._daemon.site.journal), fix=fix)
 
     async def _check_own_folder(self, record: LiveTaskRecord) -> None:
         """Raise if an unfinished task has the same folder, also by another spelling such as a link."""

@@ -16,6 +16,7 @@ _TAIL_BYTES: Final = 2048
 _NO_STEP: Final = -1
 _KEPT: Final = 256  # ended workers that an agent remembers at most
 _ENDED_BYTES: Final = 512 * 1024  # of them in one message; the limit of a message is twice that
+_LEAST_BYTES: Final = 65_536  # left on a disk that is not full
 _KILLED_BY_KERNEL: Final = "bftrain: the kernel's out-of-memory killer was at work on this node"
 
 
@@ -107,7 +108,16 @@ class WorkerRecord:
             text = ""
         if code == -signal.SIGKILL and not self.kill_ordered and out_of_memory_kills() > self.oom_kills:
             text = f"{text.rstrip()}\n{_KILLED_BY_KERNEL}\n".lstrip()
+        elif code > 0 and self._disk_is_full():  # so its last words are not in the log
+            text = f"{text.rstrip()}\nbftrain: no space is left in {self.log.parent}\n".lstrip()
         return text
+
+    def _disk_is_full(self) -> bool:
+        try:
+            disk = os.statvfs(self.log.parent)
+        except OSError:
+            return False
+        return (disk.f_bavail if os.getuid() else disk.f_bfree) * disk.f_frsize < _LEAST_BYTES
 
 
 class EndedWorkers:

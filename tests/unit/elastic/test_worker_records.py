@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,22 @@ def test_a_kill_of_the_kernel_is_named(
     (tmp_path / "log").write_text("loading\n")
     line = "bftrain: the kernel's out-of-memory killer was at work on this node\n"
     assert worker.ended(code)["tail"] == "loading\n" + (line if named else "")
+
+
+@pytest.mark.parametrize(("free", "code", "named"), [(0, 1, True), (1000, 1, False), (0, 0, False), (0, -15, False)])
+def test_a_full_disk_is_named_as_the_last_words_are_not_in_the_log(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    code: int,
+    named: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    disk = SimpleNamespace(f_bavail=free, f_bfree=free, f_frsize=4096)
+    monkeypatch.setattr(worker_records.os, "statvfs", lambda _: disk)
+    worker = WorkerRecord(order(tmp_path))
+    (tmp_path / "log").write_text("step 3\n")
+    line = f"bftrain: no space is left in {tmp_path}\n"
+    assert worker.ended(code)["tail"] == "step 3\n" + (line if named else "")
 
 
 def test_the_kernel_is_asked_how_many_it_killed() -> None:

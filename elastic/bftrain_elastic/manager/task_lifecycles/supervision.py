@@ -90,7 +90,7 @@ class TaskSupervision:
         self.step = 0  # the furthest heard of
         self.saved_step = -1  # on disk; -1: none that is known
         self._write_s = 0.0  # how long the last write took
-        self._writes_fail = False
+        self._unwritten_step = -1  # the last one whose state could not be written
         self._samples: float | None = None  # done so far, if it reports
         self._counts_from_zero = False  # its steps and samples begin at 0 whenever it is started
         self._inspection: StallInspection | None = None
@@ -141,17 +141,17 @@ class TaskSupervision:
         """Handle the messages that workers of all launchers send."""
         match message.get("type"):
             case "not_on_disk":
-                if not self._writes_fail:
+                if self._unwritten_step < 0:
                     why = f"is not on disk: {message['reason']}; it is tried again"
                     self.note(f"the state of step {message['step']} {why}")
-                self._writes_fail = True
+                self._unwritten_step = max(self._unwritten_step, int(message["step"]))
             case "in_memory" | "on_disk" as where:
                 if where == "on_disk":
                     self.saved_step = max(self.saved_step, int(message["step"]))
                     self._write_s = float(message.get("took_s") or self._write_s)
-                    if self._writes_fail:
+                    if 0 <= self._unwritten_step <= int(message["step"]):
                         self.note(f"the state is written to disk again, at step {message['step']}")
-                    self._writes_fail = False
+                        self._unwritten_step = -1
                 self.further(int(message["step"]))
                 self._context.emit({"type": where, "step": int(message["step"])})
             case "position":
