@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test check coverage lowest versions bench soak horovod docs clean
+.PHONY: help demo live-demo test gpu-test check coverage lowest versions bench soak horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -38,6 +38,7 @@ help:
 	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
 	@echo 'make live-demo  train on four slots of this machine that come and go; needs no cluster'
 	@echo 'make test    install what the tests need, and run them all'
+	@echo 'make gpu-test  train on the GPU of this machine: NCCL, CUDA graphs, bf16, gigabytes of state'
 	@echo 'make check   ruff, mypy, import contracts, unit tests'
 	@echo 'make coverage  unit tests, and which lines they leave out: at most a tenth'
 	@echo 'make lowest  import a log and replay it with the lowest versions that are allowed: a minute'
@@ -67,6 +68,10 @@ test:
 	@tools/venv.sh $(layer)
 	@tools/debian-packages.sh
 	@HOROVOD=$(if $(horovod),yes) tools/run-tests.sh -q $(parallel) --durations=10 --durations-min=2 $(TESTS)
+
+gpu-test:
+	@tools/venv.sh test$(comma)trainers
+	@$(pytest) -m gpu -rs tests/gpu
 
 check:
 	@tools/venv.sh $(layer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from tests.helpers import chromium, horovod, site, slurm, soak_log, torch
+from tests.helpers import chromium, gpu, horovod, site, slurm, soak_log, torch
 from tests.helpers.figures import Figures
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _NEEDS = {
     "chromium": chromium.lacking,
     "horovod": horovod.lacking,
     "torch": torch.lacking,
+    "gpu": gpu.lacking,
     "docs": site.lacking,
 }
 _FIGURES = pytest.StashKey[Figures]()

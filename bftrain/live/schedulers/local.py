@@ -28,6 +28,7 @@ from bftrain.values import checks
 from bftrain_elastic.agent.forked_agents import AgentForkServer, ForkedAgent
 
 _LOOK_S: Final = 0.2
+_SLOT: Final = "slot"  # and its number, from 1
 _RESTART_S: Final = 2.0  # before an agent that ended by itself is started again
 _ENDING_S: Final = 5.0
 # An agent is written down by its own process before it begins: a daemon that is killed here finds it when it comes back
@@ -72,7 +73,7 @@ class SlotTimetable:
     """The idle slots at each time, in seconds from the start."""
 
     def __init__(self, settings: LocalSettings) -> None:
-        self._busy = [f"slot{number}" for number in range(1, settings.nodes + 1)]
+        self._busy = [f"{_SLOT}{number}" for number in range(1, settings.nodes + 1)]
         self._idle: list[str] = []
         turns = itertools.count() if settings.loop_s else (0,)
         self._changes = ((turn * settings.loop_s + at_s, count) for turn in turns for at_s, count in settings.changes)
@@ -250,12 +251,21 @@ class LocalScheduler:
         wanted = [node for node in sorted(self._idle) if node not in self._without | self._given_back]
         for node in wanted[: self._wanted]:
             if node not in self._agents:
-                self._agents[node] = _Agent.start(self._folder, node, list(filled(order, node)), self._forks)
+                command = with_own_gpus(list(filled(order, node)), int(node.removeprefix(_SLOT)) - 1)
+                self._agents[node] = _Agent.start(self._folder, node, command, self._forks)
 
     def _find_agents(self) -> None:
-        for file in self._folder.glob("slot*"):
+        for file in self._folder.glob(f"{_SLOT}*"):
             if file.suffix != ".log" and file.name not in self._agents and (found := _Agent.found(file)):
                 self._agents[file.name] = found
+
+
+def with_own_gpus(command: list[str], number: int) -> list[str]:
+    """Return the command of the agent of the slot with this number, from 0: agents share the GPUs of this machine."""
+    if "--slots" not in command:  # another program
+        return command
+    workers = int(command[command.index("--slots") + 1]) or 1
+    return [*command, "--slots", str(workers), "--first-gpu", str(workers * number)]
 
 
 class _Agent:

@@ -19,7 +19,8 @@ import sys
 import time
 from typing import Final
 
-from bftrain_elastic.agent.agent_settings import AgentSettings, command_line, visible_gpus
+from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
+from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
 from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
 from bftrain_elastic.agent.log_limit import limit_logs
 from bftrain_elastic.agent.prefork_process import PreforkProcess
@@ -45,7 +46,7 @@ class NodeAgent:
     def __init__(self, settings: AgentSettings, *, forked: bool = False) -> None:
         self._settings = settings
         self._program = ProgramWatch(settings.parent, forked=forked)
-        self._gpus = visible_gpus()
+        self._gpus = AgentGpus(tuple(visible_gpus()), settings.first_gpu)
         self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
         self._workers: dict[str, WorkerRecord] = {}
@@ -191,7 +192,7 @@ class NodeAgent:
             messages.RegisterAgent(
                 node=self._settings.node,
                 address=self._settings.address,
-                slots=self._settings.slots or len(self._gpus) or 1,
+                slots=self._settings.slots or len(self._gpus.names) or 1,
                 pid=os.getpid(),
                 instance=self._instance,
                 epoch=self._link.epoch,
@@ -284,8 +285,7 @@ class NodeAgent:
             GRACE: f"{self._settings.grace_s:g}",
         }
         env = {name: value for name, value in self._networking.items() if name not in os.environ} | env
-        if self._gpus and not order.all_gpus:
-            env["CUDA_VISIBLE_DEVICES"] = self._gpus[worker.slot % len(self._gpus)]
+        env |= self._gpus.environment(worker.slot, all_gpus=order.all_gpus)
         if order.want_port:
             worker.port = free_port(self._settings.address)
             env["MASTER_PORT"] = str(worker.port)

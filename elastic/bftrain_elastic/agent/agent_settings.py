@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import socket
 from pathlib import Path
 from typing import Final
@@ -30,6 +28,7 @@ class AgentSettings(argparse.Namespace):
     node: str
     address: str
     slots: int
+    first_gpu: int
     preload: tuple[str, ...]
     patience_s: float
     grace_s: float
@@ -60,6 +59,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     )
     add("--slots", type=int, default=0, help="workers at once; 0: one a GPU, or one")
     preloaded = "modules that workers find imported; empty: none"
+    first_gpu = "place of the first worker's GPU among those here, where agents share a machine"
+    add("--first-gpu", metavar="N", type=int, default=0, help=first_gpu)
     add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
     patience = "seconds to go on without the manager"
     add("--patience", dest="patience_s", metavar="PATIENCE", type=float, default=30.0, help=patience)
@@ -93,13 +94,3 @@ def _megabytes(text: str) -> int:
 
 def _modules(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
-
-
-# Counted without asking CUDA: a process that did could not be forked any more
-def visible_gpus(devices: Path = Path("/dev")) -> list[str]:
-    """Return the names for CUDA_VISIBLE_DEVICES of the GPUs of this agent; empty without GPUs."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is not None:
-        return [name.strip() for name in allowed.split(",") if name.strip() and name.strip() != "-1"]
-    present = [path.name for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
-    return [str(number) for number in range(len(present))]

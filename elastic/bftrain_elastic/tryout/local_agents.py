@@ -60,6 +60,8 @@ class LocalAgents:
         self._hub = hub
         self._secret = secret_file
         self._preload = ",".join(preload)
+        self._slots = slots
+        self._places: dict[str, int] = {}  # of nodes in the order of their first start, for their GPUs
         self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
         self._words += ["--remove", str(remove)] if remove is not None else []
         self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
@@ -74,6 +76,7 @@ class LocalAgents:
                 self.running.pop(node).wait(_ENDING_S)
             words = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
             words += ["--preload", self._preload, *self._words]
+            words += ["--first-gpu", str(self._slots * self._places.setdefault(node, len(self._places)))]
             if self._forks.useful:
                 self.running[node] = self._forks.start(words)
                 continue

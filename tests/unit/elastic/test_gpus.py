@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bftrain_elastic import State
-from bftrain_elastic.agent.agent_settings import visible_gpus
+from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
 from bftrain_elastic.worker import process_groups, state_tree, state_values
 from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
 
@@ -44,6 +44,29 @@ def test_gpus_are_counted_without_cuda(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert visible_gpus(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "slot", "seen"),
+    [(0, 0, "a"), (0, 1, "b"), (1, 0, "b"), (2, 1, "d"), (4, 0, "a of another host"), (6, 1, "d of another host")],
+)
+def test_agents_of_one_machine_share_its_gpus(first: int, slot: int, seen: str) -> None:
+    variables = AgentGpus(("a", "b", "c", "d"), first).environment(slot, all_gpus=False)
+    assert variables["CUDA_VISIBLE_DEVICES"] + " of another host" * ("NCCL_HOSTID" in variables) == seen
+
+
+def test_workers_on_one_gpu_seem_to_be_on_different_hosts() -> None:
+    """NCCL says 'Duplicate GPU detected' otherwise."""
+    hosts = [AgentGpus(("0",), first).environment(0, all_gpus=False).get("NCCL_HOSTID") for first in range(3)]
+    assert hosts[0] is None
+    assert len(set(hosts)) == 3
+
+
+def test_a_launcher_that_is_shown_all_gpus_finds_its_own_first() -> None:
+    gpus = ("0", "1", "2")
+    assert AgentGpus(gpus, 0).environment(0, all_gpus=True) == {}
+    assert AgentGpus(gpus, 2).environment(0, all_gpus=True) == {"CUDA_VISIBLE_DEVICES": "2,0,1"}
+    assert AgentGpus((), 2).environment(0, all_gpus=False) == {}
 
 
 def test_what_the_nursery_imports_does_not_ask_cuda_anything() -> None:

@@ -1,0 +1,145 @@
+"""What a change of size costs on a GPU by the size of the state, beside a raw NCCL broadcast of as many bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bftrain_elastic.manager import launchers
+from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
+from bftrain_elastic.tryout.local_stage import LocalStage
+from tests.helpers.gpu import PATIENCE_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.figures import Figures
+
+pytestmark = [pytest.mark.torch, pytest.mark.gpu]
+ROUNDS = 3
+BAR, BAR_S = 2.0, 0.1  # times a raw broadcast; and beside that and what NCCL needs to make a group
+SHRINK_S, SHRINK_S_GB = 0.1, 0.05  # a worker that is alone then begins to save what it has
+MOST_RAW_MB = 1000  # a longer broadcast takes as much longer
+
+# The same between two processes that share the GPU: how long NCCL needs for its first word, and for so many bytes
+RAW = """
+import os, sys, time, torch
+import torch.distributed as dist
+rank, size = int(sys.argv[1]), int(float(sys.argv[3]) * 1e6)
+os.environ |= {"NCCL_HOSTID": str(rank), "NCCL_SOCKET_IFNAME": "=lo"}
+torch.cuda.set_device(0)
+box, one = torch.zeros(size, dtype=torch.uint8, device="cuda"), torch.zeros(1, device="cuda")
+store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), is_master=rank == 0, wait_for_workers=False)
+dist.init_process_group("nccl", store=store, rank=rank, world_size=2)
+took = []
+for what in (one, box, box, box):
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    dist.broadcast(what, src=0)
+    torch.cuda.synchronize()
+    took.append(time.perf_counter() - begun)
+    dist.all_reduce(one)
+if rank:
+    print(took[0], min(took[1:]), flush=True)
+    store.set("received", "all")
+store.wait(["received"])  # what was sent is lost if its sender ends
+os._exit(0)
+"""
+
+SCRIPT = """
+import faulthandler, sys, time, torch
+faulthandler.dump_traceback_later(30)
+import torch.distributed as dist
+from bftrain_elastic import State, report, run
+left, parts = int(float(sys.argv[1]) * 1e6 / 12), []
+while left:
+    parts.append(torch.nn.Parameter(torch.full((min(left, 1 << 24),), 0.5, device="cuda")))
+    left -= len(parts[-1])
+model = torch.nn.ParameterList([*parts, torch.nn.Parameter(torch.zeros(8, device="cuda"))])
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+def train(state):
+    if state.position == 0:
+        for one in model:
+            one.grad = torch.full_like(one, 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+    while True:
+        time.sleep(0.05)
+        model[-1].grad = torch.ones(8, device="cuda")
+        if state.workers > 1:
+            dist.all_reduce(model[-1].grad)
+        optimizer.step()
+        torch.cuda.synchronize()
+        state.position += 1
+        report(samples=8)
+        state.commit()
+
+run(State(model=model, optimizer=optimizer, position=0), train)
+"""
+
+
+def raw(mb: float, folder: Path) -> tuple[float, float]:
+    """Return how long NCCL needs to make a group, and to broadcast so many bytes in it."""
+    script = folder / "raw.py"
+    script.write_text(RAW)
+    from bftrain_elastic.wire.network_interfaces import free_port  # noqa: PLC0415 - of this test alone
+
+    port = str(free_port("127.0.0.1"))
+    command = [sys.executable, str(script)]
+    words = [port, str(min(mb, MOST_RAW_MB))]
+    with subprocess.Popen([*command, "0", *words]) as first:
+        try:
+            second = [*command, "1", *words]
+            done = subprocess.run(second, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+        finally:
+            first.kill()
+    group_s, broadcast_s = map(float, done.stdout.split())
+    return group_s, broadcast_s * max(1.0, mb / MOST_RAW_MB)
+
+
+def changed(mb: float, folder: Path, size: int) -> SpeedMeasurement:
+    """Grow by one worker to ``size`` and shrink again, so often."""
+    nodes = [f"n{number}" for number in range(1, size + 1)]
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    measuring = SpeedMeasurement()
+    with LocalStage(launchers.native, (str(script), str(mb)), nodes=nodes) as stage:
+        task = stage.new()
+
+        def steps(size: int, count: int) -> None:
+            before = len(stage.messages.of("report", task))
+            stage.messages.until(
+                lambda: [one["size"] for one in stage.messages.of("report", task)[before:]].count(size) >= count,
+                f"{count} steps at size {size}",
+                PATIENCE_S,
+            )
+
+        stage.do("start", task, *nodes[:-1])
+        steps(size - 1, 12)
+        for _ in range(ROUNDS):
+            stage.do("grow", task, nodes[-1])
+            steps(size, 8)
+            stage.do("shrink", task, nodes[-1], cause="decided")
+            steps(size - 1, 8)
+        for one in stage.messages.of("report", task):
+            measuring.on_message(one)
+    return measuring
+
+
+@pytest.mark.parametrize(("mb", "size"), [(100, 2), (1000, 2), (4000, 2), (10000, 2), (1000, 4)])
+def test_growth_costs_little_more_than_nccl_does(mb: float, size: int, tmp_path: Path, figures: Figures) -> None:
+    group_s, wire_s = raw(mb, tmp_path)
+    costs = changed(mb, tmp_path, size).changes()
+    grow_s, shrink_s = median(costs["grow"]), median(costs["shrink"])
+    what = f"{mb} MB on the GPU, {size - 1} -> {size}"
+    figures.add(f"{what}: NCCL's group", group_s, "s")
+    figures.add(f"{what}: raw broadcast", wire_s, "s")
+    figures.add(f"{what}: grow, median of {len(costs['grow'])}", grow_s, "s")
+    figures.add(f"{what}: shrink, median", shrink_s, "s")
+    assert grow_s <= BAR * wire_s + group_s + BAR_S
+    assert shrink_s <= SHRINK_S + SHRINK_S_GB * mb / 1000 + (group_s if size > 2 else 0.0)
