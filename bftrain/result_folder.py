@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from bftrain.errors import BadInput, ResultWarning, UsageError
-from bftrain.files import check_replaceable, head_of, naming, prepare_folder, write_text
+from bftrain.files import (
+    check_replaceable,
+    head_of,
+    naming,
+    prepare_folder,
+    sync_files,
+    synced_later,
+    write_text,
+)
 from bftrain.values import wire
 
 if TYPE_CHECKING:
@@ -199,7 +207,8 @@ class ResultFolder:
         with naming(self.path, draft):
             draft.mkdir(exist_ok=True)
             try:
-                write(draft)
+                with synced_later():
+                    write(draft)
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
                 raise
@@ -208,13 +217,14 @@ class ResultFolder:
         """Call ``write`` to write the files of a result into the draft folder, then replace the old ones by them."""
         draft, ready = self.path / DRAFT, self.path / READY
         self.write_ahead(write)
-        with naming(self.path, ready), naming(self.path, draft):
+        with naming(self.path, ready), naming(self.path, draft), synced_later():
             new = {path.name for path in draft.iterdir()}
             sums = (f"{_sha256(draft / name)}  {name}\n" for name in sorted(new - {REPORT_FILE}))
             write_text(draft / SUMS, "".join(sums))  # in the format of sha256sum
             self._check_files(self._read_summary())  # foreign files may have appeared meanwhile
             old = {*self._kind.names, SUMS} - new - {SUMS}
             write_text(draft / _OBSOLETE, "".join(f"{name}\n" for name in sorted(old)))
+            sync_files(draft.iterdir())
             draft.rename(ready)
             finish_replacement(self.path)
 

@@ -14,7 +14,6 @@ from bftrain.values.solution import Limits, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain.version import __version__
 from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
-from bftrain_solvers.highs import solver as highs
 from bftrain_solvers.knapsack import KnapsackMemory, best_sizes
 
 
@@ -68,6 +67,7 @@ class ExactSolver:
 
             sizes, words = one_kind.worst_first(table, coupling, started + limits.deadline_s)
         elif several:
+            from bftrain_solvers.highs import solver as highs  # noqa: PLC0415 - most replays have one kind
             from bftrain_solvers.node_kinds.search import solved  # noqa: PLC0415 - most replays have one kind
 
             return solved(table, limits, self.name, highs)

@@ -39,6 +39,7 @@ _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 @prints_results
 def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
+    from bftrain.files import synced_later
     from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.workloads.task_generators import sample_tasks
@@ -54,7 +55,8 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     settings, lacking = ReplaySettings(), vega.lacking()
 
     def write_demo(into: Path) -> None:
-        _write_inputs(log, tasks, into)
+        for name in (_LOG, _TASKS):
+            shutil.copyfile(inputs / name, into / name)
         if not lacking:
             shutil.copyfile(folder / _REPLAY / REPORT_FILE, into / REPORT_FILE)
 
@@ -65,7 +67,8 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
         if result.holds_finished:
             out.say(f"replacing the earlier demo in {folder}")
         inputs = Path(scratch)
-        _write_inputs(log, tasks, inputs)
+        with synced_later():
+            _write_inputs(log, tasks, inputs)
         wanted, cached = not quick, not no_cache
         table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=wanted, cached=cached)
         study = table.added_to(replay(log, tasks, settings, _BASELINE, out))

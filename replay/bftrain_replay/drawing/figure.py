@@ -81,19 +81,27 @@ class StateChanges:
 def in_order(
     row: NDArray[Any], since_s: NDArray[np.float64], state: NDArray[Any], *, rows: int, end_s: float
 ) -> StateChanges:
-    """Return changes in order; of several at one moment in one row the last counts. Rows begin in state 0."""
+    """Return changes in order; of several at one moment in one row the last counts. Rows begin in state 0.
+
+    The idea: row, time and position become one number, because numpy sorts numbers several times faster than columns.
+    """
     inside = since_s < (end_s or 1.0)
     row = np.concatenate((np.arange(rows, dtype=np.int32), row[inside]), dtype=np.int32)
     since_s = np.concatenate((np.zeros(rows), np.maximum(since_s[inside], 0.0)))
     state = np.concatenate((np.zeros(rows, dtype=np.int32), state[inside]), dtype=np.int32)
-    order = np.lexsort((since_s, row))  # stable
-    row, since_s, state = row[order], since_s[order], state[order]
-    last = np.append((np.diff(row) != 0) | (np.diff(since_s) != 0.0), True)
-    row, since_s, state = row[last], since_s[last], state[last]
-    new = np.append(True, (np.diff(row) != 0) | (np.diff(state) != 0))
-    at_s, when = np.unique(since_s[new], return_inverse=True)
-    counts = np.bincount(row[new], minlength=rows).astype(np.int32)
-    return StateChanges(counts=counts, at_s=at_s, when=when.astype(np.int32), state=state[new], end_s=end_s)
+    times, when = np.unique(since_s, return_inverse=True)
+    order = (row * np.int64(times.size) + when) * row.size + np.arange(row.size)
+    order.sort()
+    order %= row.size
+    row, when, state = row[order], when[order], state[order]
+    last = np.append((row[1:] != row[:-1]) | (when[1:] != when[:-1]), True)
+    row, when, state = row[last], when[last], state[last]
+    new = np.append(True, (row[1:] != row[:-1]) | (state[1:] != state[:-1]))
+    row, when, state = row[new], when[new], state[new]
+    used = np.bincount(when, minlength=times.size) > 0
+    place = (np.cumsum(used) - 1).astype(np.int32)
+    counts = np.bincount(row, minlength=rows).astype(np.int32)
+    return StateChanges(counts=counts, at_s=times[used], when=place[when], state=state, end_s=end_s)
 
 
 def parts_of_rows(rows: int, changes: int) -> Iterator[tuple[int, int]]:

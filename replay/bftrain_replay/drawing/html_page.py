@@ -285,10 +285,13 @@ def _tooltip(about: str) -> str:
     return f' title="{escape(about)}"' if about else ""
 
 
+_BEFORE_UNIT: Final = re.compile(r" (?=(?:%|ms|s|h|min|days)(?![\w-]))")
+
+
 def _words(text: str) -> str:
     """Escape HTML, and keep a figure and its unit on one line."""
     html = text if isinstance(text, HtmlText) else escape(text)
-    return re.sub(r" (%|ms|s|h|min|days)(?![\w-])", r"&nbsp;\1", html)
+    return _BEFORE_UNIT.sub("&nbsp;", html)
 
 
 def _colours() -> str:

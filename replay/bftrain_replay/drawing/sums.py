@@ -28,9 +28,14 @@ def sum_by_key(parts: Iterable[tuple[NDArray[Any], NDArray[np.int64]]]) -> tuple
     return _merged(keys, sums)
 
 
+def counted(parts: Iterable[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the distinct numbers of all parts, in order, and how often each occurs."""
+    return sum_by_key(np.unique(part, return_counts=True) for part in parts)
+
+
 def median(parts: Iterable[NDArray[np.float64]]) -> float:
     """Return the median of all numbers of all parts: there is at least one."""
-    return median_of(*sum_by_key((part, np.ones(part.size, dtype=np.int64)) for part in parts))
+    return median_of(*counted(parts))
 
 
 def median_of(values: NDArray[np.float64], counts: NDArray[np.int64]) -> float:

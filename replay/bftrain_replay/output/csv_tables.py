@@ -69,27 +69,22 @@ def write_allocations(path: Path, allocations: AllocationRecorder) -> None:
     with whole_file(path) as file:
         file.write((",".join(column.name for column in tables.ALLOCATIONS) + "\n").encode())
         for block in allocations.blocks():
-            rows = zip(
-                map(task_names.__getitem__, block.task.tolist()),
-                map(node_names.__getitem__, block.node.tolist()),
-                _numbers(block.from_s),
-                _numbers(block.to_s),
-                strict=True,
-            )
-            file.write("".join(f"{task},{node},{from_s},{to_s}\n" for task, node, from_s, to_s in rows).encode())
+            cells = (task_names[block.task], node_names[block.node], _numbers(block.from_s), _numbers(block.to_s))
+            rows = zip(*(column.tolist() for column in cells), strict=True)
+            file.write("".join(f"{row}\n" for row in map(",".join, rows)).encode())
 
 
-def _cells(names: Iterable[str]) -> list[str]:
+def _cells(names: Iterable[str]) -> NDArray[np.object_]:
     """Return names as CSV cells, quoted where necessary."""
     cells = []
     for name in names:
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow((name, ""))
         cells.append(line.getvalue().removesuffix(","))
-    return cells
+    return np.array(cells, dtype=np.object_)
 
 
-def _numbers(column: NDArray[np.float64]) -> list[str]:
+def _numbers(column: NDArray[np.float64]) -> NDArray[np.object_]:
     """Format each distinct number once, as most of them are repeated."""
     different, places = np.unique(column, return_inverse=True)
-    return list(map(list(map(repr, different.tolist())).__getitem__, places.tolist()))
+    return np.array(list(map(repr, different.tolist())), dtype=np.object_)[places]

@@ -10,7 +10,7 @@ import numpy as np
 from bftrain import text_formats
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.sums import median_of, sum_by_key
+from bftrain_replay.drawing.sums import counted, median_of
 from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -20,9 +20,7 @@ _PIECES, _TIME = "share of the times", "share of the idle node-time"
 
 def idle_pieces(material: ReportData) -> ChartFigure | None:
     """Return the chart; ``None`` if nothing was ever idle."""
-    length_s, count = sum_by_key(
-        (part.length_s, np.ones(part.length_s.size, dtype=np.int64)) for part in fragments_in_parts(material.log)
-    )
+    length_s, count = counted(part.length_s for part in fragments_in_parts(material.log))
     total_s = length_s * count
     if not total_s.sum() > 0.0:
         return None

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
@@ -139,8 +138,8 @@ _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
     """Return the chart of who held each node."""
     names, held = material.log.node_names, material.holdings
-    drawn, step_s = _fitting(material, letters)
     grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
+    drawn, step_s = _fitting(material, _node_rows(names, grouped), letters)
     rounded = f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
     says = "No node was ever given to a task"
     if len(held):
@@ -178,37 +177,42 @@ def _owner(material: ReportData) -> str:
     return "the simulated scheduler" if source == SIMULATED else "the batch queue"
 
 
-def _fitting(material: ReportData, letters: int) -> tuple[StateRaster, float]:
+def _fitting(material: ReportData, ordered: _OrderedNodes, letters: int) -> tuple[StateRaster, float]:
     """Return the finest raster that fits into this many characters, and the length of its time steps.
 
     0 if it has none.
     """
     for steps in _ROUNDINGS:
         step_s = material.end_s / steps if steps else 0.0
-        drawn = _holders_raster(material, step_s, _CHANGES if steps != _ROUNDINGS[-1] else None)
+        drawn = _holders_raster(material, ordered, step_s, _CHANGES if steps != _ROUNDINGS[-1] else None)
         if drawn is not None and (drawn.size <= letters or steps == _ROUNDINGS[-1]):
             return drawn, step_s
     raise AssertionError("the coarsest is always taken")
 
 
-def _node_rows(log: EventLog, racks: Mapping[str, str] | None) -> tuple[NDArray[np.int64], list[tuple[str, int]]]:
-    """Return the nodes in the order of their rows, and groups of them, such as racks or kinds."""
-    found = groups_of_nodes(log, racks)
-    if found is None:
-        return np.arange(len(log.node_names)), []
-    names, of_node, _ = found
+# Nodes in the order of their rows; groups of them, such as racks or kinds, each with its first row
+_OrderedNodes = tuple[NDArray[np.int64], list[tuple[str, int]]]
+
+
+def _node_rows(nodes: Sequence[str], grouped: tuple[tuple[str, ...], NDArray[np.int32], str] | None) -> _OrderedNodes:
+    """Return the nodes in the order of their rows, group by group."""
+    if grouped is None:
+        return np.arange(len(nodes)), []
+    names, of_node, _ = grouped
     numbers = [
         [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in re.split(r"(\d+)", name)]
-        for name in log.node_names
+        for name in nodes
     ]
     groups = sorted(range(len(names)), key=lambda group: names[group])
     place = np.argsort(groups)[of_node]
-    order = sorted(range(len(log.node_names)), key=lambda node: (place[node], numbers[node]))
+    order = sorted(range(len(nodes)), key=lambda node: (place[node], numbers[node]))
     starts = np.searchsorted(place[order], np.arange(len(names)))
     return np.array(order), [(names[group], int(start)) for group, start in zip(groups, starts, strict=True)]
 
 
-def _holders_raster(material: ReportData, step_s: float, most: int | None) -> StateRaster | None:
+def _holders_raster(
+    material: ReportData, ordered: _OrderedNodes, step_s: float, most: int | None
+) -> StateRaster | None:
     """Return the raster with times rounded to ``step_s``; ``None`` if there were more than ``most`` changes."""
     log, held = material.log, material.holdings
     bounds = np.append(log.times, log.end_s) - log.start_s
@@ -224,7 +228,7 @@ def _holders_raster(material: ReportData, step_s: float, most: int | None) -> St
     )
     if idle is None:
         return None
-    order, groups = _node_rows(log, material.summary["settings"].get("racks"))
+    order, groups = ordered
     row_of = np.argsort(order).astype(np.int32)
     held_row, free_row = row_of[node], row_of[idle[0]]
 

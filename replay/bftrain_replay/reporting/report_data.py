@@ -92,9 +92,10 @@ class ReportData:
         at_s, doubtful = doubtful_nodes(self.log)
         doubtful_s = at_s - self.log.start_s
         times, changes = sum_by_key(
-            (when, np.full(when.size, change))
+            (when, change * count)
             for block in self.holdings.blocks()
-            for when, change in ((block.from_s, 1), (block.to_s, -1))
+            for whens, change in ((block.from_s, 1), (block.to_s, -1))
+            for when, count in (np.unique(whens, return_counts=True),)
         )
         changed = np.concatenate((idle_times, times, doubtful_s))
         moments = np.unique(np.append(changed[changed < self.end_s], 0.0))

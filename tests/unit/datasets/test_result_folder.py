@@ -230,6 +230,31 @@ def test_the_old_result_stays_if_writing_the_new_one_fails(tmp_path: Path) -> No
     assert content_of(tmp_path) == files(1)
 
 
+def test_all_files_are_on_the_disk_before_they_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, each would cost a commit of the file system's journal."""
+    synced: list[str] = []
+    content = files(1)
+    draft = {*content, result_folder.SUMS, ".obsolete"}
+
+    def seen(number: int) -> None:
+        there = {path.name for path in (tmp_path / result_folder.DRAFT).iterdir()}  # so it is not yet valid
+        assert there == draft
+        synced.append(Path(f"/proc/self/fd/{number}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    replace(tmp_path, content)
+    assert sorted(synced) == sorted(draft)
+
+
+def test_a_disk_that_fails_to_write_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(tmp_path, files(1))
+    monkeypatch.setattr(os, "fsync", lambda _number: fail_with(errno.EIO))
+    with pytest.raises(OSError, match="Input/output") as raised:
+        replace(tmp_path, files(2))
+    assert Path(raised.value.filename).parent == tmp_path
+    assert content_of(tmp_path) == files(1)
+
+
 def test_a_full_disk_names_the_file_and_not_the_draft(tmp_path: Path) -> None:
     def fail(draft: Path) -> None:
         raise OSError(28, "No space left on device", str(draft / "tasks.csv"))
