@@ -147,11 +147,23 @@ def _header(file: BinaryIO, folder: Path) -> dict[str, Any]:
 
 
 def _write(file: BinaryIO, tensor: Tensor, go_on: Callable[[], object]) -> None:
-    flat = as_bytes(tensor.cpu())
+    flat = as_bytes(tensor)
+    if not flat.numel():
+        return
+    on_host = None if flat.device.type == "cpu" else _host_room(flat)
     for start in range(0, flat.numel(), _PIECE_BYTES):
         go_on()
-        size = min(_PIECE_BYTES, flat.numel() - start)
-        file.write((ctypes.c_char * size).from_address(flat.data_ptr() + start))
+        piece = flat[start : start + _PIECE_BYTES]
+        if on_host is not None:
+            piece = on_host[: piece.numel()].copy_(piece)
+        file.write((ctypes.c_char * piece.numel()).from_address(piece.data_ptr()))
+
+
+def _host_room(flat: Tensor) -> Tensor:
+    """Return memory of the machine for a piece: a whole tensor of a GPU may be larger than what is free there."""
+    import torch
+
+    return torch.empty(min(_PIECE_BYTES, flat.numel()), dtype=torch.uint8)
 
 
 def _read(file: BinaryIO, shape: TreeShape, folder: Path) -> Tensor:

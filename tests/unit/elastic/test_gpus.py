@@ -5,6 +5,7 @@ The tests look at the settings that torch receives, and that nothing starts CUDA
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from bftrain_elastic import State
 from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
-from bftrain_elastic.worker import process_groups, state_tree, state_values
+from bftrain_elastic.worker import checkpoint_file, process_groups, state_tree, state_values
 from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
 
 if TYPE_CHECKING:
@@ -219,6 +220,23 @@ def test_a_copy_of_the_state_stays_on_the_gpu_only_if_it_leaves_room(
 ) -> None:
     Cuda(monkeypatch, 1, free=free_mb << 20)
     assert state_tree.too_large([OnGpu(mb), torch.ones(1000)]) is elsewhere
+
+
+class OfGpu(torch.Tensor):  # type: ignore[misc]  # torch is imported if it is here
+    """A tensor that says that it is on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+
+def test_a_tensor_of_a_gpu_is_saved_in_pieces_of_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_file, "_PIECE_BYTES", 96)
+    values = torch.arange(100.0)
+    room: list[Any] = []
+    monkeypatch.setattr(torch, "empty", lambda size, dtype: room.append(torch.zeros(size, dtype=dtype)) or room[0])
+    written = io.BytesIO()
+    checkpoint_file._write(written, values.as_subclass(OfGpu), lambda: None)  # noqa: SLF001 - no GPU is here
+    assert written.getvalue() == values.numpy().tobytes()
+    assert [one.numel() for one in room] == [96]
 
 
 def test_what_is_restored_needs_no_memory_but_what_the_state_has(monkeypatch: pytest.MonkeyPatch) -> None:
