@@ -128,6 +128,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "pbs": "bftrain.live.schedulers.pbs:make",
         "pbs-nodes": "bftrain.live.schedulers.pbs:make_nodes",
         "lsf": "bftrain.live.schedulers.lsf:make",
+        "flux": "bftrain.live.schedulers.flux:make",
     },
     "sharing": {
         "max-min": "bftrain_solvers.sharing.policies:max_min",

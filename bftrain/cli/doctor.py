@@ -53,6 +53,12 @@ _SCHEDULERS: Final = {
         "see that LSF runs and that LSF_ENVDIR names the folder of its lsf.conf",
         "LSF",
     ),
+    "flux": (
+        ("flux", "uptime"),
+        "run this where the scheduler's commands are installed",
+        "see that Flux runs and that FLUX_URI names its instance, if it is not the system's",
+        "Flux",
+    ),
 }
 
 

@@ -313,7 +313,9 @@ class CommandBackend:
 
     programs: ClassVar[tuple[str, ...]]
     remedy: ClassVar[str]  # where they are missing
-    cancels: ClassVar[str]  # the one that cancels the jobs that it is given
+    cancels: ClassVar[
+        str | tuple[str, ...]
+    ]  # the one that cancels the jobs that it is given, perhaps with its first words
     troubles: ClassVar[Sequence[tuple[str, Trouble]]]  # what a command says -> what follows; the first that fits
 
     def available(self) -> Availability:
@@ -322,9 +324,10 @@ class CommandBackend:
 
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
         """Cancel jobs."""
+        words = (self.cancels,) if isinstance(self.cancels, str) else self.cancels
         for piece in in_pieces(tuple(ids)):
             try:
-                await run(Command(argv=(self.cancels, *piece)))
+                await run(Command(argv=(*words, *piece)))
             except CommandFailed as error:
                 if self.trouble(error) is not Trouble.GONE:
                     raise

@@ -81,8 +81,7 @@ class PilotJobs:
         self._batch, self._settings, self._site = batch, settings, site
         self._run = run
         self._stock = PilotPolicy(settings)
-        self._without: frozenset[str] = frozenset()
-        self._nodes: frozenset[str] = frozenset()  # all that the scheduler has, as far as known
+        self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
         self._hinted, self._busy = asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None
         self._announced: dict[str, float | None] = {}  # node -> until when it is said to be ours
@@ -91,8 +90,7 @@ class PilotJobs:
         self._noticed: dict[str, float] = {}  # node -> when the scheduler said that it takes it
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
-        self._longest_s = LATER
-        self._leaving = False
+        self._longest_s, self._leaving = LATER, False
         self.cluster = ""  # what the scheduler calls the machine, as far as known
         self.hooks = HookTally(settings.spool, "end")
 
@@ -146,6 +144,8 @@ class PilotJobs:
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Keep the stock of pilots, and post changes of their states."""
         self._post = post
+        for text in filter(None, self._remarked.values()):  # of what ``check`` found
+            post(Remark(text=text))
         log_folder(self._site).mkdir(mode=0o700, parents=True, exist_ok=True)
         with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
             script, away = self._batch.script(agent, self._site), 0
@@ -227,10 +227,11 @@ class PilotJobs:
             self._post(Remark(text=text))
         if self._leaving:
             return self._settings.poll_s
-        idle = len(await self._batch.idle(self._run)) if self._settings.reserve else None
+        others = await ask(self._run) if (ask := getattr(self._batch, "waiting_jobs", None)) else ()
+        idle = len(await self._batch.idle(self._run)) if self._settings.reserve or others else None
         orders = self._orders(script, now)
-        marks = [order.mark for order in orders]
-        moves = self._stock.moves(now, time.time(), pilots, marks=marks, idle=idle)
+        marks = [one.mark for one in orders]
+        moves = self._stock.moves(now, time.time(), pilots, marks=marks, idle=idle, others=others)
         if moves.cancel:
             await self._batch.cancel(self._run, moves.cancel)
         await self._submit(orders, moves.submit, pilots)
@@ -296,10 +297,9 @@ class PilotJobs:
         """List our pilots, including those that vanished without a final state."""
         pilots = list(await self._ask())
         listed = {pilot.id: pilot for pilot in pilots}
-        now = time.time()
         for id_, pilot in self._known.items():
             if id_ not in listed and pilot.state in ALIVE and pilot.node:
-                pilots.append(msgspec.structs.replace(pilot, state=PilotState.LEFT, end_s=now))
+                pilots.append(msgspec.structs.replace(pilot, state=PilotState.LEFT, end_s=time.time()))
         for place, pilot in enumerate(pilots):
             # One that ended after a notice is taken, though the scheduler knows only that the job ended by itself: its
             # agent left in time, as it is to do

@@ -134,17 +134,26 @@ class PilotPolicy:
         return self._failing > 1
 
     def moves(
-        self, now_s: float, wall_s: float, pilots: Sequence[Pilot], *, marks: Sequence[str], idle: int | None = None
+        self,
+        now_s: float,
+        wall_s: float,
+        pilots: Sequence[Pilot],
+        *,
+        marks: Sequence[str],
+        idle: int | None = None,
+        others: Sequence[int] = (),
     ) -> PilotMoves:
         """Decide after a look at all pilots.
 
         ``wall_s`` is the time on the scheduler's clock, ``marks`` are those of the orders, the longest first, and
-        ``idle`` is the number of idle nodes, if it is known.
+        ``idle`` is the number of idle nodes, if it is known. ``others`` are the nodes for which others' jobs wait, the
+        next job first, where the scheduler does not preempt pilots itself.
         """
         self._learn(now_s, wall_s, pilots)
         seen = self._sorted_out(now_s, pilots, marks)
         self._adapt(now_s, seen)
-        budget = self._budget(seen, idle)
+        spare = self._settings.reserve + _startable(others, (idle or 0) + len(seen.holding) + seen.leaving)
+        budget = self._budget(seen, idle, spare)
         targets = self._shared_out(budget, marks)
         submit = self._submits(now_s, seen, budget, targets)
         let_go = seen.stale + seen.stopped
@@ -152,8 +161,8 @@ class PilotPolicy:
             most = target if budget <= sum(targets) else 2 * self._aims[mark]
             let_go += _youngest(seen.waiting[mark])[: max(0, len(seen.waiting[mark]) - most)]
         excess = max(0, len(seen.holding) - (self._settings.max_nodes or LATER))
-        if self._settings.reserve and idle is not None:
-            excess = max(excess, self._settings.reserve - idle - seen.leaving)
+        if spare and idle is not None:
+            excess = max(excess, spare - idle - seen.leaving)
         let_go += _youngest(seen.holding)[: int(min(excess, len(seen.holding)))]
         self._cancelled |= {pilot.id: now_s for pilot in let_go}
         lacking = sum(targets) > sum(map(len, seen.waiting.values())) + sum(submit)
@@ -233,14 +242,14 @@ class PilotPolicy:
         self._aims = aims
         self._adapted_s = {mark: self._adapted_s.get(mark, now_s) for mark in aims}
 
-    def _budget(self, seen: _Seen, idle: int | None) -> int:
+    def _budget(self, seen: _Seen, idle: int | None, spare: int) -> int:
         most = min(self._settings.max_nodes or LATER, self._wanted, self._limits.running)
         # Those that are stopped count as submitted, too
         most = min(most, self._limits.submitted - len(seen.stopped))
         budget = _whole(most - len(seen.holding) - seen.leaving)
-        if self._settings.reserve:
+        if spare:
             # A waiting pilot takes any node at any time, so none may wait while there are no spare nodes
-            budget = min(budget, max(0, (idle or 0) - self._settings.reserve))
+            budget = min(budget, max(0, (idle or 0) - spare))
         return budget
 
     def _shared_out(self, budget: int, marks: Sequence[str]) -> tuple[int, ...]:
@@ -283,6 +292,14 @@ class PilotPolicy:
         if lacking and self._tokens < 1:
             return max(60 * (1 - self._tokens) / self._settings.submits_per_min, _SOONEST_S)
         return _SOON_S if self._cancelled else LATER
+
+
+def _startable(sizes: Iterable[int], nodes: int) -> int:
+    """Return how many nodes waiting jobs could start on; a job wider than what is left waits for others, not for us."""
+    total = 0
+    for size in sizes:
+        total += size if total + size <= nodes else 0
+    return total
 
 
 def _youngest(pilots: Iterable[Pilot]) -> list[Pilot]:

@@ -22,6 +22,7 @@ from bftrain.live import examples
 from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.notify_settings import Notify
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
+from bftrain.live.schedulers.flux import FluxSettings
 from bftrain.live.schedulers.local import LocalSettings
 from bftrain.live.schedulers.lsf import LsfSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
@@ -38,6 +39,7 @@ SCHEDULERS: dict[str, type[msgspec.Struct]] = {
     "pbs": PbsSettings,
     "pbs-nodes": PbsNodesSettings,
     "lsf": LsfSettings,
+    "flux": FluxSettings,
     "local": LocalSettings,
 }
 POOL_KEYS = {"slurm": {"name", "unit"}}  # of what all schedulers have, those that an example names

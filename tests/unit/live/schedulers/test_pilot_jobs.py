@@ -336,6 +336,41 @@ def test_a_scheduler_that_would_not_take_pilots_away_ends_it(tmp_path: Path) -> 
     play(test())
 
 
+def test_what_is_odd_of_a_site_is_remarked_though_it_was_found_before_the_start(tmp_path: Path) -> None:
+    async def test() -> None:
+        stage = PilotStage(tmp_path, "n1")
+
+        async def odd(_: Run) -> PilotLimits:
+            return PilotLimits(remarks=("GraceTime is 60",))
+
+        stage.toy.limits = odd  # type: ignore[method-assign]  # a site with a remark
+        await stage.scheduler.check(AgentOrder(argv=("agent",)))
+        async with stage:
+            await stage.until(lambda: "GraceTime is 60" in stage.remarks(), "it is remarked")
+
+    play(test())
+
+
+def test_pilots_give_way_under_a_scheduler_that_does_not_preempt_them(tmp_path: Path) -> None:
+    async def test() -> None:
+        waits = [0]
+
+        async def waiting_jobs(_: Run) -> list[int]:
+            return [size for size in waits if size]
+
+        stage = PilotStage(tmp_path, "n1", "n2", "n3")
+        stage.toy.waiting_jobs = waiting_jobs  # type: ignore[attr-defined]  # of a scheduler that preempts nothing
+        async with stage:
+            await stage.until(lambda: len(stage.idle_nodes()) == 3, "all are ours")
+            waits[0] = 2
+            await stage.until(lambda: stage.toy.count(PilotState.RUNNING) == 1, "two gave way")
+            assert stage.toy.count(PilotState.WAITING) == 0, "and none waits to take their nodes"
+            waits[0] = 0
+            await stage.until(lambda: len(stage.idle_nodes()) == 3, "the job is done")
+
+    play(test())
+
+
 def test_a_mistake_in_settings_at_a_start_ends_no_pilots_of_the_run_before(tmp_path: Path) -> None:
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2")

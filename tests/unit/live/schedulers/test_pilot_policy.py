@@ -100,6 +100,27 @@ def test_reserve_leaves_nodes_idle() -> None:
     assert look(stock, running(3), marks=(LONG,), idle=2) == PilotMoves(submit=(0,))
 
 
+def test_pilots_give_way_where_nothing_else_preempts_them() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=1))
+    held = [pilot(str(number), PilotState.RUNNING, start_s=100.0 * number) for number in range(4)]
+    waits = [pilot("w")]
+
+    def cancels(*others: int, idle: int = 0) -> set[str]:
+        moves = PilotPolicy(PilotPolicySettings(pending=1)).moves(
+            0.0, 1000.0, held + waits, marks=(LONG,), idle=idle, others=others
+        )
+        assert moves.submit == (0,)
+        return set(moves.cancel)
+
+    assert cancels(1) == {"w", "3"}, "the one that waits would take the node at once"
+    assert cancels(2, 1) == {"w", "1", "2", "3"}
+    assert cancels(3, idle=3) == {"w"}, "enough are idle"
+    assert cancels(5) == set(), "a job that needs more than all of ours waits for others"
+    assert cancels(5, 2) == {"w", "2", "3"}
+    assert cancels(5, idle=1) == {"w", "0", "1", "2", "3"}
+    assert stock.moves(0.0, 1000.0, held, marks=(LONG,), idle=3, others=[2]).submit == (1,), "one is left over"
+
+
 def test_reserve_is_restored_from_the_youngest() -> None:
     stock = PilotPolicy(PilotPolicySettings(pending=4, reserve=2))
     held = [pilot("old", PilotState.RUNNING, start_s=1.0), pilot("young", PilotState.RUNNING, start_s=9.0)]

@@ -1,0 +1,225 @@
+"""Flux: pilot jobs that give way by themselves, for Flux preempts no jobs.
+
+In each round the jobs that wait in Flux are listed, and as many pilots are cancelled as they need nodes. So other jobs
+wait for a pilot's node for the time between two rounds, and for the cancellation. Tried on flux-core 0.88.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from bftrain.errors import NotAvailable
+from bftrain.live.schedulers.pilot_backend import (
+    LATER,
+    Command,
+    CommandFailed,
+    CommandRunner,
+    Pilot,
+    PilotLimits,
+    PilotOrder,
+    PilotState,
+    Run,
+    Trouble,
+    pilot_script,
+)
+from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pool_settings import scheduler_settings
+from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from bftrain.live.schedulers.queue_pilots import QueueBackend, queue_remarks, unknown_queue
+from bftrain.nodesets import expand
+from bftrain.values import checks
+
+STATES: Final[Mapping[str, PilotState]] = {
+    "DEPEND": PilotState.WAITING,
+    "PRIORITY": PilotState.WAITING,
+    "SCHED": PilotState.WAITING,
+    "RUN": PilotState.RUNNING,
+    "CLEANUP": PilotState.ENDING,
+}
+RESULTS: Final[Mapping[str, PilotState]] = {
+    "COMPLETED": PilotState.LEFT,
+    "CANCELED": PilotState.TAKEN,
+    "TIMEOUT": PilotState.TAKEN,
+    "FAILED": PilotState.FAILED,
+}
+_SIGNALLED: Final = frozenset({143, 137})  # exit codes of jobs that SIGTERM or SIGKILL ended
+TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
+    (r"job is inactive|unknown job id", Trouble.GONE),
+    (r"exceeds policy limit|limit", Trouble.LIMIT),  # of time, and shorter pilots may be accepted
+    (r"[Uu]nable to connect|onnection|did not answer|timed? out|not responding", Trouble.AWAY),
+    (r"not a valid|[Ii]nvalid|disabled|denied|not permitted|unsatisfiable|unrecognized|cannot be run", Trouble.REFUSED),
+)
+_OURS: Final = "bftrain-"  # jobs of such names are pilots of some site
+_LOWEST: Final = 1  # urgency of the shortest pilots; a job that names none has 16
+_LATELY: Final = "--since=-600s"
+_QUEUES: Final = "{queuem}|{enabled.ascii}|{started.ascii}|{limits.timelimit}"
+
+
+class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of pilots in Flux; "" is its default queue."""
+
+    queue: str = ""
+    options: tuple[str, ...] = ()  # more words for flux submit
+    poll_s: float = 2.0  # other jobs wait so long for the nodes of pilots
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.queue:
+            checks.text(self, "queue")
+        checks.texts(self, "options")
+
+
+def make(table: Mapping[str, object], site: Site) -> Scheduler:
+    """Build the scheduler from the settings of a site."""
+    settings = scheduler_settings(table, FluxSettings)
+    return PilotJobs(Flux(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
+
+
+class FluxJob(msgspec.Struct, frozen=True):
+    """A job as ``flux jobs --json`` prints it; what is not known yet is left out there."""
+
+    id: int
+    state: str
+    name: str = ""
+    result: str = ""
+    returncode: int = 0
+    nodelist: str = ""
+    t_run: float = 0.0
+    t_inactive: float = 0.0
+    expiration: float = 0.0
+    priority: int = 0
+    nnodes: int = 0
+    ncores: int = 0
+    ntasks: int = 0
+
+
+class FluxJobs(msgspec.Struct, frozen=True):
+    """The output of ``flux jobs --json``."""
+
+    jobs: list[FluxJob]
+
+
+class Flux(QueueBackend):
+    """Flux's commands and parsers of their output."""
+
+    name = "flux"
+    programs = ("flux",)
+    remedy = "run this where Flux is installed, and FLUX_URI names the instance if it is not the system's"
+    cancels = ("flux", "cancel")
+    troubles = TROUBLES
+    avoids = True
+
+    def __init__(self, settings: FluxSettings) -> None:
+        self._settings = settings
+        self._cores = 1.0  # of a node
+
+    def script(self, order: AgentOrder, site: Site) -> str:
+        """Return the job script; the node has the name that Flux gives it."""
+        return pilot_script(order, site, "node=$(flux getattr hostname)")
+
+    async def limits(self, run: Run) -> PilotLimits:
+        """Query the queue and the nodes of the instance; raise NotAvailable if there is no such queue."""
+        name = self._settings.queue
+        rows = [line.split("|") for line in (await run(list_queues())).splitlines()]
+        queues = {queue.removesuffix("*"): (queue, *cells) for queue, *cells in rows}
+        found = queues.get(name) if name else next((row for row in queues.values() if row[0][-1:] in {"", "*"}), None)
+        if found is None and name:
+            raise unknown_queue("Flux", name, "flux queue list")
+        if found is None:
+            raise NotAvailable("Flux has no default queue", where="queue", fix="name one, see flux queue list")
+        queue, enabled, started, longest = found
+        remarks = queue_remarks(queue.removesuffix("*"), starts=started == "y", takes=enabled == "y", preempts=False)
+        remarks.append(
+            f"Flux preempts no jobs: pilots are cancelled when others wait, which is looked for every "
+            f"{self._settings.poll_s:g} s"
+        )
+        nodelist, nodes, cores = (await run(list_nodes("all", "{nodelist} {nnodes} {ncores}"))).split()
+        self._cores = max(1.0, int(cores) / max(1, int(nodes)))
+        longest_s = float(longest)
+        return PilotLimits(
+            longest_s=longest_s if longest_s < math.inf else LATER,
+            nodes=frozenset(expand(nodelist)),
+            remarks=tuple(remarks),
+        )
+
+    def submission(self, order: PilotOrder) -> Command:
+        """Build the command that submits a pilot; the name of the job is its mark."""
+        known = self._settings
+        words = ["flux", "submit", "-N1", "-n1", "--exclusive", f"--job-name={order.mark}", "--output=/dev/null"]
+        words += [f"--time-limit={math.ceil(order.seconds)}s", f"--urgency={max(_LOWEST, 3 - order.rank)}"]
+        words += [f"--queue={known.queue}"] if known.queue else []
+        words += [f"--requires=-host:{','.join(order.avoid)}"] if order.avoid else []
+        return Command(argv=(*words, *known.options, "sh", "-c", order.script))
+
+    async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
+        """List our jobs, including those that ended lately."""
+        return list(read_pilots(await _jobs(run, "-a", _LATELY, "--count=0"), name))
+
+    async def idle(self, run: Run) -> frozenset[str]:
+        """Return the nodes that are up and have no job."""
+        return read_idle(await run(list_nodes("free,allocated", "{state} {nodelist}")))
+
+    async def waiting_jobs(self, run: Run) -> Sequence[int]:
+        """Return the nodes for which each job of others waits, the next job first."""
+        return read_sizes(await _jobs(run, "-A", "--filter=sched"), self._cores)
+
+    async def plans(self, _run: Run, _name: str) -> Mapping[str, float]:
+        """Return nothing: Flux names no nodes of jobs that wait."""
+        return {}
+
+
+async def _jobs(run: Run, *words: str) -> list[FluxJob]:
+    command = Command(argv=("flux", "jobs", *words, "--json"))
+    said = await run(command)
+    try:
+        return msgspec.json.decode(said, type=FluxJobs).jobs
+    except msgspec.DecodeError as error:  # not to be taken for no jobs at all
+        raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
+
+
+def list_queues() -> Command:
+    """Build the command that lists queues; the default one has a star, and a Flux without queues one without a name."""
+    return Command(argv=("flux", "queue", "list", "--no-header", f"--format={_QUEUES}"))
+
+
+def list_nodes(states: str, form: str) -> Command:
+    """Build the command that lists nodes of some states."""
+    return Command(argv=("flux", "resource", "list", f"--states={states}", "--no-header", f"--format={form}"))
+
+
+def read_pilots(jobs: Sequence[FluxJob], name: str) -> Iterator[Pilot]:
+    """Yield the pilots of a site; their jobs have its name and a digest."""
+    for job in jobs:
+        if not job.name.startswith(f"{name}."):
+            continue
+        over = job.state == "INACTIVE"
+        state = RESULTS.get(job.result, PilotState.FAILED) if over else STATES.get(job.state, PilotState.ENDING)
+        if state is PilotState.FAILED and job.returncode in _SIGNALLED:
+            state = PilotState.TAKEN
+        yield Pilot(
+            id=str(job.id),
+            state=state,
+            node=job.nodelist,
+            mark=job.name,
+            start_s=job.t_run,
+            end_s=(job.t_inactive if over else job.expiration) or None,
+        )
+
+
+def read_idle(said: str) -> frozenset[str]:
+    """Parse a line of free and one of allocated nodes; a node with a job on some of its cores stands in both."""
+    rows = {
+        state: expand(nodes) if nodes else () for state, _, nodes in (one.partition(" ") for one in said.splitlines())
+    }
+    return frozenset(rows.get("free", ())) - frozenset(rows.get("allocated", ()))
+
+
+def read_sizes(jobs: Sequence[FluxJob], cores: float) -> list[int]:
+    """Return the nodes of waiting jobs that are no pilots, those of a higher priority first; held ones have none."""
+    waiting = [job for job in jobs if job.priority > 0 and not job.name.startswith(_OURS)]
+    ranked = sorted(waiting, key=lambda job: (-job.priority, job.id))
+    return [job.nnodes or math.ceil(max(job.ncores, job.ntasks, 1) / cores) for job in ranked]
