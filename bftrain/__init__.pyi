@@ -34,6 +34,7 @@ from bftrain.values.events import TaskResumed as TaskResumed
 from bftrain.values.events import TaskSubmitted as TaskSubmitted
 from bftrain.values.problem import AllocationProblem as AllocationProblem
 from bftrain.values.problem import CompetingTask as CompetingTask
+from bftrain.values.resources import ResourceSpeeds as ResourceSpeeds
 from bftrain.values.solution import Limits as Limits
 from bftrain.values.solution import Quality as Quality
 from bftrain.values.solution import Solution as Solution

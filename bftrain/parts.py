@@ -98,6 +98,8 @@ def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> 
     if isinstance(found, type) or not isinstance(found, wanted):
         try:
             found = found() if callable(found) else found
+        except BftrainError as error:
+            raise BadInput(error.what, where=where, fix=error.fix) from error
         except Exception as error:
             raise BadInput(f"cannot be created: {described(error)}", where=where) from error
     if not isinstance(found, wanted):

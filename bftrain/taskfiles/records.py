@@ -13,6 +13,7 @@ from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
@@ -114,6 +115,7 @@ CURVES_REMEDY: Final = (
 )
 
 BATCH_REMEDY: Final = "write batch = { initial = 128, largest = 4096, noise_scale = 2000 }"
+RESOURCES_REMEDY: Final = "write resources = { cpus = [1, 3, 6], speed = [0.4, 0.9, 1.0] }, or see docs/formats.md"
 SPREAD_REMEDY: Final = "write spread = 0.8, the part of its speed on two hosts or more, or see docs/formats.md"
 
 
@@ -147,6 +149,8 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
         fields["batch"] = batch_of(record["batch"], where)
     if "spread" in record:
         fields["spread"] = spread_of(record["spread"], where)
+    if "resources" in record:
+        fields["resources"] = resources_of(record["resources"], where)
     return _made(TaskSpec, {"name": name, "curve": curve, "curves": curves, **fields}, where)
 
 
@@ -168,6 +172,24 @@ def spread_of(given: object, where: str) -> SpreadSpeeds:
             key: given[key] for key in given if key == "per_place"
         }
     return wire.convert(given, SpreadSpeeds, where=f"{where}: spread")
+
+
+def resources_of(given: object, where: str) -> ResourceSpeeds:
+    """Make what a record says of its speed by CPU cores and memory; of one of these ``speed`` is a list of numbers."""
+    if not isinstance(given, dict):
+        raise BadInput("resources: must be a table", where=where, fix=RESOURCES_REMEDY)
+    speed = given.get("speed")
+    if isinstance(speed, list) and not any(isinstance(each, list) for each in speed):
+        given = {**given, "speed": [speed] if not given.get("cpus") else [[each] for each in speed]}
+    return wire.convert(given, ResourceSpeeds, where=f"{where}: resources")
+
+
+def resources_record(resources: ResourceSpeeds) -> dict[str, Any]:
+    """Describe speeds by CPU cores and memory as briefly as :func:`resources_of` reads them."""
+    rows = [list(row) for row in resources.speed]
+    speed = rows if resources.cpus and resources.memory_gb else [each for row in rows for each in row]
+    axes = {"cpus": list(resources.cpus), "memory_gb": list(resources.memory_gb)}
+    return {name: amounts for name, amounts in axes.items() if amounts} | {"speed": speed}
 
 
 def batch_record(batch: BatchScaling) -> dict[str, Any]:
@@ -256,6 +278,8 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
         fields["batch"] = batch_record(task.batch)
     if task.spread is not None:
         fields["spread"] = spread_record(task.spread)
+    if task.resources is not None:
+        fields["resources"] = resources_record(task.resources)
     return record | {key: value for key, value in fields.items() if value != defaults[key]}
 
 

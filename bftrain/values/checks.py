@@ -207,6 +207,11 @@ def numbers(value: Struct, field: str) -> tuple[float, ...]:
     return sequence(value, field, _number, "a list of finite numbers")
 
 
+def rows(value: Struct, field: str) -> tuple[tuple[float, ...], ...]:
+    """Check that ``field`` is a sequence of rows of finite numbers."""
+    return sequence(value, field, lambda row: _tuple(row, _number), "rows of finite numbers")
+
+
 def names(value: Struct, field: str) -> tuple[str, ...]:
     """Check that ``field`` is a sequence of different node names: not empty, printable, without spaces."""
     found = _normalise(value, field, _names, "a list of names")

@@ -66,6 +66,7 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 ANY_KIND: Final = ""  # nodes without a kind
 OTHER_KIND: Final = "other"  # their name in logs and live runs where other nodes have a kind
 MOST_NODES: Final = 1 << 20  # more than any machine has; limits the names generated at once
+_MOST_AMOUNT: Final = 1e6  # cores, or GB, beside one node
 CLUSTER_FORM: Final = "write v100=36,p100=36,k80=36, or 128 where all nodes are alike"
 
 
@@ -88,6 +89,24 @@ def cluster_of(text: str) -> Mapping[str, int]:
         found[kind] = _count(count, f" of '{kind}'")
     if sum(found.values()) > MOST_NODES:
         raise ValueError(f"{sum(found.values()):,} nodes are more than any machine has")
+    return MappingProxyType(found)
+
+
+def amounts_of(text: str) -> Mapping[str, float]:
+    """Parse an amount for each node by kind, such as CPU cores; raise ``ValueError`` with the problem."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        kind, equals, amount = (word.strip() for word in part.rpartition("="))
+        if bool(equals) != bool(kind) or not kind.isprintable() or (not kind and "," in text):
+            raise ValueError(f"'{part}' names no kind")
+        if kind in found:
+            raise ValueError(f"'{kind}' comes twice")
+        try:
+            found[kind] = float(amount)
+        except ValueError:
+            raise ValueError(f"{amount[:40]!r} is not a number") from None
+        if not 0.0 < found[kind] <= _MOST_AMOUNT:
+            raise ValueError(f"{amount[:40]} is not above 0 and at most {_MOST_AMOUNT:,.0f}")
     return MappingProxyType(found)
 
 

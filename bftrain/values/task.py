@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling, check_batch
 from bftrain.values.curve import SpeedCurve, curve_on
+from bftrain.values.resources import ResourceSpeeds, check_resources
 from bftrain.values.spread import SpreadSpeeds, check_spread
 from bftrain.values.wire import NOTHING, Mapped
 
@@ -24,7 +25,8 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the listed kinds,
     at the given speeds, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
     ``batch`` holds the allowed batch sizes, for the objective ``goodput``. ``spread`` describes the speed if the nodes
-    lie on more places than necessary, such as GPUs on two hosts.
+    lie on more places than necessary, such as GPUs on two hosts. ``resources`` holds its speed by CPU cores and memory
+    beside each node, for rounds.
     """
 
     name: str
@@ -43,6 +45,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     campaign: str = ""
     batch: BatchScaling | None = None
     spread: SpreadSpeeds | None = None
+    resources: ResourceSpeeds | None = None
 
     def __post_init__(self) -> None:
         checks.text(self, "name")
@@ -56,6 +59,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
         checks.optional_text(self, "user", "campaign")
         check_batch(self, self.batch, self.max_nodes)
         check_spread(self, self.spread)
+        check_resources(self, self.resources)
 
     def __hash__(self) -> int:
         return hash((self.name, self.curve))

@@ -37,11 +37,11 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
     """Return the SHA-256 of the tasks' content, from any file."""
-    # With every field, since equal tasks may differ in which defaults their JSON leaves out; but for batches and
-    # spread that are not given, so that results from before tasks had these are of the same tasks
+    # With every field, since equal tasks may differ in which defaults their JSON leaves out; but for batches,
+    # spread and resources that are not given, so that results from before tasks had these are of the same tasks
     specs = [msgspec.structs.asdict(spec) for spec in tasks]
     for fields in specs:
-        for name in ("batch", "spread"):
+        for name in ("batch", "spread", "resources"):
             if fields[name] is None:
                 del fields[name]
     return hashlib.sha256(wire.encode(specs)).hexdigest()

@@ -24,6 +24,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
@@ -77,6 +78,14 @@ spreads = st.builds(
     ),
 )
 
+resources = st.sampled_from(
+    (
+        ResourceSpeeds(cpus=(1.0, 3.0, 6.5), speed=((1 / 3,), (0.9,), (1.0,))),
+        ResourceSpeeds(memory_gb=(16.0,), speed=((0.5,),)),
+        ResourceSpeeds(cpus=(2.0,), memory_gb=(16.0, 64.0), speed=((0.5, 1.0),)),
+    )
+)
+
 
 @st.composite
 def task_specs(draw: DrawFn) -> TaskSpec:
@@ -90,6 +99,7 @@ def task_specs(draw: DrawFn) -> TaskSpec:
             "campaign": st.just("") | names,
             "batch": st.none() | batches,
             "spread": st.none() | spreads,
+            "resources": st.none() | resources,
             "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
         },
     )

@@ -53,6 +53,8 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
         str,
         "NODES or KIND=NODES,..: nodes of one host of a cluster, for tasks with speeds by hosts [unknown].",
     ),
+    "cpus": (str, "CORES or KIND=CORES,..: CPU cores that a host has for each node, such as a GPU [not limited]."),
+    "memory_gb": (str, "GB or KIND=GB,..: the same of memory [not limited]."),
     "gang": (Choice(("min", "max")), "Which of its sizes an elastic task has [such tasks are refused]."),
     "measure": (str, "A..B: means over these tasks only, counted from 0 as they come; it ends when they are done."),
     "max_backlog_s": (DurationType(), "More waiting work than all nodes do in so many seconds ends it [30 days]."),
@@ -188,6 +190,11 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     if spread and not result.engine.knows_hosts:
         unknown = "which nodes lie together is not known: they count for nothing"
         yield f"{spread:,} tasks have speeds by hosts, and {unknown}"
+    resources = sum(spec.resources is not None for spec in gangs.specs)
+    if resources and not settings.resources_of_nodes:
+        yield f"{resources:,} tasks have speeds by CPU cores or memory, and neither --cpus nor --memory-gb limits them"
+    if settings.resources_of_nodes and not resources:
+        yield "CPU cores and memory count for nothing: no task says how its speed depends on them (resources)"
     yield from result.remarks
     yield from notes_on_broken(result.broken_metrics)
     if summary.ended == "overload":

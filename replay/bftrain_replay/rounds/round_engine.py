@@ -6,18 +6,27 @@ Rounds begin at multiples of their length. Rounds in which nothing can change ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.values.wire import NOTHING
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs, TaskProgressColumns
+from bftrain_replay.rounds.round_inputs import (
+    CompetingTasks,
+    Floats,
+    Places,
+    TaskGangs,
+    TaskProgressColumns,
+    round_at,
+)
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_resources import HostResources, Share
 from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings
 from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 
@@ -40,7 +49,14 @@ _WATCH_EVERY: Final = 64  # steps
 class RoundEngine:
     """One run. Its results: columns by task and by kind, ``steps``, and why it ``ended``."""
 
-    def __init__(self, gangs: TaskGangs, supply: NodeSupply, policy: RoundPolicy, settings: RoundSettings) -> None:
+    def __init__(
+        self,
+        gangs: TaskGangs,
+        supply: NodeSupply,
+        policy: RoundPolicy,
+        settings: RoundSettings,
+        shares: Mapping[str, Share] = NOTHING,
+    ) -> None:
         count, kinds = len(gangs), len(gangs.kinds)
         self.gangs = gangs
         self._beliefs = SpeedBeliefs(gangs, settings)
@@ -65,6 +81,8 @@ class RoundEngine:
         )
         self._chooser = RoundChoice(policy, settings, count)
         self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
+        self.resources = HostResources(policy, policy.name, gangs, shares) if shares else None
+        self.resource_s = np.zeros((count, 2))  # sum of CPU cores and memory beside a node over time
         self._holders = NodeHolders(supply, count, settings.chosen_placement)
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
@@ -172,6 +190,9 @@ class RoundEngine:
     def _step(self) -> None:
         run, kind = self._chosen()
         started, stopped = self._launch(run, kind)
+        if self.resources is not None:
+            when = round_at(self.now_s, self._settings.round_s)
+            self.resources.divide(run, kind, self._holders, self._version + self.starts.sum(), when)
         rounds = self._rounds_alike(run, kind)
         begin_s, first = self.now_s, self._round
         self._round += rounds
@@ -217,7 +238,8 @@ class RoundEngine:
     def _together(self, run: Places, kind: Places) -> Floats:
         """Return the speed of each, alone or beside its partner, on the fewest hosts."""
         paired = self._chooser.partner[run] >= 0
-        return np.where(paired, self._chooser.speed[run], self.gangs.speeds[run, kind])
+        alone = self.gangs.speeds[run, kind] * (1.0 if self.resources is None else self.resources.gain[run])
+        return np.where(paired, self._chooser.speed[run], alone)
 
     def _held_nodes(self, run: Places) -> Floats:
         """Return how many nodes each holds: each task of a pair counts half."""
@@ -327,6 +349,8 @@ class RoundEngine:
         held_s = has_s if self._settings.finish == BOUNDARY else ran_s
         progress.service_s[run, kind] += held_s
         self.batch_s[run] += held_s * self.gangs.batches[run, kind]
+        if self.resources is not None:
+            self.resource_s[run] += held_s[:, None] * self.resources.amounts[run]
         progress.node_s[run] += held_s * self._held_nodes(run)
         self.held_node_s += np.bincount(kind, held_s * self._held_nodes(run), self.held_node_s.size)
         self._count_pairs(run, kind, held_s)

@@ -160,6 +160,11 @@ def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
     raise BadInput(what, where=f"task '{task.name}'", fix="leave it out, or give more nodes of a kind on which it runs")
 
 
+def round_at(time_s: float, round_s: float) -> str:
+    """Return a round and its begin, for messages."""
+    return f"round {round(time_s / round_s):,} at {time_s:g} s"
+
+
 class TaskProgressColumns:
     """Progress of all tasks, in columns; 0 for those that have not come yet. ``service_s`` is by task and kind.
 
@@ -204,7 +209,7 @@ class CompetingTasks:
     @property
     def when(self) -> str:
         """The round and its begin, for messages."""
-        return f"round {round(self.time_s / self.round_s):,} at {self.time_s:g} s"
+        return round_at(self.time_s, self.round_s)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -137,6 +137,18 @@ class NodeHolders:
         self.count = np.bincount(self._kind_of[self._here], minlength=self.count.size)
         return hit
 
+    def by_host(self, tasks: Places) -> tuple[Places, Places]:
+        """Return the nodes of each of these tasks by host, and the nodes of each kind that are there by host."""
+        assert self._host_of is not None  # noqa: S101 - callers know the hosts
+        hosts = int(self._host_of.max()) + 1
+        own, here = np.zeros((hosts, tasks.size), dtype=np.intp), np.zeros((hosts, self.count.size), dtype=np.intp)
+        order = np.argsort(tasks)
+        held = np.flatnonzero(np.isin(self._holder, tasks))
+        np.add.at(own, (self._host_of[held], order[np.searchsorted(tasks[order], self._holder[held])]), 1)
+        present = np.flatnonzero(self._here)
+        np.add.at(here, (self._host_of[present], self._kind_of[present]), 1)
+        return own, here
+
     def release(self, tasks: Places) -> None:
         """Free all nodes of these tasks."""
         if tasks.size and self._tracks:

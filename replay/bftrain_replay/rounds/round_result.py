@@ -299,6 +299,7 @@ class RoundResult(ShortRepr):
             "alone_s": [next(alone) if here else None for here in come.tolist()],
             "mean_batch": _cells(mean_batch),
             "mean_goodput": _cells(mean_goodput),
+            **self._resource_columns(ran_s),
             "nodes": gangs.nodes.tolist(),
             "moves": engine.moves.tolist(),
             "taken": engine.taken.tolist(),
@@ -309,6 +310,17 @@ class RoundResult(ShortRepr):
                 for place, kind in enumerate(gangs.kinds)
             },
         }
+
+    def _resource_columns(self, ran_s: NDArray[np.float64]) -> Table:
+        """Return the mean CPU cores and memory beside a node of each task, as far as they are limited."""
+        resources = self.engine.resources
+        if resources is None:
+            return {}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = np.where(ran_s > 0.0, self.engine.resource_s.T / ran_s, np.nan)
+        names = ("mean_cpus", "mean_memory_gb")
+        every = zip(names, means, resources.limited, strict=True)
+        return {name: _cells(mean) for name, mean, limited in every if limited}
 
     @property
     def pools(self) -> IdlePools:

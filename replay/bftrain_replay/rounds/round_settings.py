@@ -9,7 +9,7 @@ import msgspec
 
 from bftrain.deciding.node_stay import AUTO
 from bftrain.values import checks
-from bftrain.values.curve import cluster_of
+from bftrain.values.curve import amounts_of, cluster_of
 from bftrain.values.sharing import Entity
 from bftrain.values.wire import Mapped
 from bftrain_replay.simulation.replay_settings import NO, YES, check_errors
@@ -60,6 +60,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     overtaking: str = YES  # whether those behind one that does not fit may run
     shares_interval_s: float = 0.0  # shares: at least so long from one computation to the next
     per_host: str = ""  # of a cluster: how many nodes one host has, 4 or v100=4,p100=2; "": hosts are not known
+    cpus: str = ""  # CPU cores that a host has for each of its nodes, 3 or v100=6,p100=3; "": not limited
+    memory_gb: str = ""  # the same of memory
     placement: str = AUTO  # which nodes a gang gets; auto: consolidated, with Gavel's conventions first-free
     pairs: str = ""  # a table with the speeds of pairs of models, for packed policies
     gang: str = ""  # of an elastic task: its smallest or largest size; "" refuses such tasks
@@ -89,7 +91,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.one_of(self, "placement", PLACEMENTS)
         if self.gang != "":
             checks.one_of(self, "gang", GANGS)
-        for name in ("admission", "measure", "pairs", "per_host", "window", "nodes", "metrics"):
+        for name in ("admission", "measure", "pairs", "per_host", "cpus", "memory_gb", "window", "nodes", "metrics"):
             if getattr(self, name) != "":
                 checks.text(self, name)
         for name in ("round_s", "max_backlog_s"):
@@ -104,6 +106,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 checks.reject(self, name, f"must be at most {LONGEST_S:g}, not {getattr(self, name):g}")
         checks.optional_number(self, "until_s", above=0.0)
         check_errors(self, (YES, NO, COMPLETED))
+        _check_resources(self)
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
@@ -118,6 +121,18 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def nodes_of_hosts(self) -> Mapping[str, int]:
         """Return the number of nodes of each kind one host of a cluster has; empty if that is not known."""
         return cluster_of(self.per_host) if self.per_host else {}
+
+    @property
+    def resources_of_nodes(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the CPU cores and the memory for each node by kind, as far as they are limited."""
+        found = {}
+        for name in ("cpus", "memory_gb"):
+            if getattr(self, name):
+                try:
+                    found[name] = amounts_of(getattr(self, name))
+                except ValueError as error:
+                    checks.reject(self, name, f"is {getattr(self, name)!r}: {error}", "write 3, or v100=6,p100=3")
+        return found
 
     @property
     def chosen_placement(self) -> str:
@@ -170,6 +185,8 @@ class RoundOptions(TypedDict, total=False):
     overtaking: str
     shares_interval_s: float
     per_host: str
+    cpus: str
+    memory_gb: str
     placement: str
     pairs: str
     gang: str
@@ -188,3 +205,9 @@ class RoundOptions(TypedDict, total=False):
     entities: Mapping[str, Entity]
     prices: Mapping[str, float]
     racks: Mapping[str, str]
+
+
+def _check_resources(settings: RoundSettings) -> None:
+    if settings.resources_of_nodes and settings.pairs:
+        what = "limits what a task has alone, and speeds of pairs do not depend on it"
+        checks.reject(settings, next(iter(settings.resources_of_nodes)), what, "leave out this, or pairs")

@@ -19,6 +19,7 @@ from bftrain_replay.rounds.round_engine import RoundEngine, Watch
 from bftrain_replay.rounds.round_inputs import TaskGangs, gangs_of
 from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
+from bftrain_replay.rounds.round_resources import shares_of, with_shares
 from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import RoundOptions, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
@@ -39,13 +40,14 @@ def simulate(
     there = _supply(source, settings)
     metrics_of(settings.metrics)  # reports bad names before any work
     policy = find_policy(settings)
-    placed = with_places(tasks, there.largest_host)
+    shares = shares_of(settings, there.kinds)
+    placed = with_shares(with_places(tasks, there.largest_host), shares)
     gangs = gangs_of(placed, there.most, settings, sizes=isinstance(policy, SizingPolicy))
     _check(gangs, there, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "leave it out, or choose a policy that puts tasks in a row"
         raise BadInput("shares know no order in which tasks could wait", where="overtaking", fix=fix)
-    engine = RoundEngine(gangs, there, policy, settings)
+    engine = RoundEngine(gangs, there, policy, settings, shares)
     engine.run(watch)
     computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
     return RoundResult(
@@ -88,6 +90,10 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
         )
     else:
         there = cluster(source, settings.nodes_of_hosts)
+    if settings.resources_of_nodes and (there.host_of is None or settings.racks):
+        what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
+        fix = "say --per-host, or replay a log of GPUs; leave it out where nodes are whole"
+        raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
     if settings.placement != AUTO and there.host_of is None:
         fix = "say racks by --topology, or leave it out" if is_log else "say --per-host, or leave it out"
         raise BadInput("means nothing where the hosts of nodes are not known", where="placement", fix=fix)

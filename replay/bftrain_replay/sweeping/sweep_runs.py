@@ -43,6 +43,7 @@ from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 _ID_DIGITS = 16
 _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added since release 0.1.0
     *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
+    *(("cpus", ""), ("memory_gb", "")),
 )
 _LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (("placement", "auto"),)  # replays had it before
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}

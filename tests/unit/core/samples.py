@@ -23,6 +23,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.table import ValueTable
@@ -37,6 +38,7 @@ SPEC = TaskSpec(name="a", curve=CURVE, max_nodes=4)
 GOOD: dict[type, dict[str, Any]] = {
     SpeedCurve: {"nodes": (1, 2, 4), "rate": (10.0, 18.0, 30.0)},
     BatchScaling: {"initial": 8, "noise_scale": 50.0, "largest": 64},
+    ResourceSpeeds: {"cpus": (1.0, 3.0), "speed": ((0.5,), (1.0,))},
     SpreadSpeed: {"share": 0.5},
     SpreadSpeeds: {"speeds": (SpreadSpeed(share=0.5),)},
     TaskSpec: {"name": "a", "curve": CURVE, "max_nodes": 4},

@@ -38,18 +38,19 @@ deadline_s = 3660.0
 
 def test_every_field_is_a_key_of_task_files() -> None:
     assert set(records.COLUMNS) - {"profile"} == ALL
-    others = {"name", "user", "campaign", "curve", "curves", "batch", "spread"}
+    others = {"name", "user", "campaign", "curve", "curves", "batch", "spread", "resources"}
     assert set(records.COUNTS) | set(records.NUMBERS) | others == ALL
 
 
 def test_fields_of_a_submission_reach_the_spec_and_its_view_and_have_an_option() -> None:
-    assert ALL - set(Submission.__struct_fields__) == {"submit_s", "user"}  # the live run knows these itself
+    passed_over = {"submit_s", "user", "resources"}  # the live run knows the first two itself
+    assert ALL - set(Submission.__struct_fields__) == passed_over
     options = {parameter.name for parameter in submit.params}
     instead = {"min_nodes", "max_nodes", "deadline_s", "curve", "curves", "batch", "spread"}  # or a task file
-    assert ALL - options == {"submit_s", "user", *instead}
+    assert ALL - options == {*passed_over, *instead}
     assert {"deadline", "nodes"} <= options
     sent = msgspec.convert({"run": {"argv": ["a"]}, "max_nodes": 2}, Submission)
-    assert set(spec_fields(sent)) == ALL - {"name", "curve", "submit_s", "user"}
+    assert set(spec_fields(sent)) == ALL - {"name", "curve", *passed_over}
     spec = TaskSpec(name="a", max_nodes=2, curve=SpeedCurve(nodes=(1,), rate=(1.0,)))
     assert set(view_fields(spec)) == ALL.intersection(TaskView.__struct_fields__) - {"name", "user"}
 

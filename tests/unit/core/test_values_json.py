@@ -27,6 +27,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
@@ -56,6 +57,7 @@ FULL_SPEC = TaskSpec(
     campaign="hpo-1",
     batch=BatchScaling(initial=64, noise_scale=500.0, largest=1024),
     spread=SpreadSpeeds(per_place=8, speeds=(SpreadSpeed(share=0.5), SpreadSpeed(places=4, curve=CURVE))),
+    resources=ResourceSpeeds(cpus=(1.0, 3.0), memory_gb=(64.0,), speed=((0.5,), (1.0,))),
 )
 FULL_SPEC_JSON = (
     f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON}}},"min_nodes":2,'
@@ -63,7 +65,8 @@ FULL_SPEC_JSON = (
     '"submit_s":5.0,"grow_cost_s":18.0,"shrink_cost_s":12.0,"start_cost_s":40.0,"weight":2.0,"deadline_s":3600.0,'
     '"user":"eva","campaign":"hpo-1","batch":{"initial":64,"noise_scale":500.0,"largest":1024,"per_node":null,"fixed_share":0.0},'
     '"spread":{"per_place":8,"speeds":[{"places":2,"kind":"","share":0.5,"curve":null},'
-    f'{{"places":4,"kind":"","share":null,"curve":{CURVE_JSON}}}]}}}}'
+    f'{{"places":4,"kind":"","share":null,"curve":{CURVE_JSON}}}]}},'
+    '"resources":{"cpus":[1.0,3.0],"memory_gb":[64.0],"speed":[[0.5],[1.0]]}}'
 )
 
 COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
@@ -126,6 +129,11 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         BatchScaling,
         '{"initial":8,"noise_scale":50.0,"largest":null,"per_node":4,"fixed_share":0.25}',
     ),
+    (
+        ResourceSpeeds(memory_gb=(16.0, 64.0), speed=((0.5, 1.0),)),
+        ResourceSpeeds,
+        '{"cpus":[],"memory_gb":[16.0,64.0],"speed":[[0.5,1.0]]}',
+    ),
     (SpreadSpeed(share=0.5), SpreadSpeed, '{"places":2,"kind":"","share":0.5,"curve":null}'),
     (
         SpreadSpeeds(speeds=(SpreadSpeed(places=3, kind="k80", curve=CURVE),)),
@@ -141,7 +149,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
             f'{{"name":"a","curve":{CURVE_JSON},"curves":{{}},"min_nodes":1,"max_nodes":4,"work_samples":null,'
             '"submit_s":0.0,'
             '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"deadline_s":null,"user":"",'
-            '"campaign":"","batch":null,"spread":null}'
+            '"campaign":"","batch":null,"spread":null,"resources":null}'
         ),
     ),
     (COMPETING, CompetingTask, COMPETING_JSON),

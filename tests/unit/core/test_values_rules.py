@@ -30,6 +30,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
@@ -67,6 +68,14 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
         for kind in (TaskSpec, CompetingTask)
     ),
     (TaskSpec, "spread", (0.5, {"speeds": [{"share": 0.5}]})),
+    (TaskSpec, "resources", (0.5, {"cpus": [1.0], "speed": [[0.5]]})),
+    (ResourceSpeeds, "cpus", (None, "1", (), (0.0, 2.0), (2.0, 2.0), (1.0, math.inf))),
+    (ResourceSpeeds, "memory_gb", (None, (3.0, 2.0), (True,))),
+    (
+        ResourceSpeeds,
+        "speed",
+        (3, ("12",), (0.5, 1.0), ((0.5,),), ((0.5, 1.0), (1.0,)), ((0.0,), (1.0,)), ((0.5,), (math.nan,))),
+    ),
     (SpreadSpeed, "places", (*NOT_WHOLE, 1, 0)),
     (SpreadSpeed, "kind", NOT_A_NAME[1:]),
     (SpreadSpeed, "share", (*NOT_A_NUMBER, -0.5)),

@@ -17,6 +17,7 @@ from bftrain.taskfiles.records import COLUMNS, KEYS, profiles
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import NodeState
@@ -103,7 +104,7 @@ def test_every_setting_is_described_with_its_default() -> None:
         assert re.search(rf"^\| `{field.name}` \| .* \| {re.escape(str(default))} \|$", section, re.MULTILINE)
 
 
-OF_SPREAD = {*SpreadSpeeds.__struct_fields__, *SpreadSpeed.__struct_fields__}
+NESTED = {name for kind in (BatchScaling, SpreadSpeeds, SpreadSpeed, ResourceSpeeds) for name in kind.__struct_fields__}
 
 
 def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_every_array_key_and_profile_is_described(tmp_path: Path) -> None:
     figures = (LogSummary, FragmentSummary, LeavingSummary)
     assert first_cells("### Figures of a log") == [name for kind in figures for name in kind.__struct_fields__]
     described = first_cells("### Tasks as `.toml`")
-    assert set(described) == set(KEYS) | set(profiles()) | set(BatchScaling.__struct_fields__) | OF_SPREAD
+    assert set(described) == set(KEYS) | set(profiles()) | NESTED
     assert set(COLUMNS) == set(TaskSpec.__struct_fields__) | {"profile"}
     for known in profiles().values():
         assert f"| `{known.name}` | {known.curve.rate[0]:,.0f} | {known.curve.rate[-1]:,.0f} |" in TEXT

@@ -11,6 +11,7 @@ from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.taskfiles.records import PROFILE_NAMES, profile, profiles
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import sample_log
@@ -39,6 +40,7 @@ FULL = TaskSpec(
     campaign="#7",
     batch=BatchScaling(initial=3, noise_scale=1e22 / 3, per_node=2, fixed_share=0.1),
     spread=SpreadSpeeds(speeds=(SpreadSpeed(share=1 / 3),)),
+    resources=ResourceSpeeds(cpus=(1.0, 3.0), memory_gb=(16.0, 1 / 3e-2), speed=((1 / 3, 0.4), (0.9, 1.0))),
 )
 TASKS = (
     FULL,
@@ -66,6 +68,22 @@ BY_KIND = (
         ),
     ),
     TaskSpec(name="spread", curve=CURVE, max_nodes=3, spread=SpreadSpeeds(speeds=(SpreadSpeed(curve=CURVE),))),
+    TaskSpec(
+        name="cpus",
+        curve=CURVE,
+        curves={"speed": CURVE},
+        max_nodes=4,
+        resources=ResourceSpeeds(cpus=(1.0, 3.0), speed=((0.5,), (1.0,))),
+    ),
+    TaskSpec(
+        name="memory", curve=CURVE, max_nodes=4, resources=ResourceSpeeds(memory_gb=(1.0, 3.0), speed=((0.5, 1.0),))
+    ),
+    TaskSpec(
+        name="one row",
+        curve=CURVE,
+        max_nodes=4,
+        resources=ResourceSpeeds(cpus=(2.0,), memory_gb=(1.0, 3.0), speed=((0.5, 1.0),)),
+    ),
     TaskSpec(name="initial", curve=CURVE, curves={"initial": CURVE}, max_nodes=4),
 )
 

@@ -51,7 +51,7 @@ def check(tasks: list[TaskSpec], nodes: Mapping[str, int], policy: str, rule: Or
     assert table["node_h"] == pytest.approx([expected[name].got_node_s / 3600.0 for name in table["name"]])
 
 
-@pytest.mark.parametrize("name", ["tiresias", "optimus", "themis", "srtf-estimated", "aging"])
+@pytest.mark.parametrize("name", ["tiresias", "optimus", "themis", "srtf-estimated", "aging", "synergy", "synergy-opt"])
 def test_examples_of_the_port_are_short(name: str) -> None:
     assert len(inspect.getsource(type(registry.load("rounds", name)())).splitlines()) <= 40
 

@@ -1,0 +1,57 @@
+"""ResourceSpeeds: the speed of a task by the CPU cores and the memory that it has beside each of its nodes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from bftrain.values import checks
+
+
+class ResourceSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
+    """Parts of the speed in a task's curve that it reaches with so much of a host beside each node, such as a GPU.
+
+    ``speed`` has a row for each number of ``cpus``, with a value for each ``memory_gb``. Without one of these two the
+    speed does not depend on it, and ``speed`` has one row, or rows of one value. Between the points it is
+    linear in both, below the first proportional, beyond the last constant.
+    """
+
+    cpus: tuple[float, ...] = ()
+    memory_gb: tuple[float, ...] = ()
+    speed: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        for name in ("cpus", "memory_gb"):
+            amounts = checks.numbers(self, name)
+            if amounts and amounts[0] <= 0.0:
+                checks.reject(self, name, f"starts at {amounts[0]:g}, and must be above 0")
+            if any(after <= before for before, after in pairwise(amounts)):
+                checks.reject(self, name, "must rise strictly", "sort the amounts and drop repeated ones")
+        if not self.cpus and not self.memory_gb:
+            checks.reject(self, "cpus", "is missing, and memory_gb too", "give one of them or both")
+        speed = checks.rows(self, "speed")
+        fix = "give a row for each of cpus, with a value for each of memory_gb; one where these are left out"
+        if len(speed) != max(1, len(self.cpus)):
+            checks.reject(self, "speed", f"has {len(speed)} rows for {len(self.cpus)} numbers of cpus", fix)
+        for row in speed:
+            if len(row) != max(1, len(self.memory_gb)):
+                checks.reject(self, "speed", f"has {len(row)} values in a row for {len(self.memory_gb)} memory_gb", fix)
+        if min(map(min, speed)) <= 0.0:
+            checks.reject(self, "speed", f"must be above 0, not {min(map(min, speed)):g}")
+
+    def part(self, cpus: float, memory_gb: float) -> float:
+        """Return the part of the speed with so many CPU cores and so much memory beside each node."""
+        rows = [_between(memory_gb, self.memory_gb, row) for row in self.speed]
+        return _between(cpus, self.cpus, rows)
+
+
+def _between(amount: float, amounts: tuple[float, ...], values: tuple[float, ...] | list[float]) -> float:
+    return float(np.interp(amount, (0.0, *amounts), (0.0, *values))) if amounts else values[0]
+
+
+def check_resources(task: msgspec.Struct, resources: ResourceSpeeds | None) -> None:
+    """Check the type of the field ``resources`` of a task."""
+    if resources is not None:
+        checks.instance(task, "resources", ResourceSpeeds)

@@ -1,0 +1,104 @@
+"""Policies that divide CPU cores and memory of hosts by how much tasks depend on them (Synergy)."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain import registry
+from bftrain.errors import BadInput
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
+from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_resources import HostedTasks
+
+_TIME_LIMIT_S: Final = 10.0
+
+
+class _InOrder:
+    """A policy that runs tasks in the order of another one, which is named in ``order``."""
+
+    name = "synergy"
+
+    def __init__(self, order: str = "fifo") -> None:
+        known = registry.BUILT_IN["rounds"]
+        self._order = registry.load("rounds", order)() if order in known else None
+        if not isinstance(self._order, RoundPolicy) or isinstance(self._order, (SizingPolicy, _InOrder)):
+            fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias, themis..."
+            raise BadInput(f"cannot run tasks in the order of '{order}'", fix=fix)
+        for attribute in ("steady", "every_round", "needs_work"):
+            setattr(self, attribute, getattr(self._order, attribute, False))
+
+    def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
+        """Return the priorities of the other policy."""
+        assert isinstance(self._order, RoundPolicy)  # noqa: S101 - checked before
+        return self._order.priorities(contenders)
+
+
+class Synergy(_InOrder):
+    """No task is slower than with its share, and what some do not need goes where it helps most.
+
+    Like Synergy-TUNE (Mohan and others, OSDI 2022): each task has the least that keeps the speed of its share. Then the
+    step is taken that raises the speed of a task most for what it takes, until none fits on its hosts.
+    """
+
+    def resources(self, hosted: HostedTasks) -> list[int]:
+        """Return the row of each task."""
+        tasks = range(len(hosted.names))
+        parts, nodes = [hosted.parts(task) for task in tasks], hosted.nodes.sum(axis=0)
+        least = [np.where((own <= 1.0).all(axis=1), own.sum(axis=1), np.inf) for own in parts]
+        rows, steps = [int(np.argmin(own)) for own in least], list[tuple[float, int, int, int]]()
+
+        def offer(task: int) -> None:
+            before, speed = rows[task], hosted.points[task][:, 2]
+            for row in np.flatnonzero(speed > speed[before]).tolist():
+                takes = nodes[task] * np.maximum(0.0, parts[task][row] - parts[task][before]).sum()
+                heapq.heappush(steps, ((speed[before] - speed[row]) / max(takes, 1e-9), task, before, row))
+
+        for task in tasks:
+            offer(task)
+        left = hosted.left(rows)
+        while steps:
+            _, task, before, row = heapq.heappop(steps)
+            takes = hosted.taken(task, row) - hosted.taken(task, before)
+            if rows[task] == before and (takes <= left).all():
+                left, rows[task] = left - takes, row
+                offer(task)
+        return rows
+
+
+class SynergyOptimum(_InOrder):
+    """The same with the largest sum of speeds, as parts of those with the share: Synergy-OPT, a whole-number programme.
+
+    After 10 seconds the best that was found stands.
+    """
+
+    name = "synergy-opt"
+
+    def resources(self, hosted: HostedTasks) -> list[int]:
+        """Return the row of each task."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - takes long to import
+        from scipy.sparse import csr_array, vstack  # noqa: PLC0415
+
+        counts = [len(points) for points in hosted.points]
+        task, points = np.repeat(np.arange(len(counts)), counts), np.concatenate(hosted.points)
+        one_each = csr_array((np.ones(task.size), (task, np.arange(task.size))))
+        takes = [csr_array(hosted.nodes[:, task] * points[:, which]) for which in (0, 1)]
+        ones: Floats = np.ones(len(counts))
+        found = milp(
+            -points[:, 2],
+            integrality=np.ones(task.size, dtype=np.intp),
+            bounds=Bounds(0.0, 1.0),
+            constraints=LinearConstraint(
+                vstack([one_each, *takes]),
+                np.concatenate((ones, np.full(hosted.room.size, -np.inf))),
+                np.concatenate((ones, hosted.room.T.ravel())),
+            ),
+            options={"time_limit": _TIME_LIMIT_S, "mip_rel_gap": 1e-9},
+        )
+        if found.x is None:
+            return Synergy().resources(hosted)
+        first = np.cumsum([0, *counts[:-1]])
+        return [int(np.argmax(found.x[begin : begin + count])) for begin, count in zip(first, counts, strict=True)]

@@ -1,0 +1,192 @@
+"""CPU cores and memory of hosts in rounds: the proportional share of each node, and how a policy divides them.
+
+A host has so much for each of its nodes. A task whose speed depends on it runs at the speed of its share, which is the
+part of its nodes, unless a policy divides what the host has in another way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import BadInput, BftrainError, raised
+from bftrain.values.curve import ANY_KIND, SpeedCurve, curve_on
+from bftrain.values.resources import ResourceSpeeds
+from bftrain.values.spread import SpreadSpeeds
+from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.round_inputs import Floats, Places, TaskGangs
+from bftrain_replay.rounds.round_nodes import NodeHolders
+from bftrain_replay.rounds.round_settings import RoundSettings
+
+_ROUNDING: Final = 1e-6  # of what a host has: solvers of programmes are as exact as that
+
+Share = tuple[float, float]  # CPU cores and GB of memory for each node of a kind; infinite where it is not limited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HostedTasks:
+    """The tasks that run, and the hosts on which they lie.
+
+    ``points`` are what each may have beside each of its nodes: rows of CPU cores, GB of memory, and its speed as a part
+    of that with its share. The first row is the share, and no row is slower. Amounts are 0 where they are not limited.
+    ``nodes`` counts the nodes of each task by host, ``room`` is what each host has of both.
+    """
+
+    names: tuple[str, ...]
+    points: tuple[Floats, ...]
+    nodes: Places
+    room: Floats
+
+    def parts(self, task: int) -> Floats:
+        """Return the amounts in each row as parts of the share."""
+        amounts = self.points[task][:, :2]
+        parts: Floats = amounts / np.where(amounts[0] > 0.0, amounts[0], 1.0)
+        return parts
+
+    def taken(self, task: int, row: int) -> Floats:
+        """Return what a task takes of each host with a row of its points."""
+        taken: Floats = np.outer(self.nodes[:, task], self.points[task][row, :2])
+        return taken
+
+    def left(self, rows: Sequence[int]) -> Floats:
+        """Return what each host has left, with the row of each task."""
+        amounts = np.array([points[row, :2] for points, row in zip(self.points, rows, strict=True)]).reshape(-1, 2)
+        left: Floats = self.room * (1.0 + _ROUNDING) - self.nodes @ amounts
+        return left
+
+
+@runtime_checkable
+class ResourcePolicy(Protocol):
+    """A policy of rounds that also divides CPU cores and memory of hosts."""
+
+    def resources(self, hosted: HostedTasks) -> Sequence[int] | NDArray[np.intp]:
+        """Return the row of ``points`` that each task has, when tasks have started or stopped."""
+
+
+def shares_of(settings: RoundSettings, kinds: Sequence[str]) -> dict[str, Share]:
+    """Return the share of each node of each kind; nothing if the settings name none."""
+    if not settings.resources_of_nodes:
+        return {}
+    given = [settings.resources_of_nodes.get(name, {}) for name in ("cpus", "memory_gb")]
+    for name, amounts in zip(("cpus", "memory_gb"), given, strict=True):
+        for kind in kinds if amounts else ():
+            if kind not in amounts and ANY_KIND not in amounts:
+                raise BadInput(f"does not say how much nodes of '{kind}' have", where=name, fix="add it")
+    cpus, memory_gb = ({kind: each.get(kind, each.get(ANY_KIND, math.inf)) for kind in kinds} for each in given)
+    return {kind: (cpus[kind], memory_gb[kind]) for kind in kinds}
+
+
+def with_shares(tasks: Sequence[TaskSpec], shares: Mapping[str, Share]) -> tuple[TaskSpec, ...]:
+    """Return the tasks with their speeds by kind as they are with the share of each node."""
+    return tuple(
+        task if task.resources is None or not shares else _with_shares(task, task.resources, shares) for task in tasks
+    )
+
+
+def _with_shares(task: TaskSpec, resources: ResourceSpeeds, shares: Mapping[str, Share]) -> TaskSpec:
+    part = {kind: resources.part(*share) for kind, share in shares.items()}
+    curves = {kind: _slowed(curve, part[kind]) for kind in part if (curve := curve_on(task.curve, task.curves, kind))}
+    spread = task.spread
+    if spread is not None and any(each.curve for each in spread.speeds):
+        by_kind = []
+        for kind, slower in part.items():
+            own = [each for each in spread.speeds if each.kind == kind]
+            for each in own or [each for each in spread.speeds if each.kind == ANY_KIND]:
+                curve = each.curve and _slowed(each.curve, slower)
+                by_kind.append(msgspec.structs.replace(each, kind=kind, curve=curve))
+        spread = SpreadSpeeds(per_place=spread.per_place, speeds=tuple(by_kind)) if by_kind else None
+    if ANY_KIND in curves:  # nodes have no kinds
+        return msgspec.structs.replace(task, curve=curves[ANY_KIND], curves={}, spread=spread)
+    curve = next(iter(curves.values()), task.curve)
+    return msgspec.structs.replace(task, curve=curve, curves=curves or task.curves, spread=spread)
+
+
+def _slowed(curve: SpeedCurve, part: float) -> SpeedCurve:
+    return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * part for rate in curve.rate))
+
+
+@lru_cache(maxsize=4096)  # tasks of one model are alike
+def points_of(resources: ResourceSpeeds | None, share: Share) -> Floats:
+    """Return the points of a task that are at least as fast as its share, which is the first of them."""
+    amounts = [0.0 if own == math.inf else own for own in share]
+    points = [(*amounts, 1.0)]
+    if resources is not None:
+        usual = resources.part(*share)
+        axes = [
+            [own] if own == math.inf or not known else known
+            for own, known in zip(share, (resources.cpus, resources.memory_gb), strict=True)
+        ]
+        for cpus, memory_gb in product(*axes):
+            point = [0.0 if amount == math.inf else amount for amount in (cpus, memory_gb)]
+            speed = resources.part(cpus, memory_gb) / usual
+            if speed >= 1.0 and point != amounts:
+                points.append((point[0], point[1], speed))
+    return np.array(points)
+
+
+class HostResources:
+    """What each task has of its hosts: ``amounts`` beside each node, and its ``gain`` in speed over its share."""
+
+    def __init__(self, policy: object, name: str, gangs: TaskGangs, shares: Mapping[str, Share]) -> None:
+        self._policy = policy if isinstance(policy, ResourcePolicy) else None
+        self._name, self._gangs, self._shares = name, gangs, list(shares.values())
+        self._usual = np.array([points_of(None, share)[0, :2] for share in self._shares])
+        self.gain = np.ones(len(gangs))
+        self.amounts = np.zeros((len(gangs), 2))
+        self._version, self._run = -1, np.zeros(0, dtype=np.intp)
+
+    @property
+    def limited(self) -> tuple[bool, bool]:
+        """Whether CPU cores are limited, and memory."""
+        return bool(self._usual[:, 0].any()), bool(self._usual[:, 1].any())
+
+    def divide(self, run: Places, kind: Places, holders: NodeHolders, version: int, when: str) -> None:
+        """Divide what the hosts have, if other tasks run than before, on other nodes, or nodes came or went."""
+        if version == self._version and np.array_equal(run, self._run):
+            return
+        self._version, self._run = version, run
+        self.gain[run], self.amounts[run] = 1.0, self._usual[kind]
+        if self._policy is None or not run.size:
+            return
+        nodes, present = holders.by_host(run)
+        specs = [self._gangs.specs[place] for place in run.tolist()]
+        pairs = zip(specs, kind.tolist(), strict=True)
+        hosted = HostedTasks(
+            names=tuple(spec.name for spec in specs),
+            points=tuple(points_of(spec.resources, self._shares[where]) for spec, where in pairs),
+            nodes=nodes,
+            room=present @ self._usual,
+        )
+        rows = self._asked(self._policy, hosted, f"policy '{self._name}', {when}")
+        chosen = np.array([points[row] for points, row in zip(hosted.points, rows, strict=True)])
+        self.amounts[run], self.gain[run] = chosen[:, :2], chosen[:, 2]
+
+    def _asked(self, policy: ResourcePolicy, hosted: HostedTasks, where: str) -> list[int]:
+        try:
+            given = np.asarray(policy.resources(hosted))
+        except BftrainError:
+            raise
+        except Exception as error:
+            raise BadInput(raised(error), where=where, fix="repair the policy") from error
+        fix = "give one whole number a task, the row of its points"
+        if given.shape != (len(hosted.names),) or given.dtype.kind not in "iu":
+            raise BadInput(f"gave resources {given!r:.60} for {len(hosted.names)} tasks", where=where, fix=fix)
+        rows: list[int] = given.tolist()
+        for name, row, points in zip(hosted.names, rows, hosted.points, strict=True):
+            if not 0 <= row < len(points):
+                raise BadInput(f"gave task '{name}' the row {row} of {len(points)} points", where=where, fix=fix)
+        over = np.argwhere(hosted.left(rows) < 0.0)
+        if over.size:
+            host, which = over[0].tolist()
+            task = hosted.names[int(np.flatnonzero(hosted.nodes[host])[0])]
+            what = f"gave out more {('CPU cores', 'memory')[which]} than the host of task '{task}' has"
+            raise BadInput(what, where=where, fix="keep to the room of each host")
+        return rows
