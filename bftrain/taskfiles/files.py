@@ -27,7 +27,7 @@ MADE_BY: Final = "made by bftrain"  # in the top comment of files that commands 
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 BATCH_CELL: Final = "write key=number with spaces between, such as initial=128 noise_scale=2000 largest=4096"
 SPREAD_CELL: Final = "write 0.8, or such speeds by places with semicolons between: 2=0.9; 4=4:200 8:350; v100 2=0.7"
-RESOURCES_CELL: Final = "write cpus=1 3; speed=0.4 1, or by both cpus=1 3; memory_gb=16 64; speed=0.3 0.4, 0.8 1"
+RESOURCES_CELL: Final = "write cpus=1 3; speed=0.4 1, or by both cpus=1 3; memory_gb=16 64; speed=0.3 0.4 | 0.8 1"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
 _PARTS: Final = frozenset("=;")  # separators of kinds and points in a cell
 
@@ -174,10 +174,10 @@ def _spread(cell: str, where: str) -> object:
 
 
 def _resources(cell: str, where: str) -> Record:
-    """Read ``cpus=1 3; memory_gb=16 64; speed=0.4 0.5, 0.9 1``: a row for each number of CPU cores."""
+    """Read ``cpus=1 3; memory_gb=16 64; speed=0.4 0.5 | 0.9 1``: a row for each number of CPU cores."""
     try:
         rows = {
-            name.strip(): [list(map(float, row.split())) for row in each.split(",")]
+            name.strip(): [list(map(float, row.split())) for row in each.split("|")]
             for name, each in (part.split("=") for part in cell.split(";"))
         }
     except ValueError:
@@ -234,7 +234,7 @@ def _csv(value: object) -> str:
         return value if isinstance(value, str) else _number(value)
     if "speed" in value and not isinstance(value["speed"], dict):  # resources; a node kind may have the same name
         rows = [row if isinstance(row, list) else [row] for row in value["speed"]]
-        speed = (", " if {"cpus", "memory_gb"} <= value.keys() else " ").join(" ".join(map(repr, row)) for row in rows)
+        speed = (" | " if {"cpus", "memory_gb"} <= value.keys() else " ").join(" ".join(map(repr, row)) for row in rows)
         axes = [f"{name}={' '.join(map(repr, value[name]))}" for name in value if name != "speed"]
         return "; ".join([*axes, f"speed={speed}"])
     if isinstance(value.get("initial"), int):  # the batch; a node kind may have the same name

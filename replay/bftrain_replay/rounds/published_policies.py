@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.assembly import solve
+from bftrain.errors import BadInput
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import PairShare, Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 
 _HOUR_S: Final = 3600.0
+_LARGEST_ERROR: Final = 50.0  # so that a factor is a number
 
 
 def ranked(*keys: NDArray[np.generic]) -> Floats:
@@ -22,6 +24,21 @@ def ranked(*keys: NDArray[np.generic]) -> Floats:
     priorities = np.empty(order.size)
     priorities[order] = -np.arange(order.size, dtype=np.float64)
     return priorities
+
+
+def setting(name: str, given: float | str, *, at_most: float = math.inf, above: float = -math.inf) -> float:
+    """Return a number that is set in a policy; raise unless it is at least 0 and in these bounds."""
+    if isinstance(given, str) or not (0.0 <= given <= at_most and given > above):
+        limit = "above 0" if above == 0.0 else f"from 0 to {at_most:g}" if at_most < math.inf else "of at least 0"
+        raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/rounds.md")
+    return given
+
+
+def drawing(seed: float | str) -> np.random.Generator:
+    """Return the source of what a policy draws; raise unless the seed is a whole number."""
+    if not isinstance(seed, int) or seed < 0:
+        raise BadInput(f"seed must be a whole number of at least 0, not {seed!r}", fix="such as seed=1")
+    return np.random.default_rng(seed)
 
 
 class Tiresias:
@@ -34,7 +51,8 @@ class Tiresias:
     name = "tiresias"
 
     def __init__(self, threshold_node_s: float = _HOUR_S, promote: float = 0.0) -> None:
-        self._threshold_node_s, self._promote = threshold_node_s, promote
+        self._threshold_node_s = setting("threshold_node_s", threshold_node_s)
+        self._promote = setting("promote", promote)
         self._forgiven: Floats = np.zeros(0)  # node-seconds that do not count any more
         self._ran_s: Floats = np.zeros(0)  # until when each ran last
 
@@ -104,9 +122,9 @@ class Themis:
     every_round = True  # leases end while all run, too
 
     def __init__(self, lease_s: float = 1200.0, fairness: float = 0.8) -> None:
-        self._lease_s, self._fairness, self._last_s = lease_s, fairness, 0.0
+        self._lease_s, self._fairness = setting("lease_s", lease_s), setting("fairness", fairness, at_most=1.0)
         self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # who held a lease in the round before
-        self._since_s, self._crowd_s = np.zeros((2, 0))  # since when; sum over its time of how many tasks there were
+        self._last_s, (self._since_s, self._crowd_s) = 0.0, np.zeros((2, 0))  # since when; sum of numbers of tasks
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return who holds a lease, then the winners of the auction, then all others by rho."""
@@ -142,7 +160,7 @@ class EstimatedShortest:
     name = "srtf-estimated"
 
     def __init__(self, error: float = 0.5, seed: int = 0) -> None:
-        self._error, self._random = error, np.random.default_rng(seed)
+        self._error, self._random = setting("error", error, at_most=_LARGEST_ERROR), drawing(seed)
         self._estimated_s: Floats = np.zeros(0)
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
@@ -163,7 +181,7 @@ class AgingPriorities:
     name = "aging"
 
     def __init__(self, aging_s: float = _HOUR_S) -> None:
-        self._aging_s = aging_s
+        self._aging_s = setting("aging_s", aging_s, above=0.0)
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return weights and what waiting adds."""
@@ -182,7 +200,7 @@ class Gandiva:
     name = "gandiva"
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = np.random.default_rng(seed)
+        self._random = drawing(seed)
         self._with: dict[str, str] = {}  # the partner of each; itself if it has none
 
     def share(self, problem: SharingProblem) -> Shares:

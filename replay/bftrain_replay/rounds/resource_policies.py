@@ -6,43 +6,40 @@ import heapq
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrain import registry
 from bftrain.errors import BadInput
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
+from bftrain_replay.rounds.round_inputs import Floats
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostedTasks
 
 _TIME_LIMIT_S: Final = 10.0
+_TRAITS: Final = ("steady", "every_round", "needs_work")
 
 
-class _InOrder:
-    """A policy that runs tasks in the order of another one, which is named in ``order``."""
-
-    name = "synergy"
-
-    def __init__(self, order: str = "fifo") -> None:
-        known = registry.BUILT_IN["rounds"]
-        self._order = registry.load("rounds", order)() if order in known else None
-        if not isinstance(self._order, RoundPolicy) or isinstance(self._order, (SizingPolicy, _InOrder)):
-            fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias, themis..."
-            raise BadInput(f"cannot run tasks in the order of '{order}'", fix=fix)
-        for attribute in ("steady", "every_round", "needs_work"):
-            setattr(self, attribute, getattr(self._order, attribute, False))
-
-    def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
-        """Return the priorities of the other policy."""
-        assert isinstance(self._order, RoundPolicy)  # noqa: S101 - checked before
-        return self._order.priorities(contenders)
+def _in_a_row(order: str) -> RoundPolicy:
+    """Return the policy of rounds that is called ``order``; raise unless all that it does is to put tasks in a row."""
+    known = registry.BUILT_IN["rounds"]
+    found = registry.load("rounds", order)() if order in known and not order.startswith(Synergy.name) else None
+    if not isinstance(found, RoundPolicy) or isinstance(found, SizingPolicy):
+        fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias, themis..."
+        raise BadInput(f"cannot run tasks in the order of '{order}'", fix=fix)
+    return found
 
 
-class Synergy(_InOrder):
+class Synergy:
     """No task is slower than with its share, and what some do not need goes where it helps most.
 
     Like Synergy-TUNE (Mohan and others, OSDI 2022): each task has the least that keeps the speed of its share. Then the
     step is taken that raises the speed of a task most for what it takes, until none fits on its hosts.
     """
+
+    name = "synergy"
+
+    def __init__(self, order: str = "fifo") -> None:
+        policy = _in_a_row(order)
+        self.priorities = policy.priorities
+        self.steady, self.every_round, self.needs_work = (getattr(policy, each, False) for each in _TRAITS)
 
     def resources(self, hosted: HostedTasks) -> list[int]:
         """Return the row of each task."""
@@ -69,7 +66,7 @@ class Synergy(_InOrder):
         return rows
 
 
-class SynergyOptimum(_InOrder):
+class SynergyOptimum(Synergy):
     """The same with the largest sum of speeds, as parts of those with the share: Synergy-OPT, a whole-number programme.
 
     After 10 seconds the best that was found stands.

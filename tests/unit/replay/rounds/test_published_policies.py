@@ -232,7 +232,15 @@ def test_what_is_set_in_a_policy() -> None:
         ("tiresias=1,speed=2", "policy 'tiresias': has no setting 'speed'"),
         ("max-min=3", r"policy 'max-min': has no settings \(write max-min alone\)"),
         ("themis,promote", "policy 'themis': 'promote' sets nothing"),
-        ("aging=x", "policy 'aging', round 0 at 0 s: raised TypeError"),
+        ("aging=x", "policy 'aging': aging_s must be a number above 0, not 'x'"),
+        ("aging=0", "aging_s must be a number above 0, not 0"),
+        ("tiresias=nan", "policy 'tiresias': threshold_node_s must be a number of at least 0, not nan"),
+        ("tiresias,promote=-1", "promote must be a number of at least 0, not -1"),
+        ("themis=-1", "lease_s must be a number of at least 0"),
+        ("themis,fairness=2", "policy 'themis': fairness must be a number from 0 to 1, not 2"),
+        ("srtf-estimated=-0.5", "error must be a number from 0 to 50, not -0.5"),
+        ("srtf-estimated,seed=1.5", "policy 'srtf-estimated': seed must be a whole number of at least 0, not 1.5"),
+        ("gandiva=x", "policy 'gandiva': seed must be a whole number of at least 0, not 'x'"),
     ):
         with pytest.raises(BadInput, match=words):
             rounds({"": 1}, tasks, policy=policy)
