@@ -133,7 +133,7 @@ def points_of(resources: ResourceSpeeds | None, share: Share) -> Floats:
 
 
 class HostResources:
-    """What each task has of its hosts: ``amounts`` beside each node, and its ``gain`` in speed over its share."""
+    """The part of its hosts that each task has: ``amounts`` beside each node, and its ``gain`` over its share."""
 
     def __init__(self, policy: object, name: str, gangs: TaskGangs, shares: Mapping[str, Share]) -> None:
         self._policy = policy if isinstance(policy, ResourcePolicy) else None
