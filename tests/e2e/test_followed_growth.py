@@ -10,6 +10,7 @@ import pytest
 
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
+from tests.helpers.one_node import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,8 +112,8 @@ def test_growth_sends_only_what_no_step_changes(stage: conformance.LocalStage, t
     assert (tmp_path / "follows").exists()
     steps = [one["step"] for one in stage.messages.of("report", task)]
     assert all(after == before + 1 for before, after in pairwise(steps)), "no step is done again"
-    assert_as_unresized(stage, task)
     stage.end(task)
+    assert_as_unresized(stage, task)
 
 
 def test_a_new_worker_that_differs_is_named_and_set_right(stage: conformance.LocalStage, tmp_path: Path) -> None:
@@ -128,8 +129,8 @@ def test_a_new_worker_that_differs_is_named_and_set_right(stage: conformance.Loc
     stage.do("shrink", task, "n1", cause="decided")
     stage.messages.steps(task, 1, 3)
     joined = next(one["step"] for one in stage.messages.of("confirmed", task) if one["size"] == 2)
-    assert_as_unresized(stage, task, but=joined + 1)
     stage.end(task)
+    assert_as_unresized(stage, task, but=joined + 1)
 
 
 @pytest.mark.parametrize("who", ["the new one", "one that is followed", "none, but the size falls"])
@@ -150,8 +151,8 @@ def test_a_change_in_the_middle_of_a_growth(stage: conformance.LocalStage, tmp_p
         stage.messages.steps(task, 1, 2)
     (tmp_path / "hold").unlink()
     stage.messages.steps(task, 2 if "size" in who else 3, 3)
-    assert_as_unresized(stage, task)
     stage.end(task)
+    assert_as_unresized(stage, task)
     stage.restore()
 
 
@@ -163,12 +164,12 @@ def test_the_only_one_with_the_state_dies_in_the_first_step_with_a_new_worker(
     stage.do("start", task, "n1")
     stage.messages.steps(task, 1, 3)
     stage.do("grow", task, "n2")
-    stage.messages.until((tmp_path / "first").exists, "both are in a step")
+    until((tmp_path / "first").exists, "both are in a step")
     stage.send(signal.SIGKILL, "worker", "n1")
     (tmp_path / "wait").unlink()
     stage.messages.steps(task, 2, 3)
     assert sizes_and_bytes(stage, task)[:2] == [(1, False), (2, False)], "the new one followed"
     assert stage.messages.of("confirmed", task)[2]["step"] > 1, "it goes on from what it received"
-    assert_as_unresized(stage, task)
     stage.end(task)
+    assert_as_unresized(stage, task)
     stage.restore()

@@ -87,9 +87,9 @@ def changed(mb: float, folder: Path, size: int = 2, step_s: float = 0.0) -> tupl
                 PATIENCE_S,
             )
 
-        few = 3 if mb > LARGE_MB else 6
+        few = 5 if mb > LARGE_MB else 6  # five give a median step
         stage.do("start", task, *nodes[:-1])
-        steps(size - 1, 2 * few)
+        steps(size - 1, few if mb > LARGE_MB else 12)
         stage.messages.until(lambda: bool(stage.messages.of("on_disk", task)), "it is on disk", PATIENCE_S)
         for _ in range(rounds_of(mb)):
             stage.do("grow", task, nodes[-1])
