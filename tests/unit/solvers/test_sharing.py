@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 TWO = ([[2.0, 1.0, 0.5], [3.0, 2.0, 1.0]], (1, 2, 3))
+SEEDS = range(50)
 THREE = ([[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]], (1, 1))
 
 
@@ -111,7 +113,7 @@ def test_what_each_has_alone() -> None:
     assert dict(share(problem([[1.0]], (5,)), "isolated").shares["t0"]) == {"k0": 1.0}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_slowest_is_as_fast_as_can_be(seed: int) -> None:
     given = drawn(seed)
     columns, found = ShareColumns.of(given), share(given, "max-min")
@@ -148,30 +150,37 @@ def test_no_task_can_be_faster_without_another_slower(policy: str, seed: int) ->
         assert largest == pytest.approx(speeds[place], rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(2, 5))
+def highest(given: ShareColumns, rate: Floats, floor: Floats) -> float:
+    """Give how high all can rise together, each at its ``rate`` from its ``floor``: as a plain programme."""
+    market = given.market
+    count, kinds = market.speeds.shape
+    of_tasks = np.kron(np.eye(count), np.ones(kinds))
+    room = np.hstack([market.nodes[place] * np.eye(kinds) for place in range(count)])
+    rows = np.vstack([of_tasks, room, -of_tasks * market.speeds.ravel()])
+    rows = np.hstack([rows, np.concatenate((np.zeros(count + kinds), rate))[:, None]])
+    bounds = [(0.0, 1.0 if speed > 0.0 else 0.0) for speed in market.speeds.ravel()]
+    found = linprog(
+        np.append(np.zeros(count * kinds), -1.0),
+        A_ub=rows,
+        b_ub=np.concatenate((np.ones(count), market.counts, -floor)),
+        bounds=[*bounds, (0.0, None)],
+    )
+    assert found.status == 0, found.message
+    return -float(found.fun)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_water_filling_is_max_min_again_and_again(seed: int) -> None:
     given = drawn(seed)
     columns, found = ShareColumns.of(given), share(given, "water-filling")
     rate = columns.weights * columns.fair
-    fixed = np.zeros(len(rate), dtype=bool)
-    floor = np.zeros(len(rate))
-    for _ in range(len(rate)):  # as slowly as can be: who cannot rise at all stays
-        low, high = 0.0, 1e3
-        for _ in range(50):
-            middle = (low + high) / 2.0
-            try:
-                most(columns, np.zeros(len(rate)), np.where(fixed, floor, rate * middle))
-                low = middle
-            except AssertionError:
-                high = middle
-        floor = np.where(fixed, floor, rate * low * (1.0 - 1e-8))
-        for place in np.flatnonzero(~fixed):
+    rises, floor = np.ones(len(rate), dtype=bool), np.zeros(len(rate))
+    while rises.any():  # as slowly as can be: who cannot rise at all stays
+        floor += rate * rises * highest(columns, rate * rises, floor * (1.0 - 1e-6))
+        for place in np.flatnonzero(rises):
             alone = np.zeros(len(rate))
             alone[place] = 1.0
-            fixed[place] = most(columns, alone, floor)[0] <= floor[place] * (1.0 + 1e-5)
-        if fixed.all():
-            break
-    assert fixed.all()
+            rises[place] = most(columns, alone, floor * (1.0 - 1e-6))[0] > floor[place] * (1.0 + 1e-5)
     assert list(found.speeds.values()) == pytest.approx(floor.tolist(), rel=1e-4)
 
 
@@ -190,7 +199,19 @@ def test_entities_share_by_weight_and_divide_as_they_like() -> None:
     assert list(found.speeds.values()) == pytest.approx([1.0] * 4 + [1.0, 1.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_blind_to_speeds_the_least_time_by_weight_is_as_long_as_can_be(seed: int) -> None:
+    given = drawn(seed)
+    alike = tuple(replace(task, speeds=dict.fromkeys(task.speeds, 1.0)) for task in given.tasks)
+    columns, found = ShareColumns.of(replace(given, tasks=alike)), share(given, "max-min-blind")
+    in_bounds(given, found)
+    times = columns.weights / columns.market.nodes * found.value
+    most(columns, np.zeros(len(times)), times * (1.0 - 1e-6))
+    with pytest.raises(AssertionError, match="infeasible"):
+        most(columns, np.zeros(len(times)), times * (1.0 + 1e-6))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_plain_programme_ends_sooner_or_is_less_unfair(seed: int) -> None:
     given = drawn(seed)
     columns = ShareColumns.of(given)
