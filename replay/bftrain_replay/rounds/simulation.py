@@ -92,7 +92,8 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
         there = cluster(source, settings.nodes_of_hosts)
     if settings.resources_of_nodes and (there.host_of is None or settings.racks):
         what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
-        fix = "say --per-host, or replay a log of GPUs; leave it out where nodes are whole"
+        whole = "leave it out, or give a log of GPUs: tasks on whole nodes share nothing"
+        fix = whole if is_log else "say --per-host, or leave it out"
         raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
     if settings.placement != AUTO and there.host_of is None:
         fix = "say racks by --topology, or leave it out" if is_log else "say --per-host, or leave it out"

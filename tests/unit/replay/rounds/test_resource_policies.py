@@ -13,6 +13,8 @@ from bftrain.errors import BadInput
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
+from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.rounds.resource_policies import Synergy, SynergyOptimum
 from bftrain_replay.rounds.round_resources import HostedTasks, points_of
 from bftrain_replay.rounds.simulation import rounds
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bftrain.values.task import TaskSpec
+    from bftrain_datasets.log.eventlog import EventLog
 
 SEEDS = range(50)
 SENSITIVE = ResourceSpeeds(cpus=(1.0, 3.0, 5.0), speed=((0.2,), (0.6,), (1.0,)))
@@ -87,6 +90,22 @@ def test_idle_nodes_leave_their_part_of_the_host_to_others() -> None:
 def test_divided_again_when_a_task_ends() -> None:
     tasks = [gang("a", 100.0, resources=SENSITIVE), gang("b", 260.0, resources=SENSITIVE)]
     assert ends(tasks, {"": 2}, policy="synergy", per_host="2", cpus="3") == pytest.approx([100.0 / 0.6, 200.0 + 140.0])
+
+
+def log_of(stays: str, leaves: str) -> EventLog:
+    builder = LogBuilder()
+    for time_s, node, idle in ((0.0, stays, True), (0.0, leaves, True), (250.0, leaves, False), (400.0, leaves, True)):
+        builder.add(time_s, node, NodeState.IDLE if idle else NodeState.BUSY)
+    return builder.build(end_s=9000.0)
+
+
+def test_on_a_log_idle_gpus_bring_their_part_of_the_host() -> None:
+    task = gang("s", 600.0, resources=SENSITIVE)
+    result = rounds(log_of("n1/gpu0", "n1/gpu1"), [task], policy="synergy", round_s=100.0, cpus="3")
+    assert result.tasks_table["finish_s"] == [pytest.approx(640.0)]  # slower from 300 to 400 s
+    for racks in ({}, {"r1": "n[1-2]"}):
+        with pytest.raises(BadInput, match="or give a log of GPUs: tasks on whole nodes share nothing"):
+            rounds(log_of("n1", "n2"), [task], cpus="3", racks=racks)
 
 
 def test_the_order_is_that_of_another_policy() -> None:
