@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -21,9 +22,12 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import blocked_signals, on_sigterm
 from bftrain.cli.output import Output, table
 from bftrain.cli.settings import DurationType
-from bftrain.errors import BftrainError, NotAvailable, UsageError
+from bftrain.errors import BadInput, BftrainError, NotAvailable, UsageError
+from bftrain.files import whole_text, write_text
 from bftrain.live.commands.tasks import clock, duration, talks
 from bftrain.node_units import node_of
+from bftrain.text_formats import counted
+from bftrain.values import wire
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,6 +50,16 @@ _STEPS: Final = (
     "epilog and start of the job",
     "ours in all: from SIGTERM until the node is free",
 )
+
+
+class RecordedWaits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Waits in whole pairs of blocks, as they are kept in a file; ``steps_s`` are of jobs that took our nodes."""
+
+    by: str
+    nodes: int
+    without_s: tuple[tuple[float, ...], ...] = ()
+    with_s: tuple[tuple[float, ...], ...] = ()
+    steps_s: tuple[tuple[float, ...], ...] = ()
 
 
 class MeasuredWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +125,11 @@ class MeasuredWaits(msgspec.Struct, frozen=True, kw_only=True):
     show_default=True,
     help="Seen by the nodes: jobs write there when they began.",
 )
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to which each pair of blocks is added. Those in it count, so measuring goes on where it ended.",
+)
 @click.option("--yes", is_flag=True, help="Begin without asking.")
 @talks
 def measure(  # noqa: PLR0913 - each is an option of the command
@@ -127,6 +146,7 @@ def measure(  # noqa: PLR0913 - each is an option of the command
     gap_s: float,
     patience_s: float,
     folder: Path,
+    record: Path | None,
     yes: bool,
 ) -> None:
     """Measure how much longer jobs of the main queue wait because of harvesting.
@@ -142,26 +162,35 @@ def measure(  # noqa: PLR0913 - each is an option of the command
     _restore(client, before)  # nothing changes, and who may not change it learns that now
     probes = ProbeJobs(by, nodes=nodes, partition=partition, options=options, folder=folder)
     probes.check()
-    _announce(probes, jobs, block, at_once, gap_s, before, out)
+    recorded = _recorded(record, RecordedWaits(by=by, nodes=nodes))
+    left = max(0, jobs - sum(map(len, recorded.with_s)))
+    _announce(probes, left, block, at_once, gap_s, before, out)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("it asks before it begins, and there is no terminal", where="--yes", fix="give --yes")
         click.confirm("Begin?", abort=True, err=True)
-    turns = _Turns(client, probes, at_once, gap_s, patience_s)
+    turns = _Turns(client, probes, at_once, gap_s, patience_s, recorded, record)
+    failure: BftrainError | None = None
     with on_sigterm(signal.default_int_handler), _restored(client, before, out), probes:
         try:
-            turns.run(jobs, block, out.say)
-        except KeyboardInterrupt:
-            if not turns.pairs:
+            turns.run(left, block, out.say)
+        except (KeyboardInterrupt, BftrainError) as error:
+            if not turns.recorded.with_s:
                 raise
+            failure = error if isinstance(error, BftrainError) else None
             out.warn("interrupted: what follows is from the jobs until then")
-    found = turns.result(by, nodes)
+    found = _result(turns.recorded, probes.command)
     out.result(found, lambda: _in_words(found))
+    if failure is not None:
+        raise failure
 
 
 def _announce(
     probes: ProbeJobs, jobs: int, block: int, at_once: int, gap_s: float, before: HarvestingView, out: Output
 ) -> None:
+    if not jobs:
+        out.say("All of it is measured already.")
+        return
     turns = 2 * math.ceil(jobs / block)
     least_s = 2 * jobs * (gap_s + 1) / at_once + turns * 10
     many = "one at a time" if at_once == 1 else f"up to {at_once} at a time"
@@ -170,56 +199,49 @@ def _announce(
     out.say(f"Then harvesting {'is paused' if before.paused else 'goes on'} as now.")
 
 
+@dataclass(eq=False, repr=False)
 class _Turns:
-    """Runs blocks of probe jobs by turns."""
+    """Runs blocks of probe jobs by turns, and adds them to what is recorded, also in the file ``_record``."""
 
-    def __init__(self, client: Client, probes: ProbeJobs, at_once: int, gap_s: float, patience_s: float) -> None:
-        self._client = client
+    _client: Client
+    _probes: ProbeJobs
+    _at_once: int
+    _gap_s: float
+    _patience_s: float
+    recorded: RecordedWaits
+    _record: Path | None
+
+    def __post_init__(self) -> None:
         self._asking = Lock()
-        self._probes = probes
-        self._at_once = at_once
-        self._gap_s = gap_s
-        self._patience_s = patience_s
-        self._blocks: dict[bool, list[list[ProbeWait]]] = {False: [], True: []}
         self._handed: dict[tuple[str, float], tuple[float, float]] = {}  # node and when -> to kill, to exit
-
-    @property
-    def pairs(self) -> int:
-        """The number of complete pairs of blocks."""
-        return min(map(len, self._blocks.values()))
 
     def run(self, jobs: int, block: int, say: Callable[[str], None]) -> None:
         """Run all of them: without and with it, with it and without, and so on, so that no drift favours either."""
-        for pair in range(math.ceil(jobs / block)):
-            count = min(block, jobs - pair * block)
-            for with_it in (False, True) if pair % 2 == 0 else (True, False):
+        pairs, done = math.ceil(jobs / block), len(self.recorded.with_s)
+        for pair in range(pairs):
+            count, first = min(block, jobs - pair * block), (done + pair) * block
+            found: dict[bool, list[ProbeWait]] = {}
+            for with_it in (False, True) if (done + pair) % 2 == 0 else (True, False):
                 self._switch(with_it=with_it)
-                waits = self._probe_all(range(pair * block, pair * block + count), with_it=with_it)
-                self._blocks[with_it].append(waits)
+                waits = found[with_it] = self._probe_all(range(first, first + count), with_it=with_it)
                 middle = sorted(one.wait_s for one in waits)[len(waits) // 2]
-                say(f"{'with' if with_it else 'without'} harvesting: {count} jobs, median {middle:.2f} s")
+                how = f"{'with' if with_it else 'without'} harvesting: {count} jobs, median {middle:.2f} s"
+                say(f"block {2 * pair + len(found)} of {2 * pairs}, {how}")
+            self._add(found)
 
-    def result(self, by: str, nodes: int) -> MeasuredWaits:
-        """Return what was measured in whole pairs of blocks."""
-        from bftrain.live.commands.wait_statistics import compare, spread
-
-        waits = {
-            with_it: tuple(tuple(round(one.wait_s, 4) for one in block) for block in blocks[: self.pairs])
-            for with_it, blocks in self._blocks.items()
-        }
-        steps = [found for block in self._blocks[True] for one in block if (found := self._steps(one)) is not None]
-        return MeasuredWaits(
-            by=by,
-            command=self._probes.command,
-            nodes=nodes,
-            without_s=waits[False],
-            with_s=waits[True],
-            compared=compare(waits[False], waits[True]),
-            preempted=len(steps),
-            steps=tuple(spread(name, [one[place] for one in steps]) for place, name in enumerate(_STEPS))
-            if steps
-            else (),
+    def _add(self, found: dict[bool, list[ProbeWait]]) -> None:
+        """Keep a pair of blocks."""
+        before = self.recorded
+        waits = {with_it: tuple(round(one.wait_s, 4) for one in block) for with_it, block in found.items()}
+        steps = tuple(steps for one in found[True] if (steps := self._steps(one)) is not None)
+        self.recorded = msgspec.structs.replace(
+            before,
+            without_s=(*before.without_s, waits[False]),
+            with_s=(*before.with_s, waits[True]),
+            steps_s=(*before.steps_s, *steps),
         )
+        if self._record is not None:
+            write_text(self._record, f"{wire.encode(self.recorded).decode()}\n")
 
     def _probe_all(self, numbers: range, *, with_it: bool) -> list[ProbeWait]:
         probe = partial(self._probe, with_it=with_it)
@@ -285,6 +307,38 @@ class _Turns:
         raise NotAvailable(f"{what}, {_SWITCH_S:g} s after harvesting {'went on' if with_it else 'paused'}", fix=fix)
 
 
+def _recorded(path: Path | None, new: RecordedWaits) -> RecordedWaits:
+    """Return what a file has of earlier measuring, or that there is nothing yet."""
+    if path is None or not path.exists():
+        if path is not None:  # now, and not after the first jobs, it is known whether that can be done
+            write_text(path, f"{wire.encode(new).decode()}\n")
+        return new
+    fix = "name one that --record made, or a new one"
+    found = wire.decode(whole_text(path, "record of waits"), RecordedWaits, where=str(path), fix=fix)
+    if len(found.with_s) != len(found.without_s) or any(len(one) != len(_STEPS) for one in found.steps_s):
+        raise BadInput("is no record of whole pairs of blocks", where=str(path), fix=fix)
+    if (found.by, found.nodes) != (new.by, new.nodes):
+        what = f"has waits of jobs on {counted(found.nodes, 'node')} by {found.by}"
+        raise BadInput(what, where=str(path), fix="give the same --by and --nodes, or name another file")
+    return found
+
+
+def _result(found: RecordedWaits, command: str) -> MeasuredWaits:
+    from bftrain.live.commands.wait_statistics import compare, spread
+
+    by_step = zip(_STEPS, zip(*found.steps_s, strict=True), strict=True) if found.steps_s else ()
+    return MeasuredWaits(
+        by=found.by,
+        command=command,
+        nodes=found.nodes,
+        without_s=found.without_s,
+        with_s=found.with_s,
+        compared=compare(found.without_s, found.with_s),
+        preempted=len(found.steps_s),
+        steps=tuple(spread(name, took) for name, took in by_step),
+    )
+
+
 @contextmanager
 def _restored(client: Client, before: HarvestingView, out: Output) -> Iterator[None]:
     """Pause harvesting, or let it go on, as before; Ctrl-C does not keep that from being done."""
@@ -321,10 +375,22 @@ def _in_words(found: MeasuredWaits) -> RenderableType:
     title = (
         f"waits of {count} jobs without and {count} with harvesting, by {found.by}; {found.preempted} took our nodes"
     )
-    parts = [table(title, ("wait", "without", "with", "difference", "95 % confidence"), rows)]
+    parts = [table(title, ("wait", "without", "with", "difference", "95 % confidence"), rows), _conclusion(found)]
     if found.steps:
         lines = [
             (one.name, f"{one.median_s:.3f} s", f"{one.p99_s:.3f} s", f"{one.longest_s:.3f} s") for one in found.steps
         ]
         parts.append(table("what a preemption takes", ("step", "median", "p99", "longest"), lines))
     return Group(*parts)
+
+
+def _conclusion(found: MeasuredWaits) -> str:
+    """Return what follows from the median, in a sentence."""
+    median = found.compared[0]
+    if median.low_s is None or median.high_s is None:
+        return "Too few blocks for a confidence interval: four pairs are needed, by more --jobs or a smaller --block.\n"
+    if median.low_s <= 0.0 <= median.high_s:
+        return f"No difference is proven; the median wait is at most {median.high_s:.3f} s longer with harvesting.\n"
+    longer = "longer" if median.low_s > 0.0 else "shorter"
+    least, most = sorted((abs(median.low_s), abs(median.high_s)))
+    return f"With harvesting the median wait is {least:.3f} to {most:.3f} s {longer}.\n"

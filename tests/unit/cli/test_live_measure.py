@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from bftrain.errors import NotAvailable
 from bftrain.live.client.client import Client
 from bftrain.live.commands import measure
+from bftrain.live.commands.probe_jobs import ProbeJobs, ProbeWait
+from bftrain.live.commands.wait_statistics import ComparedWait
 from bftrain.live.model.callers import ourselves
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import LiveThread, live_thread
@@ -137,6 +140,51 @@ def test_ctrl_c_restores_what_was_and_shows_what_is_measured(
     assert "waits of 2 jobs without and 2 with harvesting" in ended.out
     assert not paused(run)
     assert calls(tmp_path, "scancel"), "what may still wait is cancelled"
+
+
+def test_measuring_goes_on_where_it_ended(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, wait, number = tmp_path / "waits.json", ProbeJobs.wait, iter(range(100))
+
+    def late(self: ProbeJobs, patience_s: float) -> ProbeWait:
+        if next(number) == 6:
+            raise NotAvailable("a probe job waits for ever")
+        return wait(self, patience_s)
+
+    monkeypatch.setattr(ProbeJobs, "wait", late)
+    ended = bftrain(*WORDS, "--yes", "--record", record)
+    assert (ended.code, "waits for ever" in ended.err, "block 2 of 4, with" in ended.err) == (4, True, True)
+    assert "waits of 2 jobs without and 2 with harvesting" in ended.out, "what was measured is not lost"
+    assert "Too few blocks for a confidence interval" in ended.out
+    (before,) = json.loads(record.read_text())["with_s"]
+    ended = bftrain(*WORDS, "--yes", "--record", record, "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert ("It submits 4 jobs" in ended.err, len(found["with_s"]), found["with_s"][0]) == (True, 2, before)
+    ended = bftrain(*WORDS, "--yes", "--record", record)
+    assert (ended.code, "All of it is measured already" in ended.err) == (0, True)
+    assert "waits of 4 jobs without and 4 with harvesting" in ended.out
+    ended = bftrain(*WORDS, "--yes", "--record", record, "--nodes", "2")
+    assert (ended.code, "has waits of jobs on 1 node by sbatch" in ended.err) == (3, True)
+    record.write_text("{}")
+    assert bftrain(*WORDS, "--yes", "--record", record).code == 3
+    assert bftrain(*WORDS, "--yes", "--record", tmp_path / "no" / "folder").code == 3
+    assert run.socket
+
+
+def compared(low_s: float | None, high_s: float | None) -> str:
+    median = ComparedWait(name="median", without_s=1.0, with_s=1.1, difference_s=0.1, low_s=low_s, high_s=high_s)
+    empty: dict[str, Any] = {"without_s": (), "with_s": (), "preempted": 0, "steps": ()}
+    return measure._conclusion(  # noqa: SLF001 - its words
+        measure.MeasuredWaits(by="sbatch", command="sbatch", nodes=1, compared=(median,), **empty)
+    )
+
+
+def test_what_follows_is_a_sentence() -> None:
+    assert compared(0.02, 0.2) == "With harvesting the median wait is 0.020 to 0.200 s longer.\n"
+    assert compared(-0.2, -0.02) == "With harvesting the median wait is 0.020 to 0.200 s shorter.\n"
+    assert "No difference is proven; the median wait is at most 0.200 s longer" in compared(-0.1, 0.2)
 
 
 @pytest.mark.parametrize(
