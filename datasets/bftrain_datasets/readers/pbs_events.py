@@ -35,7 +35,9 @@ UNUSABLE: Final[Mapping[str, int]] = {
     "sleep": 0x40000,
 }
 
-_LOGGED: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d(?:\.\d+)?);[0-9a-fA-F]{4};[^;]*;(\w+);([^;]*);(.*)")
+_LOGGED: Final = re.compile(
+    r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d(?:\.\d+)?);[0-9a-fA-F]{4};[^;]*;([^;]*);([^;]*);(.*)"
+)
 _BITS: Final = re.compile(r"set_vnode_state;vnode\.state=0x([0-9a-f]{1,8}) ")
 _SET: Final = re.compile(r"attributes set: state ([=+-]) ([\w,-]+)")
 _VNODE: Final = re.compile(r"([\w.-]+)(?:\[\d+\])?\Z")

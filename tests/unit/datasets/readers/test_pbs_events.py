@@ -39,7 +39,8 @@ def idle_s(folder: Path, *texts: str) -> float:
 
 def test_what_the_server_logs_of_nodes(tmp_path: Path) -> None:
     log = (
-        pbs_logged(DAY + 5, "n1.site", "node down: communication closed")
+        pbs_logged(DAY + 1, "setup_env", "read environment", kind="n/a")
+        + pbs_logged(DAY + 5, "n1.site", "node down: communication closed")
         + pbs_logged(DAY + 20, "n1", "attributes set: state + offline")
         + pbs_logged(DAY + 30, "n1.site", "node up")
         + pbs_logged(DAY + 40, "n1", "attributes set: at request of root@s")
@@ -50,7 +51,7 @@ def test_what_the_server_logs_of_nodes(tmp_path: Path) -> None:
     out = [("n1", DAY + 5, DAY + 50), ("n2", DAY + 60, DAY + 70)]
     found = imported(tmp_path, JOBS, log, timezone="UTC")
     assert found.format == "pbs"
-    assert found.rows.aside == {"other_record": 1}
+    assert found.rows.aside == {"other_record": 2}
     assert idle_s(tmp_path, log) == idle_second_by_second(found.log, STAYS + out) == 160 - 40 - 10
 
 
