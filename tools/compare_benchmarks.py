@@ -3,7 +3,8 @@
 ``tools/compare_benchmarks.py BEFORE TEST...`` compares the working tree with the commit BEFORE, or if that is
 ``release`` with the newest tag ``v*``, and where there is none with the commit that set the version. A figure of which
 less is better (a time, a size) has lost if the best of its runs now is more than a tenth above the best of before and
-above every run of before; likewise a rate. Each commit runs its own tests, with the packages of this Python.
+above every run of before; likewise a rate. A benchmark is broken if it fails in all runs now, and in none before. Each
+commit runs its own tests, with the packages of this Python.
 """
 
 from __future__ import annotations
@@ -46,6 +47,20 @@ def figures_in(printed: str) -> dict[Key, float]:
             number, _, unit = cells[2].partition(" ")
             found[cells[0], cells[1], unit] = float(number.replace(",", ""))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRun:
+    """What one run of a commit's benchmarks measured, and which of them failed."""
+
+    figures: Mapping[Key, float]
+    failed: frozenset[str]
+
+
+def broken(pairs: Sequence[tuple[BenchmarkRun, BenchmarkRun]]) -> list[str]:
+    """Return the benchmarks that fail in all runs now, and in none before."""
+    now = frozenset.intersection(*(now.failed for _, now in pairs))
+    return sorted(now.difference(*(before.failed for before, _ in pairs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +125,9 @@ def table(figures: Sequence[ComparedBenchmark]) -> Iterator[str]:
 def commit_of(before: str) -> str:
     """Return the commit to compare with; the one that set the version is found by the line in ``version.py``."""
     if before != RELEASE:
+        git = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{before}^{{commit}}"]
+        if subprocess.run(git, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise SystemExit(f"'{before}' is no commit here: git log --oneline lists them")
         return before
     for command in (
         ["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"],
@@ -135,8 +153,8 @@ def checked_out(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(folder)], check=False)
 
 
-def run(tree: Path, tests: Sequence[str]) -> dict[Key, float]:
-    """Run the benchmarks of a tree with its own code, and return their figures; missed bars are printed."""
+def run(tree: Path, tests: Sequence[str], name: str) -> BenchmarkRun:
+    """Run the benchmarks of a tree, called ``name``, with its own code; missed bars are printed."""
     with tempfile.TemporaryDirectory(prefix="bftrain-packages-") as packages:
         for pattern in PACKAGES:
             for package in tree.glob(pattern):
@@ -146,15 +164,15 @@ def run(tree: Path, tests: Sequence[str]) -> dict[Key, float]:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, FAILED):
         where = "has no such benchmarks" if done.returncode == NO_TESTS else "does not run"
-        raise SystemExit(f"{tree} {where}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    for line in done.stdout.splitlines():
-        if line.startswith("FAILED"):
-            sys.stderr.write(f"{tree.name}: {line}\n")
-    return figures_in(done.stdout)
+        raise SystemExit(f"{name} {where}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    for line in failed:
+        sys.stderr.write(f"{name}: {line}\n")
+    return BenchmarkRun(figures_in(done.stdout), frozenset(line.split()[1] for line in failed))
 
 
 def main(before: str, tests: Sequence[str]) -> int:
-    """Compare, print, and return 1 if a figure has lost."""
+    """Compare, print, and return 1 if a figure has lost or a benchmark is broken."""
     before = commit_of(before)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the other tree is removed
     pairs = []
@@ -166,17 +184,22 @@ def main(before: str, tests: Sequence[str]) -> int:
             raise SystemExit(f"{before} has none of these benchmarks")
         for number in range(RUNS):
             sys.stderr.write(f"Run {number + 1} of {RUNS}: {before}, then the working tree ...\n")
-            pairs.append((run(tree, there), run(ROOT, there)))
-    figures = compared(pairs)
-    if not figures:
+            pairs.append((run(tree, there, before), run(ROOT, there, "the working tree")))
+    figures = compared((before.figures, now.figures) for before, now in pairs)
+    worse = broken(pairs)
+    if not figures and not worse:
         raise SystemExit(f"{before} and the working tree have no figure in common")
     sys.stdout.write("\n".join(table(figures)) + "\n")
     lost = sum(each.lost for each in figures)
     sys.stderr.write(f"{len(figures)} figures, of which {lost} have lost more than a tenth since {before}\n")
-    return int(lost > 0)
+    sys.stderr.writelines(f"{test} fails in all runs now, and in none of {before}\n" for test in worse)
+    return int(lost > 0 or bool(worse))
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 3 or not sys.argv[1]:  # noqa: PLR2004 - BEFORE and a test
         raise SystemExit("Say what to compare with: make bench BEFORE=COMMIT (TESTS=tests/perf/... for some of it)")
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    try:
+        sys.exit(main(sys.argv[1], sys.argv[2:]))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

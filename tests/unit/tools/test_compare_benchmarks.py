@@ -57,6 +57,19 @@ def test_only_figures_of_every_run_are_compared() -> None:
     assert lines[-1].split() == ["t", "a", "1", "2", "2.00", "s", "LOST"]
 
 
+def test_a_benchmark_is_broken_if_it_fails_in_all_runs_now_and_in_none_before() -> None:
+    def failed(*tests: str) -> benchmarks.BenchmarkRun:
+        return benchmarks.BenchmarkRun({}, frozenset(tests))
+
+    runs = [(failed(), failed("a", "busy", "always")), (failed("always"), failed("a", "always"))]
+    assert benchmarks.broken(runs) == ["a"]
+
+
+def test_what_is_no_commit_is_said_in_one_line() -> None:
+    with pytest.raises(SystemExit, match="'no-such-commit' is no commit here"):
+        benchmarks.commit_of("no-such-commit")
+
+
 def test_nothing_before_gives_no_ratio() -> None:
     assert math.isnan(benchmarks.ComparedBenchmark(("t", "a", "s"), (0.0,), (1.0,)).ratio)
 
@@ -78,4 +91,4 @@ def test_the_last_release_is_the_newest_tag_or_the_commit_that_set_the_version(
     assert benchmarks.commit_of("release") == git("rev-parse", "--short", "HEAD~1").strip()
     git("tag", "other")
     git("tag", "v1.0.0", "HEAD")
-    assert (benchmarks.commit_of("release"), benchmarks.commit_of("abc")) == ("v1.0.0", "abc")
+    assert (benchmarks.commit_of("release"), benchmarks.commit_of("other")) == ("v1.0.0", "other")
