@@ -1,4 +1,9 @@
-"""A Flux instance of several brokers on this machine, each of them a node, where Flux is installed."""
+"""A Flux instance of several brokers on this machine, each of them a node, where Flux is installed.
+
+flux-core 0.88 is built in five minutes by ``./autogen.sh && ./configure --prefix=FOLDER --disable-docs`` and
+``make -C src install``; no system has to be set up for it. Then put ``FOLDER/bin`` on PATH. Debian 12 has the packages
+that its ``scripts/install-deps-deb.sh`` names, ``liblua5.1-dev`` as ``liblua5.1-0-dev``.
+"""
 
 from __future__ import annotations
 

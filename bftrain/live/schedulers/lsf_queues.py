@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,10 +36,18 @@ class LsfQueue(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hosts(self) -> tuple[str, ...]:
         """Names of its hosts and host groups; none if it has all hosts, or all except some."""
-        found = re.search(r"^HOSTS:\s*(.*)$", self.about, re.MULTILINE)
-        names = found[1].split() if found else []
+        names = self._names("HOSTS")
         every = not _ALL_HOSTS.isdisjoint(names) or any(name.startswith("~") or "@" in name for name in names)
         return () if every else tuple(name.partition("+")[0].rstrip("/") for name in names)
+
+    def takes(self, user: str) -> bool:
+        """Return whether a user may submit jobs, as far as the list of users says so without groups."""
+        names = self._names("USERS")
+        return user in names or not names or any(name == "all" or name[0] == "~" or name[-1] == "/" for name in names)
+
+    def _names(self, head: str) -> list[str]:
+        found = re.search(rf"^{head}:[ \t]*(.*)$", self.about, re.MULTILINE)
+        return found[1].split() if found else []
 
     @property
     def longest_s(self) -> float:
@@ -109,7 +118,9 @@ async def ask_limits(run: Run, name: str, slots: int, parameters: Mapping[str, s
 
 
 def _check(queue: LsfQueue, queues: Iterable[LsfQueue], slots: int, parameters: Mapping[str, str]) -> None:
-    where = f"queue '{queue.name}'"
+    where, user = f"queue '{queue.name}'", getpass.getuser()
+    if not queue.takes(user):
+        raise NotAvailable(f"LSF takes no jobs of the user {user} there", where=where, fix="see USERS of bqueues -l")
     if not queue.has("PREEMPTABLE") and not any(other.preempts(queue) for other in queues):
         raise NotAvailable(
             "LSF never preempts pilots there, so others would wait: the queue is not PREEMPTABLE, and no queue of a "

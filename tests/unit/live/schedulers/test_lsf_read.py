@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import time
 from pathlib import Path
@@ -60,12 +61,16 @@ def test_limits_are_those_of_the_queue() -> None:
     ("change", "says"),
     [
         (("QUEUE: idle", "QUEUE: other"), "no such queue"),
+        (("USERS: all\nHOSTS:  compute/", "USERS: jane joe\nHOSTS:  compute/"), "takes no jobs of the user ann"),
         (("PREEMPTABLE EXCLUSIVE", "EXCLUSIVE"), "never preempts pilots"),
         (("PREEMPTABLE EXCLUSIVE", "PREEMPTABLE"), "no whole hosts"),
         (("PREEMPT_JOBTYPE = EXCLUSIVE", "PREEMPT_JOBTYPE = BACKFILL"), "whole host, so others would wait"),
     ],
 )
-def test_a_queue_that_can_never_work_is_refused(change: tuple[str, str], says: str) -> None:
+def test_a_queue_that_can_never_work_is_refused(
+    change: tuple[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
     site = Site10()
     site.queues, site.parameters = site.queues.replace(*change), site.parameters.replace(*change)
     with pytest.raises(NotAvailable, match=says) as refused:
@@ -73,6 +78,13 @@ def test_a_queue_that_can_never_work_is_refused(change: tuple[str, str], says: s
     assert refused.value.exit_code == 4
     assert not isinstance(refused.value, CommandFailed), "it is no failure that passes"
     assert refused.value.fix
+
+
+@pytest.mark.parametrize("users", ["all", "all ~bob", "jane physics/", "jane", ""])
+def test_users_of_a_queue_are_known_without_groups(users: str) -> None:
+    queue = lsf_queues.read_queues(Site10().queues.replace("USERS: all", f"USERS: {users}"))["idle"]
+    assert queue.takes("jane")
+    assert queue.takes("joe") is (users != "jane")
 
 
 @pytest.mark.parametrize(
