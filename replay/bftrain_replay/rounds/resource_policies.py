@@ -27,6 +27,16 @@ def _in_a_row(order: str) -> RoundPolicy:
     return found
 
 
+def _take(more: Floats, hosts: list[tuple[int, int]], left: list[list[float]]) -> bool:
+    """Take more CPU cores and memory for each node from its host, and return True, if all hosts have so much left."""
+    cpus, memory_gb, _ = more.tolist()
+    if any(left[host][0] < nodes * cpus or left[host][1] < nodes * memory_gb for host, nodes in hosts):
+        return False
+    for host, nodes in hosts:
+        left[host] = [left[host][0] - nodes * cpus, left[host][1] - nodes * memory_gb]
+    return True
+
+
 class Synergy:
     """No task is slower than with its share, and what some do not need goes where it helps most.
 
@@ -43,25 +53,24 @@ class Synergy:
 
     def resources(self, hosted: HostedTasks) -> list[int]:
         """Return the row of each task."""
-        tasks = range(len(hosted.names))
-        parts, nodes = [hosted.parts(task) for task in tasks], hosted.nodes.sum(axis=0)
+        points, parts = hosted.points, [hosted.parts(task) for task in range(len(hosted.names))]
         least = [np.where((own <= 1.0).all(axis=1), own.sum(axis=1), np.inf) for own in parts]
         rows, steps = [int(np.argmin(own)) for own in least], list[tuple[float, int, int, int]]()
+        left, counts = hosted.left(rows).tolist(), [hosted.hosts_of(task) for task in range(len(parts))]
 
         def offer(task: int) -> None:
-            before, speed = rows[task], hosted.points[task][:, 2]
-            for row in np.flatnonzero(speed > speed[before]).tolist():
-                takes = nodes[task] * np.maximum(0.0, parts[task][row] - parts[task][before]).sum()
-                heapq.heappush(steps, ((speed[before] - speed[row]) / max(takes, 1e-9), task, before, row))
+            before, nodes = rows[task], sum(count for _, count in counts[task])
+            faster = points[task][:, 2] - points[task][before, 2]
+            takes = nodes * np.maximum(0.0, parts[task] - parts[task][before]).sum(axis=1)
+            for row in np.flatnonzero(faster > 0.0).tolist():
+                heapq.heappush(steps, (-float(faster[row] / max(takes[row], 1e-9)), task, before, row))
 
-        for task in tasks:
+        for task in range(len(parts)):
             offer(task)
-        left = hosted.left(rows)
         while steps:
             _, task, before, row = heapq.heappop(steps)
-            takes = hosted.taken(task, row) - hosted.taken(task, before)
-            if rows[task] == before and (takes <= left).all():
-                left, rows[task] = left - takes, row
+            if rows[task] == before and _take(points[task][row] - points[task][before], counts[task], left):
+                rows[task] = row
                 offer(task)
         return rows
 

@@ -51,10 +51,10 @@ class HostedTasks:
         parts: Floats = amounts / np.where(amounts[0] > 0.0, amounts[0], 1.0)
         return parts
 
-    def taken(self, task: int, row: int) -> Floats:
-        """Return what a task takes of each host with a row of its points."""
-        taken: Floats = np.outer(self.nodes[:, task], self.points[task][row, :2])
-        return taken
+    def hosts_of(self, task: int) -> list[tuple[int, int]]:
+        """Return the hosts of a task, and its nodes on each."""
+        hosts = np.flatnonzero(self.nodes[:, task])
+        return list(zip(hosts.tolist(), self.nodes[hosts, task].tolist(), strict=True))
 
     def left(self, rows: Sequence[int]) -> Floats:
         """Return what each host has left, with the row of each task."""
