@@ -87,7 +87,10 @@ def sentences(step: JournalStep) -> Iterator[str]:
     if decision is None:
         yield "no decision was recorded"
         return
-    for action in _actions(step):
+    actions = _actions(step)
+    if not step.events and not actions:  # after a restart, and at rest under objectives that look at the past
+        yield "it was decided again: nothing changes"
+    for action in actions:
         if not isinstance(action, Release):  # the events say which nodes left
             yield f"-> {_action(action, decision.sizes.get(action.task, 0))}"
     yield from (f"note: {note}" for note in (*decision.notes, decision.fallback) if note)

@@ -101,7 +101,12 @@ for subcommand in (measure, join, members):
 
 
 @command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")
-@click.option("--for", "for_s", type=DurationType(), help="Go on by itself after so long [until bftrain live resume].")
+@click.option(
+    "--for",
+    "for_s",
+    type=DurationType(0.0, min_open=True),
+    help="Go on by itself after so long [until bftrain live resume].",
+)
 @talks
 def pause(client: Client, for_s: float | None, out: Output) -> None:
     """Use no node: all tasks save where they are and wait, and no pilot is left at the scheduler."""

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from bftrain.config import Settings
 from bftrain.journal import Journal
@@ -49,6 +50,11 @@ def test_show_prints_a_row_per_step(
     assert "3 9 s n[1-2] left 2 2" in shown
     assert "4 10 s n9 became idle" in shown
     assert shown[shown.index("4 10 s n9 became idle") + 1] == "no decision was recorded"
+    with Journal.open(recorded) as opened:
+        (*_, last) = (step.decision for step in opened.steps() if step.decision is not None)
+        opened.append_decision(structs.replace(last, at_once=(), actions=(), notes=()))
+        opened.append_decision(structs.replace(last, at_once=(), actions=(), notes=()))  # as after a restart
+    assert "it was decided again: nothing changes" in bftrain("journal", "show", recorded.name).out
     example = bftrain("journal", "show", journal).out
     assert f"{journal}: 5 steps" in example
     for words in (

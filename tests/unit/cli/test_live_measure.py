@@ -115,6 +115,7 @@ def test_in_words_it_is_a_table(bftrain: CommandLine, run: LiveThread) -> None:
 
 def test_a_pause_of_before_is_there_again_afterwards(bftrain: CommandLine, run: LiveThread) -> None:
     assert bftrain("live", "pause", "--for", "1h").out.startswith("harvesting is paused until ")
+    assert "is not in the range x>0" in bftrain("live", "pause", "--for", "0").err
     until_s = run.do(lambda inside: inside.service.harvesting().until_s)
     assert bftrain(*WORDS, "--yes", "-q").code == 0
     view = run.do(lambda inside: inside.service.harvesting())
