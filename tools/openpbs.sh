@@ -90,8 +90,10 @@ stop)
         ip netns pids pbs-n"$i" | xargs -r kill
         ip netns del pbs-n"$i"
         umount /run/pbs-n"$i"
+        rm /run/pbs-n"$i"
     done
     umount /run/pbs-pbs1
+    rm /run/pbs-pbs1
     ip link del pbs0
     ;;
 *)

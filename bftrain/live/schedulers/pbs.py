@@ -55,7 +55,7 @@ STATES: Final[Mapping[str, PilotState]] = {
 }
 OVER: Final = frozenset({PilotState.TAKEN, PilotState.LEFT})
 SUBSTATES: Final[Mapping[str, PilotState]] = {"91": PilotState.TAKEN, "93": PilotState.FAILED}
-SIGNALLED: Final = frozenset({"143", "137", "271", "265"})  # exit codes of jobs killed by SIGTERM or SIGKILL
+SIGNALLED: Final = frozenset({"143", "137", "271", "265", "-29"})  # exit codes of killed jobs; -29: out of time
 
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Unknown Job Id|Job has finished|[Ii]nvalid for (the )?state|maintain job history", Trouble.GONE),

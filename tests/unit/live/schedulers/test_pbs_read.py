@@ -52,6 +52,7 @@ def test_jobs_are_read() -> None:
         ({"job_state": "F", "substate": 92, "Exit_status": 0}, PilotState.LEFT),
         ({"job_state": "F", "substate": 93, "Exit_status": 64}, PilotState.FAILED),
         ({"job_state": "F", "substate": 93, "Exit_status": 271}, PilotState.TAKEN),
+        ({"job_state": "F", "substate": 93, "Exit_status": -29}, PilotState.TAKEN),
     ],
 )
 def test_states_are_those_of_the_table(job: dict[str, object], state: PilotState) -> None:
