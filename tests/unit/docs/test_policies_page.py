@@ -59,11 +59,20 @@ def test_every_policy_was_measured() -> None:
     assert tuple(table) == (*SCRIPT["OBJECTIVES"], *SCRIPT["ALLOCATORS"])
 
 
+def test_every_policy_of_rounds_was_measured() -> None:
+    table = rows("What each costs in rounds")
+    assert tuple(table) == SCRIPT["IN_ROUNDS"]
+    assert {*table} >= set(BUILT_IN["rounds"])
+    left_out = set(BUILT_IN["sharing"]) - set(table)
+    assert all(name.endswith("-packed") for name in left_out - {"deadlines", "cost-deadlines", "strategy-proof"})
+
+
 def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
     table = rows("What each costs")
     result = SCRIPT["replayed"]("throughput")
     most = result.harvested_samples
     assert SCRIPT["row"]("throughput", result, most) == table["throughput"]
+    assert SCRIPT["round_row"]("las", most) == rows("What each costs in rounds")["las"]
     for name in ("equal-share", "max-min-now"):
         assert SCRIPT["row"](name, SCRIPT["replayed"](name), most) == table[name]
 
