@@ -35,6 +35,12 @@ def test_every_objective_has_its_formula_and_its_use() -> None:
     assert all(len(row) == 3 and all(row) for row in table.values())
 
 
+@pytest.mark.parametrize("section", ["Objectives", "Allocators"])
+def test_who_published_each_is_said(section: str) -> None:
+    published = PAGE.split(f"## {section}\n")[1].split("Published by: ")[1].split("\n\n")[0]
+    assert set(re.findall(r"`([\w-]+)`", published)) == set(rows(section))
+
+
 def test_every_rule_is_explained() -> None:
     milp = {"exact", "highs", "cbc", "gurobi"}
     assert set(rows("Allocators")) == set(BUILT_IN["solver"]) - milp - {"equal-share-published"}
