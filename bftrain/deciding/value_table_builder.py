@@ -31,7 +31,12 @@ class ValueTableBuilder:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        self._of_speeds = getattr(objective, "of_speeds", None) is not None
+        # Fields without effect on a row, so that tasks alike in all others share it
+        self._without_effect: dict[str, object] = {}
+        if getattr(objective, "of_speeds", None) is not None:
+            self._without_effect["name"] = ""
+            if not objective_capabilities(objective).uses_work_left:
+                self._without_effect["work_left_samples"] = None
         self._rows: dict[tuple[CompetingTask, float, Layout], NDArray[np.float64]] = {}
         self._numbers = 0
         # Rows of full width, before the cut to a pool
@@ -117,8 +122,7 @@ class ValueTableBuilder:
         if len(layout) == 1:
             ((kind, largest),) = layout
             layout = ((kind, min(task.max_nodes, largest)),)
-        # What an objective of speeds gives does not depend on the name: tasks alike have one row
-        key = (unchecked(task, name="") if self._of_speeds else task, horizon_s, layout)
+        key = (unchecked(task, **self._without_effect), horizon_s, layout)
         row = self._rows.get(key)
         if row is None:
             most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + len(problem.tasks)))

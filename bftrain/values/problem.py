@@ -63,7 +63,9 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
         check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:
-        return hash((self.name, self.size, self.kind, self.curve))  # enough to distinguish most tasks
+        # Enough to distinguish most tasks, also of one model and size; costs are fitted to how long nodes stay
+        costs = (self.grow_cost_s, self.start_cost_s)
+        return hash((self.name, self.size, self.kind, self.curve, costs, self.weight, self.work_left_samples))
 
     def curve_on(self, kind: str) -> SpeedCurve | None:
         """Return the task's speed on nodes of ``kind``, or ``None`` if the task does not run there."""

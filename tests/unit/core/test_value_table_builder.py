@@ -16,6 +16,7 @@ from bftrain.deciding.objectives import FunctionObjective, throughput
 from bftrain.deciding.table_deadline import TableOverdue
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
+from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Termination
@@ -145,3 +146,23 @@ def test_what_looks_at_all_tasks_at_once_ends_at_the_deadline_too(name: str) -> 
     for passes_at in (rows + 1, (rows + whole) // 2, whole):
         with pytest.raises(TableOverdue):
             checks(name, passes_at)
+
+
+@pytest.mark.parametrize(("uses_work_left", "asked"), [(False, 1), (True, 50)])
+def test_tasks_with_other_work_left_have_one_row_unless_the_objective_uses_it(
+    *, uses_work_left: bool, asked: int
+) -> None:
+    objective = Counted(of_speeds=True)
+    objective.capabilities = ObjectiveCapabilities(uses_work_left=uses_work_left)
+    tasks = tuple(
+        CompetingTask(name=f"t{number}", max_nodes=8, curve=CURVE, work_left_samples=1e9 + number)
+        for number in range(50)
+    )
+    ValueTableBuilder(objective).table(AllocationProblem(pool=8, horizon_s=60.0, tasks=tasks))
+    assert objective.asked == asked
+
+
+def test_descriptions_of_one_model_and_size_have_hashes_of_their_own() -> None:
+    task = CompetingTask(name="a", size=2, max_nodes=8, curve=CURVE, grow_cost_s=9.0, start_cost_s=3.0)
+    others = [{"grow_cost_s": 8.0}, {"start_cost_s": 2.0}, {"weight": 2.0}, {"work_left_samples": 5.0}]
+    assert len({hash(task), *(hash(replace(task, **other)) for other in others)}) == 5
