@@ -128,7 +128,7 @@ def test_the_slowest_is_as_fast_as_can_be(seed: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_task_can_be_faster_without_another_slower(policy: str, seed: int) -> None:
     given = drawn(seed)
     if policy == "hierarchical":
