@@ -15,7 +15,7 @@ or, without pytest, ``conformance.check(MySolver())``. A solver that proves noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import inf, isclose
@@ -27,13 +27,13 @@ from msgspec.structs import replace
 
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.ports import ObjectiveCapabilities, Solver, solver_capabilities
-from bftrain.values.coupling import CouplingModel, linear_sum
+from bftrain.ports import Solver, solver_capabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.worst_off_objective import WorstOff
 
 AGREEMENT: Final = 1e-9  # relative: how well the value of two optimal answers must agree
 _TIGHT_DEADLINE_S: Final = 0.001
@@ -56,31 +56,6 @@ class SolverCheck:
     def check(self, solver: Solver, *, optimal: bool = True) -> None:
         """Run the check on ``solver``."""
         self.run(solver, optimal)
-
-
-class WorstOff:
-    """An objective that ties tasks together: the largest value of the worst-off task, then most samples/s of all."""
-
-    name = "worst-off"
-    capabilities = ObjectiveCapabilities(any_coupling=True, uses_work_left=False)
-
-    def values(self, task: CompetingTask, sizes: Integers) -> Floats:
-        """Return the samples per second."""
-        return task.curve.speeds(int(sizes[-1]))
-
-    def couple(self, model: CouplingModel) -> None:
-        """Add the level that all tasks reach, and set both goals."""
-        places, level = range(len(model.problem.tasks)), model.variable(lower=-inf)
-        for place in places:
-            model.at_least(model.value(place) - level, 0.0)
-        if places:
-            model.maximise(level)
-        model.maximise(linear_sum(model.speed(place) for place in places))
-
-    def total(self, chosen: Floats, sizes: Sequence[int], problem: AllocationProblem) -> float:
-        """Return the value of the worst-off task."""
-        del sizes, problem
-        return float(chosen.min(initial=inf)) if chosen.size else 0.0
 
 
 def check(solver: Solver, *, optimal: bool = True) -> None:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from bftrain_solvers.conformance import WorstOff
+from bftrain_solvers.worst_off_objective import WorstOff
 
 COUPLED: Final = f"{__file__}:{WorstOff.__name__}"

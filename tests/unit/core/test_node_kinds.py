@@ -25,7 +25,7 @@ from bftrain.values.solution import Limits, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import exact, highs
 from bftrain_solvers.allocators import equal_share, greedy
-from bftrain_solvers.conformance import WorstOff
+from bftrain_solvers.worst_off_objective import WorstOff
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import curve, joined, left, make, spec, submitted
 

@@ -36,6 +36,7 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
 from bftrain.values.task import TaskSpec
 from bftrain_solvers import conformance, exact, highs
+from bftrain_solvers.worst_off_objective import WorstOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ def test_a_table_is_as_wide_as_the_largest_size_within_reach() -> None:
     table = ValueTableBuilder(throughput).table(problem)
     assert table.values.tolist() == [[0, 10, 18, 24], [0, 10, 18, -inf]]
     assert not table.coupled
-    assert ValueTableBuilder(conformance.WorstOff()).table(problem).coupled
+    assert ValueTableBuilder(WorstOff()).table(problem).coupled
 
 
 def test_sizes_that_were_never_measured_are_noted() -> None:
@@ -338,7 +339,7 @@ def test_solve_names_the_objective_it_used(file: Path) -> None:
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(), task(name="b")))
     solution = assembly.solve(problem, objective=f"{file}:squares")
     assert (dict(solution.sizes), solution.value) == ({"a": 5, "b": 0}, 25.0)
-    coupled = assembly.solve(problem, objective=conformance.WorstOff())
+    coupled = assembly.solve(problem, objective=WorstOff())
     assert "the objective 'worst-off' ties tasks together" in coupled.solver_words
 
 
@@ -363,8 +364,8 @@ def test_solve_with_all_leaves_no_solver_out() -> None:
 def test_a_coupled_objective_needs_a_solver_that_can() -> None:
     said = r"'worst-off' ties tasks together, which the solver 'exact' cannot express \("
     with pytest.raises(BadInput, match=said):
-        build_harvester(Settings(), objective=conformance.WorstOff())
-    harvester = build_harvester(Settings(solver="highs"), objective=conformance.WorstOff())
+        build_harvester(Settings(), objective=WorstOff())
+    harvester = build_harvester(Settings(solver="highs"), objective=WorstOff())
     for name, rate in (("a", 9.0), ("b", 4.5)):
         spec = TaskSpec(name=name, max_nodes=9, curve=SpeedCurve(nodes=(9,), rate=(rate,)))
         harvester.absorb(TaskSubmitted(time_s=0.0, spec=spec))
