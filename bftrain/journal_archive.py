@@ -60,13 +60,15 @@ def remove_file(path: Path) -> None:
             path.with_name(f"{path.name}{end}").unlink()
 
 
-def complete_file(path: Path) -> None:
+def complete_file(path: Path, *, restart_log: bool = False) -> None:
     """Move what SQLite keeps in the file ``-wal`` into the journal's own, so that a copy of that alone is whole.
 
-    SQLite does so by itself after 4 MB, which may take days. What cannot be done now is left for later. A write of
-    nothing new follows: it begins that file again, and waits for the disk instead of the next write of others.
+    SQLite does so by itself after 4 MB, which may take days. What cannot be done now is left for later. With
+    ``restart_log`` a write of nothing new follows: it begins that file again, and waits for the disk instead of the
+    next write of others.
     """
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        with connection:
-            connection.execute("UPDATE about SET value = value WHERE key = 'format'")
+        if restart_log:
+            with connection:
+                connection.execute("UPDATE about SET value = value WHERE key = 'format'")

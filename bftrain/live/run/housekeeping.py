@@ -97,7 +97,7 @@ class Housekeeping:
     async def complete(self) -> None:
         """Complete the journal's file, beside the writes of the loop."""
         self._completed_at = self._journal.writes
-        await run_in_daemon_thread(lambda: complete_file(self._journal.path))
+        await run_in_daemon_thread(lambda: complete_file(self._journal.path, restart_log=True))
 
     async def tidy(self) -> None:
         """Complete the journal's file, and remove what has been kept for long enough."""
