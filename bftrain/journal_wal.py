@@ -7,7 +7,7 @@ whole writes of the same generation behind the point where SQLite would stop are
 Each frame is a header of 24 bytes (page, size of the database for the last frame of a write and 0 for others, two salts
 of the generation, two checksums) and a page. The checksum of a frame goes on from that of the frame before, two words
 of 32 bits at a time: s = s + x + t; t = t + y + s. That is linear, so the part that a frame adds is a product with
-constant vectors, and only the chain of frames needs a loop.
+constant vectors.
 """
 
 from __future__ import annotations
@@ -65,24 +65,24 @@ def _damage(path: Path) -> tuple[tuple[int, ...], int]:
     if not sound:
         salts = heads[0, 2:4].tolist()  # of the first frame, which follows
     own = (heads[:, 2:4] == salts).all(axis=1)
-    valid = _valid(frames, heads, own, (check0, check1), order) if sound else 0
-    return (*salts, valid), int(np.count_nonzero(own[valid:] & (heads[valid:, 1] > 0)))
+    consistent = own & _consistent(frames, heads, (check0, check1), order if sound else "<")
+    valid = int(np.argmin(consistent)) if sound and not consistent.all() else count if sound else 0
+    # A kill within a write leaves a last frame that is torn; the frames of a real write agree with each other
+    return (*salts, valid), int(np.count_nonzero(consistent[valid:] & (heads[valid:, 1] > 0)))
 
 
-def _valid(frames: np.ndarray, heads: np.ndarray, own: np.ndarray, sums: tuple[int, int], order: str) -> int:
-    """Return the number of frames before the first whose checksum or generation is wrong."""
+def _consistent(
+    frames: np.ndarray, heads: np.ndarray, sums: tuple[int, int], order: str
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return of each frame whether its checksum follows from its content and the checksum of the frame before."""
     checked = np.ascontiguousarray(np.delete(frames, np.s_[8:_FRAME], axis=1)).view(f"{order}u4").astype(np.uint32)
-    (to0, to1), powers = _weights(checked.shape[1])
-    adds0, adds1 = ((checked * weights).sum(axis=1, dtype=np.uint32).tolist() for weights in (to0, to1))
-    given, (s, t) = heads[:, 4:6].tolist(), sums
-    for number, own_one in enumerate(own.tolist()):
-        s, t = (
-            (powers[0] * s + powers[1] * t + adds0[number]) & _WORD,
-            (powers[1] * s + powers[2] * t + adds1[number]) & _WORD,
-        )
-        if not own_one or given[number] != [s, t]:
-            return number
-    return len(given)
+    (to0, to1), (a, b, c) = _weights(checked.shape[1])
+    adds0, adds1 = ((checked * weights).sum(axis=1, dtype=np.uint32) for weights in (to0, to1))
+    given = heads[:, 4:6].astype(np.uint32)
+    before = np.concatenate([np.array([sums], np.uint32), given[:-1]])
+    s = before[:, 0] * np.uint32(a) + before[:, 1] * np.uint32(b) + adds0
+    t = before[:, 0] * np.uint32(b) + before[:, 1] * np.uint32(c) + adds1
+    return np.asarray((given[:, 0] == s) & (given[:, 1] == t))
 
 
 def _weights(words: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, int, int]]:

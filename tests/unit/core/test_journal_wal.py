@@ -87,6 +87,18 @@ def test_a_log_that_ends_anywhere_is_one_that_a_kill_cut_off(path: Path, monkeyp
         assert journal_wal.damaged_tail(path) == "", end
 
 
+def test_a_torn_last_frame_is_no_damage_also_after_a_shorter_write_in_its_place(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_wal, "_AGAIN_S", 0.0)
+    spoil(path, wal_of(path).stat().st_size - 100)  # its head is written, its page is not
+    assert journal_wal.damaged_tail(path) == ""
+    content = bytearray(wal_of(path).read_bytes())
+    content[-2 * FRAME + 100] ^= 0x55  # as if another write had begun over it, and was cut off
+    wal_of(path).write_bytes(content)
+    assert journal_wal.damaged_tail(path) == ""
+
+
 def test_writes_of_earlier_generations_are_no_damage(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "live.db"
     shutil.copy(whole, path)
