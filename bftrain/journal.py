@@ -18,6 +18,7 @@ from bftrain import journal_parts
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.journal_file import FORMAT, check_format, has_journal_header, set_durability
 from bftrain.journal_parts import JournalPart
 from bftrain.journal_steps import JournalStep, StoredSnapshot, read_steps, repair_of
 from bftrain.journal_wal import damaged_tail
@@ -26,7 +27,6 @@ from bftrain.values.decision import Decision
 from bftrain.values.events import Event
 from bftrain.version import __version__
 
-FORMAT: Final = "1"
 _MOST_PAGES: Final = 16_384  # 64 MB that wait to be moved into the file, if no other moves them
 _ONE_WRITER: Final = "let only one process write a journal"
 _CHECK_SPACE: Final = "check the free space and the permission to write there"
@@ -92,7 +92,7 @@ class Journal:
         about = [("format", FORMAT), ("bftrain", __version__), ("settings", wire.encode(settings).decode())]
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            _set_durability(connection)
+            set_durability(connection)
             with connection:
                 connection.execute("BEGIN")  # atomic: a kill leaves no partial journal
                 for statement in _SCHEMA:
@@ -117,12 +117,12 @@ class Journal:
             raise BadInput(f"is damaged: {damage}", where=str(path), fix=repair_of(path))
         connection = sqlite3.connect(place, uri=rests)
         try:
-            _set_durability(connection)
+            set_durability(connection)
             check_format(connection, path)
             return cls(connection, path)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             connection.close()
-            fix = repair_of(path) if _has_journal_header(path) else None
+            fix = repair_of(path) if has_journal_header(path) else None
             if not path.stat().st_size:
                 fix = "put a copy back that has its tasks, or remove it to begin without any"
                 raise BadInput("is empty, and no journal", where=str(path), fix=fix) from error
@@ -235,7 +235,7 @@ class Journal:
         ]
         try:
             if sync != self._safe:
-                _set_durability(self._connection, power_cuts=sync)
+                set_durability(self._connection, power_cuts=sync)
                 self._safe = sync
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -389,23 +389,3 @@ class Journal:
         select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - constant text
         with closing(self._read(select, (after,) if after else ())) as rows:  # closes the cursor early
             yield from read_steps(rows, self.path, after)
-
-
-def _has_journal_header(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
-
-
-def check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise an error unless this version reads the journal's format."""
-    found = connection.execute("SELECT value FROM about WHERE key = 'format'").fetchone()
-    connection.execute("SELECT number, step, kind, time_s, body FROM entry LIMIT 0")
-    if found is None or found[0] != FORMAT:
-        what = f"has format {found and found[0]}, and this version reads format {FORMAT}"
-        raise BadInput(what, where=str(path), fix="use the version of bftrain that wrote it")
-
-
-def _set_durability(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
-    # A step recorded before its actions are sent must survive even a power cut, unless its writer
-    # can reconstruct the events
-    connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")

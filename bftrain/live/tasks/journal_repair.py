@@ -13,7 +13,8 @@ import msgspec
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, BftrainError
-from bftrain.journal import Journal, check_format
+from bftrain.journal import Journal
+from bftrain.journal_file import check_format
 from bftrain.journal_parts import JournalPart
 from bftrain.journal_steps import read_steps
 from bftrain.journal_wal import damaged_tail

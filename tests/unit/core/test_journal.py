@@ -20,7 +20,8 @@ from bftrain import __version__
 from bftrain import journal as journal_module
 from bftrain.config import Settings
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.journal import FORMAT, Journal, JournalStalled
+from bftrain.journal import Journal, JournalStalled
+from bftrain.journal_file import FORMAT
 from bftrain.journal_steps import JournalStep
 from bftrain.values import wire
 from bftrain.values.decision import Decision
