@@ -113,12 +113,15 @@ def test_two_weeks_of_a_thousand_nodes_of_summit(figures: Figures, tmp_path: Pat
     assert found.peak_mb < 300
 
 
-def test_the_whole_of_summit_with_a_queue_that_never_empties(figures: Figures, tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_tasks", [35, 100])
+def test_the_whole_of_summit_with_a_queue_that_never_empties(figures: Figures, tmp_path: Path, max_tasks: int) -> None:
     log, tasks = tmp_path / "log.npz", tmp_path / "tasks.toml"
     save_summit(log)
     save_published_tasks(tasks, MIX)
-    found = shown(figures, "Summit, 100 compete", figured(log, max_tasks=100, tasks=tasks, times=12))
-    assert found.finished < found.tasks - 100
+    found = figured(log, max_tasks=max_tasks, tasks=tasks, times=12)
+    shown(figures, f"Summit, {max_tasks} compete", found)
+    figures.add(f"Summit, {max_tasks} compete: a decision", 1e6 * found.wall_s / found.decisions, "us")
+    assert found.finished < found.tasks - max_tasks
     assert found.decisions > 22_883
     assert found.core_s < 60.0
     assert found.peak_mb < 500
