@@ -78,24 +78,15 @@ def changed(mb: float, folder: Path, size: int = 2, step_s: float = 0.0) -> tupl
     script.write_text(SCRIPT)
     with conformance.LocalStage(launchers.native, (str(script), str(mb), str(step_s)), nodes=nodes) as stage:
         task = stage.new()
-
-        def steps(size: int, count: int) -> None:
-            before = len(stage.messages.of("report", task))
-            stage.messages.until(
-                lambda: [one["size"] for one in stage.messages.of("report", task)[before:]].count(size) >= count,
-                f"{count} steps at size {size}",
-                PATIENCE_S,
-            )
-
         few = 5 if mb > LARGE_MB else 6  # five give a median step
         stage.do("start", task, *nodes[:-1])
-        steps(size - 1, few if mb > LARGE_MB else 12)
+        stage.messages.steps(task, size - 1, few if mb > LARGE_MB else 12, PATIENCE_S)
         stage.messages.until(lambda: bool(stage.messages.of("on_disk", task)), "it is on disk", PATIENCE_S)
         for _ in range(rounds_of(mb)):
             stage.do("grow", task, nodes[-1])
-            steps(size, few)
+            stage.messages.steps(task, size, few, PATIENCE_S)
             stage.do("shrink", task, nodes[-1], cause="decided")
-            steps(size - 1, few if step_s else 12)
+            stage.messages.steps(task, size - 1, few if step_s else 12, PATIENCE_S)
         measuring, stood_s = SpeedMeasurement(), [0.0]
         last = None
         for one in stage.messages.of("report", task):

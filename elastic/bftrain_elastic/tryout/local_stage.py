@@ -58,12 +58,13 @@ class MessageLog:
             last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
             raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; its last messages: {last}")
 
-    def steps(self, task: str, size: int, count: int = 5) -> None:
+    def steps(self, task: str, size: int, count: int = 5, timeout_s: float = PATIENCE_S) -> None:
         """Wait for ``count`` more steps at ``size`` nodes."""
         since = len(self.all)
         self.until(
             lambda: len([one for one in self.of("report", task, since) if one["size"] == size]) >= count,
             f"{task}: {count} steps at size {size}",
+            timeout_s,
         )
 
 
