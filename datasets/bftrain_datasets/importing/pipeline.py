@@ -225,9 +225,7 @@ def import_files(
     if keep is not None:
         keep(intake)
     intake.note_clock(intake.clock, zone_is_known=intake.options.timezone is not None)
-    unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
-    if unseen:
-        intake.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
+    _note_unseen_partitions(intake)
     try:
         log = _build(intake)
     except BadInput as error:
@@ -261,6 +259,13 @@ def import_files(
     )
     log = replace(log, provenance=provenance)
     return Imported(log, name, rows, findings)
+
+
+def _note_unseen_partitions(intake: RecordIntake) -> None:
+    """Note the names of preemptible partitions that no record has."""
+    unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
+    if unseen:
+        intake.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
