@@ -16,7 +16,8 @@ _SAYS: Final = {
 config) echo "ClusterName             = fake"
 echo "PreemptMode             = CANCEL"
 echo "PreemptType             = preempt/partition_prio" ;;
-partition) echo "PartitionName=$3 State=UP GraceTime=0 MaxTime=UNLIMITED PreemptMode=CANCEL Nodes={nodes}" ;;
+partition) echo "PartitionName=pilot State=UP GraceTime=0 MaxTime=UNLIMITED PreemptMode=CANCEL Nodes={nodes}"
+echo "PartitionName=main Default=YES PriorityTier=2 Nodes={nodes}" ;;
 esac""",
 }
 

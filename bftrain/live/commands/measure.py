@@ -159,6 +159,9 @@ def measure(  # noqa: PLR0913 - each is an option of the command
     if not status.scheduler.startswith("slurm"):
         raise NotAvailable(f"it cannot measure beside {status.scheduler}", where="[scheduler] name", fix="use Slurm")
     before = client.harvesting()
+    if partition in before.partitions and not any(word.startswith(("--qos", "-q")) for word in options):
+        what = "pilots run there, which such jobs do not preempt"
+        raise UsageError(what, where=f"--partition {partition}", fix="name the partition of others' jobs")
     _restore(client, before)  # nothing changes, and who may not change it learns that now
     probes = ProbeJobs(by, nodes=nodes, partition=partition, options=options, folder=folder)
     probes.check()

@@ -56,7 +56,11 @@ class Harvesting:
         """Return how it stands."""
         waiting = getattr(self._scheduler, "pilots", {}).get(_WAITING, 0)
         return HarvestingView(
-            paused=self.paused, until_s=self.until_s, waiting_pilots=waiting, handbacks=tuple(self._handbacks)
+            paused=self.paused,
+            until_s=self.until_s,
+            waiting_pilots=waiting,
+            partitions=tuple(getattr(self._scheduler, "partitions", ())),
+            handbacks=tuple(self._handbacks),
         )
 
     def set_until(self, until_s: float) -> None:

@@ -78,8 +78,8 @@ class PilotJobs:
         check_site(site)
         self.name, self.unit = batch.name, getattr(batch, "unit", NODE)
         self.available = batch.available
-        self._batch, self._settings, self._site = batch, settings, site
-        self._run = run
+        self._batch, self._settings, self._site, self._run = batch, settings, site, run
+        self.partitions: tuple[str, ...] = tuple(filter(None, (getattr(settings, "partition", ""),)))
         self._stock = PilotPolicy(settings)
         self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
         self._hinted, self._busy = asyncio.Event(), asyncio.Lock()

@@ -189,6 +189,11 @@ class SchedulerPools:
         return dict(found)
 
     @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions of all pools to which pilots are submitted."""
+        return tuple(dict.fromkeys(name for pool in self.pools for name in getattr(pool.scheduler, "partitions", ())))
+
+    @property
     def hooks(self) -> HookTally | None:
         """The reports of hooks, from the first pool that has some."""
         tallies = (getattr(pool.scheduler, "hooks", None) for pool in self.pools)

@@ -36,11 +36,13 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
     where Slurm hands out whole nodes. Slow preemption is a remark.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
-    partition = await _partition(run, chosen.partition) if chosen.partition else {}
-    accounting = config.get("AccountingStorageType", "").strip() == "accounting_storage/slurmdbd"
-    rows = await _accounted(run, chosen, partition) if accounting else []
     if "PreemptType" not in config:  # not to be taken for a Slurm without preemption
         raise CommandFailed(("scontrol", "show", "config"), 0, "printed what cannot be read")
+    by_partition = config["PreemptType"].strip() == "preempt/partition_prio"
+    partitions = await _partitions(run) if chosen.partition or by_partition else []
+    partition = _chosen(partitions, chosen.partition)
+    accounting = config.get("AccountingStorageType", "").strip() == "accounting_storage/slurmdbd"
+    rows = await _accounted(run, chosen, partition) if accounting else []
     if unit == GPU:
         await check_gpus(run, config, chosen.partition, partition)
     # Limits on nodes and GPUs stand in texts such as ``cpu=400,node=10,gres/gpu=40``
@@ -48,30 +50,84 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
     at_once = [_number(number) for kind, _, number in pairs if kind in _OF_A_PILOT[unit]]
     walls = [row.get("MaxWall", "") for row in rows]
     remarks = list(_preemption(config, partition, rows, chosen, grace_s))
+    if by_partition:
+        remarks += _lower_tier(partition, partitions)
+    elif accounting:
+        await _check_qos(run, chosen.qos)
     if partition.get("State", "UP") != "UP":
         remarks.append(f"partition '{partition.get('PartitionName')}' is {partition['State']}, so pilots only wait")
-    try:
-        nodes = frozenset(expand(partition["Nodes"]))
-    except (KeyError, ValueError):  # none, or (null)
-        nodes = frozenset()
     return PilotLimits(
         running=min([_least(rows, _RUNNING_LIMITS), *at_once]),
         submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
         longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
-        nodes=nodes,
+        nodes=_nodes(partition),
         cluster=config.get("ClusterName", "").strip(),
         remarks=tuple(remarks),
     )
 
 
-async def _partition(run: Run, name: str) -> Mapping[str, str]:
+async def _partitions(run: Run) -> list[Mapping[str, str]]:
+    command = Command(argv=("scontrol", "show", "partition", "--all", "--oneliner"))
+    rows: list[Mapping[str, str]] = [dict(_PAIR.findall(line)) for line in (await run(command)).splitlines()]
+    if found := [row for row in rows if "PartitionName" in row]:
+        return found
+    raise CommandFailed(command.argv, 0, "printed what cannot be read")
+
+
+def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, str]:
+    """Return the partition of pilots: Slurm's default without a name."""
+    if not name:
+        return next((one for one in partitions if one.get("Default") == "YES"), {})
     try:
-        said = await run(Command(argv=("scontrol", "show", "partition", name, "--oneliner")))
-    except CommandFailed as error:
-        if "not found" not in error.said:
-            raise
-        raise NotAvailable("Slurm has no such partition", where=f"partition '{name}'", fix="see sinfo") from error
-    return dict(_PAIR.findall(said))
+        return next(one for one in partitions if one["PartitionName"] == name)
+    except StopIteration:
+        raise NotAvailable("Slurm has no such partition", where=f"partition '{name}'", fix="see sinfo") from None
+
+
+def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    """Raise unless other partitions' jobs preempt pilots by their tier, and yield a remark on those that wait."""
+    name, tier, nodes = pilots.get("PartitionName", ""), _tier(pilots), _nodes(pilots)
+    others = [
+        one
+        for one in partitions
+        if one["PartitionName"] != name and (not nodes or not (theirs := _nodes(one)) or nodes & theirs)
+    ]
+    waiting = [one for one in others if _tier(one) <= tier]
+    default = [one for one in waiting if one.get("Default") == "YES"]
+    if default or len(waiting) == len(others):
+        whose = f"jobs of partition '{default[0]['PartitionName']}'" if default else "jobs of all other partitions"
+        raise NotAvailable(
+            f"Slurm never preempts pilots for {whose}, which would wait: PriorityTier={tier:g} is not below theirs",
+            where=f"partition '{name}'",
+            fix="give the partitions of others a higher PriorityTier in slurm.conf, see the tutorial",
+        )
+    if names := [one["PartitionName"] for one in waiting if one.get("PreemptMode") == "OFF"]:
+        yield f"jobs of {', '.join(names)} wait for pilots: their PriorityTier is not above {tier:g}, that of '{name}'"
+
+
+async def _check_qos(run: Run, name: str) -> None:
+    """Raise unless jobs of another QOS may preempt pilots, as far as that can be asked."""
+    fix = "name the QOS of [scheduler] in Preempt of others: sacctmgr modify qos normal set preempt=scavenger"
+    if not name:
+        raise NotAvailable("Slurm preempts by QOS, and none is named for pilots", where="[scheduler] qos", fix=fix)
+    try:
+        rows = read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", "qos", "format=Name,Preempt"))))
+    except CommandFailed:
+        return  # not all users may ask
+    if rows and not any(name in row.get("Preempt", name).split(",") for row in rows):
+        what = "Slurm never preempts pilots there, so others would wait: no QOS may preempt it"
+        raise NotAvailable(what, where=f"QOS '{name}'", fix=fix)
+
+
+def _tier(partition: Mapping[str, str]) -> float:
+    return _number(partition.get("PriorityTier", "1"))
+
+
+def _nodes(partition: Mapping[str, str]) -> frozenset[str]:
+    try:
+        return frozenset(expand(partition["Nodes"]))
+    except (KeyError, ValueError):  # none, or (null)
+        return frozenset()
 
 
 async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, str]) -> list[Mapping[str, str]]:

@@ -106,6 +106,20 @@ def test_several_jobs_may_wait_at_once(bftrain: CommandLine, run: LiveThread, tm
     assert not paused(run)
 
 
+def test_the_partition_of_the_pilots_is_refused(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harvesting = Client.harvesting
+    monkeypatch.setattr(
+        Client, "harvesting", lambda self: msgspec.structs.replace(harvesting(self), partitions=("spare", "main"))
+    )
+    ended = bftrain(*WORDS, "--yes")
+    assert (ended.code, "--partition main: pilots run there" in ended.err) == (2, True), ended.err
+    assert not (tmp_path / "calls").exists(), "no job was submitted"
+    assert bftrain(*WORDS, "--option=--qos=high", "--yes").code == 0, "jobs may preempt by their QOS"
+    assert not paused(run)
+
+
 def test_in_words_it_is_a_table(bftrain: CommandLine, run: LiveThread) -> None:
     ended = bftrain(*WORDS, "--yes")
     assert (ended.code, run.socket != "") == (0, True), ended.err

@@ -90,7 +90,8 @@ def test_slurms_limits_are_those_of_its_partition() -> None:
     said = Said(
         scontrol_show_config="ClusterName             = physics\n"
         "PreemptType = preempt/partition_prio\nPreemptMode = CANCEL\nMaxJobCount = 10000\n",
-        scontrol_show_partition="PartitionName=pilot Nodes=nid[1-4] MaxTime=1-00:00:00 PreemptMode=CANCEL GraceTime=0",
+        scontrol_show_partition="PartitionName=pilot Nodes=nid[1-4] MaxTime=1-00:00:00 PreemptMode=CANCEL GraceTime=0\n"
+        "PartitionName=main PriorityTier=2 Default=YES",
     )
     limits = asyncio.run(of_slurm().limits(said))
     assert (limits.longest_s, limits.submitted, limits.running) == (86_400.0, 10_000.0, LATER)

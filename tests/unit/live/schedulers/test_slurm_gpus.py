@@ -214,7 +214,8 @@ def asked(
             case ("scontrol", "show", "config"):
                 return CONFIG.format(types=types, select=select)
             case ("scontrol", "show", "partition", *_):
-                return f"PartitionName=pilot OverSubscribe={shares} Nodes=n[1-5] PreemptMode=CANCEL State=UP"
+                pilots = f"PartitionName=pilot OverSubscribe={shares} Nodes=n[1-5] PreemptMode=CANCEL State=UP"
+                return f"{pilots}\nPartitionName=main PriorityTier=2"
             case ("sinfo", *_):
                 return nodes
         return f"GrpTRES\n{limit}\n"

@@ -213,8 +213,9 @@ PreemptExemptTime       = 00:00:00
 PARTITION = (
     "PartitionName=pilot AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=NO QoS={qos} "
     "DefaultTime=NONE GraceTime={grace} MaxNodes=UNLIMITED MaxTime={time} Nodes=nid[0001-0004] PriorityTier=1 "
-    "PreemptMode={mode} State={state} TotalCPUs=16 TotalNodes=4"
+    "PreemptMode={mode} State={state} TotalCPUs=16 TotalNodes=4\n"
 )
+MAIN = "PartitionName=main Default=YES Nodes=nid[0001-0004] PriorityTier={tier} PreemptMode=OFF State=UP\n"
 
 
 def asked(
@@ -228,18 +229,22 @@ def asked(
     tables: dict[str, str] | None = None,
     grace_s: float = 0.0,
 ) -> PilotLimits:
-    """Ask a Slurm of such a configuration; ``tables`` is what sacctmgr prints of ``assoc`` and ``qos``."""
+    """Ask a Slurm of such a configuration; ``tables`` is what sacctmgr prints of ``assoc`` and ``qos``.
+
+    Its ``partitions`` are those beside that of the pilots.
+    """
+    others = (tables or {}).get("partitions", MAIN.format(tier=100))
 
     async def run(command: Command) -> str:
         match command.argv:
             case ("scontrol", "show", "config"):
                 accounting = "accounting_storage/" + ("slurmdbd" if tables else "none")
                 return CONFIG.format(kind=kind, mode=mode, accounting=accounting)
-            case ("scontrol", "show", "partition", "pilot", "--oneliner"):
-                return PARTITION.format(mode=mode, grace=grace, state=state, time=time, qos=qos or "N/A")
+            case ("scontrol", "show", "partition", "--all", "--oneliner"):
+                return PARTITION.format(mode=mode, grace=grace, state=state, time=time, qos=qos or "N/A") + others
             case ("sacctmgr", "--parsable2", "show", what, *_) if tables and what in tables:
                 return tables[what]
-        raise CommandFailed(command.argv, 1, f"Partition {command.argv[3]} not found")
+        raise CommandFailed(command.argv, 1, "this is not known")
 
     return asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="pilot", qos=qos), grace_s))
 
@@ -254,6 +259,7 @@ def test_what_the_site_allows_is_read() -> None:
     }
     found = asked(qos="scavenger", tables=tables)
     assert (found.running, found.submitted, found.remarks) == (32, 60, ())
+    tables["qos"] += "normal|scavenger|||||||\n"
     found = asked(kind="preempt/qos", mode="REQUEUE", qos="scavenger", tables=tables)
     assert found.remarks == (), "the QOS has a mode of its own"
 
@@ -267,9 +273,10 @@ def test_the_shortest_of_all_limits_on_length_counts() -> None:
     assert asked(qos="scavenger", tables={"assoc": "MaxWall\n\n", "qos": "MaxWall\n\n"}).longest_s == LATER
 
 
-def test_a_configuration_that_cannot_be_read_is_no_refusal() -> None:
+@pytest.mark.parametrize("said", ["config", "partition"])
+def test_a_configuration_that_cannot_be_read_is_no_refusal(said: str) -> None:
     async def run(command: Command) -> str:
-        return "" if "config" in command.argv else PARTITION.format(mode="CANCEL", grace=0, state="UP", time="", qos="")
+        return "" if said in command.argv else PARTITION.format(mode="CANCEL", grace=0, state="UP", time="", qos="")
 
     with pytest.raises(CommandFailed, match="cannot be read"):
         asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="pilot"), 0.0))
@@ -300,6 +307,34 @@ def test_pilots_that_would_stand_in_the_way_are_refused(config: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (MAIN.format(tier=1), "jobs of partition 'main'.* PriorityTier=1 is not below"),
+        ("", "all other partitions"),
+        (MAIN.format(tier=1).replace("YES", "NO"), "all other partitions"),
+        (MAIN.format(tier=100).replace("nid", "gpu"), "all other partitions"),
+    ],
+)
+def test_pilots_that_no_partition_of_a_higher_tier_preempts_are_refused(others: str, words: str) -> None:
+    with pytest.raises(NotAvailable, match=words):
+        asked(tables={"partitions": others})
+
+
+def test_partitions_whose_jobs_wait_for_pilots_are_remarked() -> None:
+    debug = "PartitionName=debug Nodes=nid[0003-0009] PriorityTier=1 PreemptMode={}\n"
+    (remark,) = asked(tables={"partitions": MAIN.format(tier=2) + debug.format("OFF")}).remarks
+    assert remark.startswith("jobs of debug wait for pilots")
+    assert asked(tables={"partitions": MAIN.format(tier=2) + debug.format("CANCEL")}).remarks == ()
+
+
+@pytest.mark.parametrize("qos", ["", "scavenger"])
+def test_a_qos_that_no_other_preempts_is_refused(qos: str) -> None:
+    tables = {"assoc": "MaxJobs\n\n", "qos": "Name|Preempt|PreemptMode\nscavenger||cancel\nnormal|other|cluster\n"}
+    with pytest.raises(NotAvailable, match="QOS"):
+        asked(kind="preempt/qos", qos=qos, tables=tables)
+
+
+@pytest.mark.parametrize(
     ("said", "never"),
     [
         ("allocation failure: Invalid qos specification", True),
@@ -326,9 +361,8 @@ def test_what_slurm_never_takes_is_found_without_a_pilot(said: str, never: bool)
 
 def test_a_partition_that_is_not_there_is_reported() -> None:
     async def run(command: Command) -> str:
-        if "config" in command.argv:
-            return ""
-        raise CommandFailed(command.argv, 1, "slurm_load_partitions error: Partition nix not found")
+        config = CONFIG.format(kind="preempt/partition_prio", mode="CANCEL", accounting="none")
+        return config if "config" in command.argv else MAIN.format(tier=100)
 
     with pytest.raises(NotAvailable, match="no such partition"):
         asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="nix"), 0.0))
