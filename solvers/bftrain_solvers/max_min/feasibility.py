@@ -1,8 +1,8 @@
 """Decides whether one option for each task fits the resources.
 
 Resources are the nodes of each kind, and the open places at a low level (:mod:`bftrain_solvers.max_min.several_kinds`).
-Most questions are answered by the last answer with a few options changed, or by prices: if the cheapest options of all
-tasks cost more than the resources are worth, no choice fits. Otherwise a linear programme is solved, and if it does not
+Most requests are decided by changing a few options of the last answer, or by prices: if the cheapest options of all
+tasks cost more than all resources, no choice fits. Otherwise a linear programme is solved, and if it does not
 decide, the options are enumerated or solved as an integer programme.
 """
 
@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from bftrain_solvers.arrays import Floats, Integers, Mask
 
-NEVER: Final = 2**40  # of a resource: an option that there is not
-_ROUNDING: Final = 1e-9  # relative: what prices prove must be clearer, and less than that is no gain
+NEVER: Final = 2**40  # use of a resource by an option that does not exist
+_ROUNDING: Final = 1e-9  # relative: smaller gains, and smaller margins of proofs by prices, do not count
 _MOST_PRICES: Final = 64
-_SOON: Final = 1_000_000  # numbers that are looked at sooner than a linear programme is solved
-_LARGEST: Final = 4_000_000  # numbers looked at sooner than a programme in whole numbers is solved
-_PAIRED: Final = 300  # different changes of which all pairs are looked at
+_SOON: Final = 1_000_000  # size of an enumeration that is tried before a linear programme
+_LARGEST: Final = 4_000_000  # size of an enumeration that is tried before an integer programme
+_PAIRED: Final = 300  # distinct changes of which all pairs are tried
 _TOO_MANY: Final = 2**30  # nodes
-_OPTIMAL: Final = 0  # as linprog says it
-_INFEASIBLE: Final = 2  # as milp says it
+_OPTIMAL: Final = 0  # status of linprog
+_INFEASIBLE: Final = 2  # status of milp
 
 
 class FeasibilityUnknown(Exception):
-    """It was not decided in time whether all tasks fit."""
+    """Whether all tasks fit was not decided in time."""
 
 
 class CountTooLarge(Exception):
@@ -47,23 +47,23 @@ class ResourceDemands:
     limits: Integers
 
     def over(self, chosen: Integers) -> Integers:
-        """Return how much more of each resource is used than there is."""
+        """Return the excess of each resource's use over its limit."""
         taken: Integers = self.uses[np.arange(len(self.uses)), chosen].sum(axis=0) - self.limits
         return taken
 
-    def there(self) -> Mask:
+    def feasible_alone(self) -> Mask:
         """Return a mask of the options that fit by themselves."""
         fit: Mask = np.all(self.uses <= self.limits, axis=2)
         return fit
 
     def least_cost(self, by_prices: Floats) -> Floats:
         """Return the total cost of the cheapest options, at the prices in each column."""
-        costs = np.where(self.there()[:, :, None], self.uses @ by_prices, np.inf)
+        costs = np.where(self.feasible_alone()[:, :, None], self.uses @ by_prices, np.inf)
         least: Floats = costs.min(axis=1).sum(axis=0)
         return least
 
-    def dear(self, prices: Sequence[Floats]) -> bool:
-        """Return whether at any of these prices the cheapest options cost more than the resources."""
+    def priced_out(self, prices: Sequence[Floats]) -> bool:
+        """Return whether at any of these prices the cheapest options cost more than all resources."""
         known = [each for each in prices if each.size == self.limits.size]
         if not known:
             return False
@@ -92,25 +92,25 @@ class FeasibleOptions:
 
     def excluded(self, needs: ResourceDemands) -> bool:
         """Return whether the known prices prove that not all tasks fit."""
-        return not needs.there().any(axis=1).all() or needs.dear(self.prices)
+        return not needs.feasible_alone().any(axis=1).all() or needs.priced_out(self.prices)
 
     def _found(self, needs: ResourceDemands) -> Integers | None:
-        mended = _mended(needs, self.chosen, self.stop_at)
+        mended = _improved_by_single_changes(needs, self.chosen, self.stop_at)
         if (needs.over(mended) <= 0).all():
             return mended
         if self.excluded(needs):
             return None
-        if (paired := _paired(needs, mended)) is not None:
+        if (paired := _fitting_after_two_changes(needs, mended)) is not None:
             return paired
         if (known := tightest_prices(needs, self.prices)) is not None:
             with suppress(CountTooLarge):
                 return enumerated_options(needs, useful_options(needs, known), _SOON)
         prices, likely = relaxed(needs)
         self.prices = [*self.prices[1 - _MOST_PRICES :], prices]
-        if needs.dear([prices]):
+        if needs.priced_out([prices]):
             return None
-        mended = _mended(needs, likely, self.stop_at)
-        near = mended if (needs.over(mended) <= 0).all() else _paired(needs, mended)
+        mended = _improved_by_single_changes(needs, likely, self.stop_at)
+        near = mended if (needs.over(mended) <= 0).all() else _fitting_after_two_changes(needs, mended)
         if near is not None:
             return near
         matter = useful_options(needs, prices)
@@ -119,7 +119,7 @@ class FeasibleOptions:
         return whole(needs, matter, self.stop_at)
 
 
-def _mended(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integers:
+def _improved_by_single_changes(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integers:
     """Change one option after the other, each time the one that most reduces the overuse.
 
     Raises :class:`FeasibilityUnknown` after ``stop_at``.
@@ -139,11 +139,11 @@ def _mended(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integer
     return chosen
 
 
-def _paired(needs: ResourceDemands, chosen: Integers) -> Integers | None:
+def _fitting_after_two_changes(needs: ResourceDemands, chosen: Integers) -> Integers | None:
     """Return options with two changes so that all tasks fit; ``None`` if two are not enough."""
     over = needs.over(chosen)
     changes = needs.uses - needs.uses[np.arange(len(chosen)), chosen][:, None, :]
-    row, option = np.nonzero(needs.there() & (changes != 0).any(axis=2))
+    row, option = np.nonzero(needs.feasible_alone() & (changes != 0).any(axis=2))
     changes = changes[row, option]
     _, first = np.unique(changes, axis=0, return_index=True)
     if first.size > _PAIRED:
@@ -172,10 +172,10 @@ def tightest_prices(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats 
 def useful_options(needs: ResourceDemands, prices: Floats) -> Mask:
     """Return a mask of the options that a fitting choice may contain.
 
-    At any prices a choice that fits costs no more than the resources; so no task has an option that is dearer than its
-    cheapest one by more than what the cheapest options of all tasks leave over.
+    At any prices a choice that fits costs no more than all resources. So an option cannot exceed the cheapest of its
+    task by more than the budget that the cheapest options of all tasks leave.
     """
-    costs = np.where(needs.there(), needs.uses @ prices, np.inf)
+    costs = np.where(needs.feasible_alone(), needs.uses @ prices, np.inf)
     least, there_is = costs.min(axis=1), float(needs.limits @ prices)
     matter: Mask = costs - least[:, None] <= there_is - float(least.sum()) + _ROUNDING * there_is
     return matter
@@ -232,20 +232,20 @@ def _one_more(least: NDArray[np.int32], uses: Integers, last: int) -> tuple[NDAr
 
 
 def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
-    """Allow fractional options: return the prices at which they cost most, and the largest part of every task."""
+    """Solve the relaxation: return its dual prices, and the option with the largest fraction of each task."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 
-    place, option = np.nonzero(needs.there())
+    place, option = np.nonzero(needs.feasible_alone())
     some = needs.limits > 0
     parts = needs.uses[place, option][:, some] / needs.limits[some]
     entry, resource = np.nonzero(parts)
     count, several, people = place.size, int(some.sum()), len(needs.uses)
     data = np.concatenate((parts[entry, resource], -np.ones(several)))
     where = (np.concatenate((resource, np.arange(several))), np.concatenate((entry, np.full(several, count))))
-    solve: Any = linprog  # its types do not know that arrays may be sparse
+    solve: Any = linprog  # its type hints lack sparse arrays
     found = solve(
-        np.append(np.zeros(count), 1.0),  # the largest part of any resource that is taken
+        np.append(np.zeros(count), 1.0),  # the largest used fraction of a resource
         A_ub=csr_array((data, where), shape=(several, count + 1)),
         b_ub=np.zeros(several),
         A_eq=csr_array((np.ones(count), (place, np.arange(count))), shape=(people, count + 1)),

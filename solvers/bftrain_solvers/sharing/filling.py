@@ -1,10 +1,10 @@
 """Water filling: tasks that cannot rise any more stay, and the others go on, until no task can gain without a loss.
 
-As long as all tasks fit, it is known without a programme which task stays: each at the largest speed there is for it.
-So the path of levels is followed without looking at nodes, and its last feasible place is searched for, by trial and
-then by a few programmes. The next rise is a programme: its prices say which tasks stay, and up to which speed each of
-the others can go without scarce nodes. With that as the largest speed, the next path begins. If all this takes too many
-programmes, or one is not solved, a plain one assigns the rest where it does most.
+While all tasks fit, each rises up to its own largest speed, which takes no programme to compute. So the path of levels
+is followed regardless of nodes, and its last feasible place is searched for, by trial and then by a few programmes. The
+next rise is a programme: its prices say which tasks stay, and which speed each of the others can reach without scarce
+nodes. That speed is its cap on the next path. If this takes too many programmes, or one is not solved, a single
+programme assigns the rest where it adds most.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Rates = Callable[[Mask], Floats]  # how fast each task rises, given those that s
 
 _FREE: Final = 1e-7  # a price of speed below this is none: prices are about 1
 _FULL: Final = 1.0 - 1e-12
-_CLOSE: Final = 1e-9  # relative: what is so near to a place on the way up is there
-_SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: by how much levels out of programmes may be off
-_MOST_WORK: Final = 30_000  # tasks times rises that are programmes: about 3 s
+_CLOSE: Final = 1e-9  # relative: a level within this of a place on the path counts as reached
+_SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: allowed errors of levels from programmes
+_MOST_WORK: Final = 30_000  # tasks times programmes: about 3 s
 _LEAST_RISES: Final = 20
 
 
@@ -46,15 +46,17 @@ def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
         level = np.minimum(level + rate * risen.height, largest)
         shares, hint = risen.shares, risen.hint
         rises += bool(risen.prices.any())
-        dear = np.where(rising, risen.marginal * largest, 0.0)  # also who waits for its turn: nothing would be left
+        dear = np.where(
+            rising, risen.marginal * largest, 0.0
+        )  # also for tasks of rate 0: nothing would be left for them
         rising &= dear < min(_FREE, float(dear.max()))
         if risen.prices.any() and rising.any():
-            # At these prices all nodes are paid for, so no task can ever pay more: it stays on what is free
+            # These prices use up all scarce nodes, so a task can gain only on kinds that cost nothing
             for_nothing = risen.prices * market.counts <= _FREE * float(risen.prices @ market.counts)
             free = np.where(for_nothing, market.speeds, 0.0).max(axis=1)
             cap = np.where(rising & (free > level), np.minimum(cap, free), cap)
             rising &= level < _FULL * cap
-            way = _WayUp(market, rates, cap, (level, rising))
+            way = _LevelPath(market, rates, cap, (level, rising))
             place, shares, hint = _furthest(market, way, 0, shares, hint)
             level, rising = way.at(place)
     return shares, ""
@@ -62,14 +64,14 @@ def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
 
 def _rates(rates: Rates, rising: Mask, largest: Floats) -> Floats:
     rate = rates(rising)
-    # A task without weight gets what no other can use
+    # Tasks of weight 0 get the time that no other task can use
     return rate if rate.any() else np.where(rising, largest, 0.0)
 
 
-class _WayUp:
-    """The path on which all tasks rise while they fit: at each place one task comes to the largest speed for it.
+class _LevelPath:
+    """The levels of all tasks as they rise regardless of nodes; at each place of the path one task reaches its ``cap``.
 
-    That is its ``cap``. The path begins at ``start``: levels, and which tasks rise.
+    The path begins at ``start``: levels, and which tasks rise.
     """
 
     def __init__(self, market: ShareDemands, rates: Rates, cap: Floats, start: tuple[Floats, Mask]) -> None:
@@ -95,7 +97,7 @@ class _WayUp:
     def proven_out_of_reach(self, last: int, beyond: int, prices: Floats) -> int:
         """Return the first place after ``last`` that ``prices`` prove to be out of reach, or ``beyond``.
 
-        The least that all tasks pay, at any prices, is no more than the cost of all nodes if there are shares for it.
+        Levels are feasible only if at any prices the cheapest shares for them cost no more than all nodes.
         """
         budget, step = float(prices @ self.even.counts) * (1.0 + _CLOSE), 1
         while beyond - last > 1:
@@ -114,15 +116,15 @@ class _WayUp:
 def _last_feasible_place(market: ShareDemands, rates: Rates) -> tuple[Floats, Floats, Mask, Floats | None]:
     """Return levels, shares, which tasks still rise, and prices, at the last place where all tasks fit.
 
-    Each time twice as far is tried, then between, without a programme; a few programmes find the rest.
+    The search doubles its distance, then bisects, by heuristic trials; a few programmes find the exact place.
     """
     tasks = len(market.nodes)
-    way = _WayUp(market, rates, market.speeds.max(axis=1), (np.zeros(tasks), np.ones(tasks, dtype=bool)))
+    way = _LevelPath(market, rates, market.speeds.max(axis=1), (np.zeros(tasks), np.ones(tasks, dtype=bool)))
     end = tasks + 1
     last, beyond, found, hint = 0, end, None, None
     while beyond - last > 1:
         place = way.last(min(2 * last + 1, end - 1) if beyond == end else (last + beyond) // 2)
-        tried = _room(way.even, way.at(place)[0] / way.largest, hint)
+        tried = _tried_shares(way.even, way.at(place)[0] / way.largest, hint)
         if tried is None:
             beyond = place
         else:
@@ -136,12 +138,12 @@ def _last_feasible_place(market: ShareDemands, rates: Rates) -> tuple[Floats, Fl
 
 
 def _furthest(
-    market: ShareDemands, way: _WayUp, last: int, shares: Floats, hint: Floats | None
+    market: ShareDemands, way: _LevelPath, last: int, shares: Floats, hint: Floats | None
 ) -> tuple[int, Floats, Floats | None]:
     """Return the last reachable place of the path, shares that reach it, and prices.
 
-    A programme says how far all can rise towards a place. If that is not far enough, its prices prove the places out of
-    reach, and the one before them is tried: mostly it is the right one.
+    A programme computes how far all tasks can rise towards a place. If they do not reach it, its prices prove which
+    places are out of reach, and the one before these is tried next: it is usually the last reachable one.
     """
     prices, beyond = 1.0 / market.counts if hint is None else hint, len(market.nodes) + 1
     while (place := way.last(way.proven_out_of_reach(last, beyond, prices) - 1)) > last:
@@ -161,8 +163,8 @@ def _furthest(
     return last, shares, hint
 
 
-def _room(even: ShareDemands, level: Floats, hint: Floats | None) -> RaisedLevels | None:
-    """Return shares that reach ``level`` if some are found at once."""
+def _tried_shares(even: ShareDemands, level: Floats, hint: Floats | None) -> RaisedLevels | None:
+    """Return shares that reach ``level`` if a single trial finds them, else ``None``."""
     wants = level > 0.0
     those = ShareDemands(even.speeds[wants], even.nodes[wants], even.counts)
     found = Rise(those, level[wants], np.zeros(int(wants.sum()))).try_height(0.0, hint)
@@ -174,9 +176,9 @@ def _room(even: ShareDemands, level: Floats, hint: Floats | None) -> RaisedLevel
 
 
 def spare_time(market: ShareDemands, level: Floats, shares: Floats) -> Floats:
-    """Return shares that reach ``level``, as ``shares`` do, and after which no task can gain without a loss.
+    """Return Pareto-optimal shares that reach ``level``; ``shares``, which reach it too, if none are found.
 
-    What no level needs goes where it does most, in parts of what each task does at its fastest.
+    The time that no level needs goes to the tasks with the largest speed relative to their own maximum.
     """
     task, kind = np.nonzero(market.speeds > 0.0)
     tasks, entry = len(market.nodes), np.arange(task.size)
@@ -198,6 +200,6 @@ def spare_time(market: ShareDemands, level: Floats, shares: Floats) -> Floats:
 
 
 def with_spare_time(market: ShareDemands, level: Floats, risen: RaisedLevels) -> Floats:
-    """Return the same for shares of a rise to ``level``; if all speed is scarce they are unchanged."""
+    """Return :func:`spare_time` of a rise to ``level``; its own shares if no task can gain."""
     scarce = risen.marginal.size and (risen.marginal * market.speeds.max(axis=1) >= _FREE).all()
     return risen.shares if scarce else spare_time(market, level, risen.shares)

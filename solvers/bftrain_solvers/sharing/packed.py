@@ -15,20 +15,26 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bftrain.errors import BadInput
 from bftrain.values.sharing import PairShare, Shares, SharingProblem
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.sharing.linear import LinearRows, maximise
-from bftrain_solvers.sharing.policies import ShareColumns, price_of, weighty, work_left
+from bftrain_solvers.sharing.policies import (
+    LEVEL_IS,
+    ShareColumns,
+    checked_weights,
+    price_of,
+    readable_errors,
+    work_left,
+)
 from bftrain_solvers.sharing.published import MISSED, ShareEntries, fewest_missed, missed, needed_speeds
 from bftrain_solvers.sharing.rising import ProgramNotSolved
 
-_WORTH: Final = 1e-9  # of the best: a combination that would bring less is left out
-_AT_ONCE: Final = 3  # times the tasks: combinations taken in at a time
-_CLOSE: Final = 1e-10  # relative: how near the search for the smallest unfairness comes
-_SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: by how much levels out of programmes may be off
+_WORTH: Final = 1e-9  # relative: combinations with a smaller gain are not added
+_AT_ONCE: Final = 3  # combinations added at a time, per task
+_CLOSE: Final = 1e-10  # relative precision of the search for the smallest rho
+_SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: allowed errors of levels from programmes
 _MOST_STEPS: Final = 60
-_STAYS: Final = 1e-7  # a price of speed that is lower is none: prices are about 1
+_STAYS: Final = 1e-7  # lower prices of speed count as 0: prices are about 1
 
 
 class Combinations:
@@ -45,7 +51,7 @@ class Combinations:
             np.concatenate(each) for each in zip(*parts, strict=True)
         )
         self.nodes = market.nodes[self.one]
-        # In parts of the largest speed of each
+        # As fractions of the largest speed of each task
         self.speed = speed / self.largest[self.one]
         self.other_speed = np.where(self.other >= 0, other_speed / self.largest[self.other], 0.0)
         self.used: Integers = np.arange(self.singles)
@@ -74,10 +80,10 @@ class Combinations:
     def best(
         self, worth: Floats, levels: Floats | None = None, height: float | None = None, floors: Floats | None = None
     ) -> tuple[Floats, float]:
-        """Return times of all combinations, and the height, such that speeds are ``levels`` times the largest height.
+        """Return times of all combinations, and the largest height at which speeds are ``levels`` times the height.
 
-        With ``floors`` they are that much above these. Without levels, or at a ``height`` that is given, the sum of
-        ``worth`` (by combination) is made largest. All are in parts of the largest speeds.
+        With ``floors``, they are added. Without levels, or at a given ``height``, the sum of ``worth`` (by combination)
+        is maximised. All are relative to the largest speeds.
         """
         while True:
             found, prices = self._solve(worth, levels, height, floors)
@@ -127,18 +133,18 @@ class Combinations:
         return times, height / float(levels.max())
 
     def rise_and_spare(self, rate: Floats) -> tuple[Floats, float]:
-        """Raise all in the same way; the rest goes where it does most, in parts of the largest speeds."""
+        """Raise all speeds like :meth:`rise`, then maximise the sum of relative speeds in the remaining time."""
         levels = rate / self.largest
         times, height = self.best(np.zeros(self.one.size), levels / levels.max())
         return self.at_least(levels / levels.max() * height, times)[0], height / float(levels.max())
 
     def at_least(self, levels: Floats, times: Floats | None = None) -> tuple[Floats, float]:
-        """Return times that reach ``levels`` and otherwise go where they do most; ``times`` if none are found."""
+        """Return the times that reach ``levels`` with the largest sum of relative speeds; else ``times``."""
         most, words = float(levels.max()), ""
         for slack in _SLACK:
             try:
                 return self.best(self.speed + self.other_speed, levels / most, most * (1.0 - slack))
-            except ProgramNotSolved as error:  # levels come of a programme, and may be off by its tolerance
+            except ProgramNotSolved as error:  # levels may be off by the tolerance of the programme that found them
                 words = str(error)
         if times is None:
             raise ProgramNotSolved(words)
@@ -153,7 +159,7 @@ class Combinations:
         return speeds
 
     def worth_of(self, worth: Floats) -> Floats:
-        """Return what a second of each combination is worth, ``worth`` being that of a sample by task and kind."""
+        """Return the worth of a second of each combination; ``worth`` is that of a sample, by task and kind."""
         of_task = worth * self.largest[:, None]
         other = np.where(self.other >= 0, of_task[self.other, self.kind] * self.other_speed, 0.0)
         each: Floats = of_task[self.one, self.kind] * self.speed + other
@@ -169,7 +175,7 @@ class Combinations:
 
 @dataclass(frozen=True, slots=True)
 class PackedRule:
-    """A packed policy by its name; ``choose`` returns times of combinations and their worth."""
+    """A packed policy; ``choose`` returns the times of combinations and the value of the objective."""
 
     name: str
     value_is: str
@@ -185,14 +191,8 @@ class PackedRule:
         speeds, value = np.zeros(0), 0.0
         if problem.tasks:
             combinations = Combinations(columns)
-            try:
-                with np.errstate(over="raise", divide="raise", invalid="raise"):
-                    times, value = self.choose(combinations)
-            except FloatingPointError as error:
-                what, fix = f"the numbers lie too far apart to be computed: {error}", "check speeds, weights and work"
-                raise BadInput(what, where=f"policy '{self.name}'", fix=fix) from error
-            except ProgramNotSolved as error:
-                raise BadInput(f"was not solved: {error}", where=f"policy '{self.name}'") from error
+            with readable_errors(self.name):
+                times, value = self.choose(combinations)
             speeds = combinations.speeds(times)
             for place in np.flatnonzero(times > 0.0).tolist():
                 one, other = problem.tasks[combinations.one[place]].name, combinations.other[place]
@@ -211,13 +211,13 @@ class PackedRule:
 
 
 def _max_min(combinations: Combinations) -> tuple[Floats, float]:
-    return combinations.rise(combinations.columns.fair * weighty(combinations.columns))
+    return combinations.rise(combinations.columns.fair * checked_weights(combinations.columns))
 
 
 def _water_filling(combinations: Combinations) -> tuple[Floats, float]:
-    """Raise all, by weight; those whose speed has a price stay, and the others go on, until none is left."""
+    """Raise all tasks by weight; those whose speed has a price stop, the others go on until none is left."""
     columns = combinations.columns
-    rate = columns.fair * weighty(columns) / combinations.largest
+    rate = columns.fair * checked_weights(columns) / combinations.largest
     fastest = float(rate.max())
     rate /= fastest
     level, rising, lowest = np.zeros(rate.size), rate > 0.0, 0.0
@@ -239,7 +239,7 @@ def _makespan(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
-    """Newton's method on the unfairness, from that of equal parts: raise all in its proportion and update it."""
+    """Minimise the largest rho by Newton's method, from that of equal shares."""
     columns = combinations.columns
     work, age_s = work_left(columns), np.array([task.age_s for task in columns.tasks])
     alone_s = np.array([task.alone_s for task in columns.tasks]) + work / columns.speeds(columns.alone)
@@ -253,7 +253,7 @@ def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _fifo(combinations: Combinations) -> tuple[Floats, float]:
-    """Weight the speed of each task, as a part of its largest, by its place in the order of arrival."""
+    """Maximise relative speeds, weighted by the order of arrival: the first task has the largest weight."""
     ages = np.array([task.age_s for task in combinations.columns.tasks])
     turn = np.empty(ages.size)
     turn[np.argsort(-ages, kind="stable")] = np.arange(ages.size, 0, -1)
@@ -273,7 +273,7 @@ def _cost(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
-    """Miss the fewest deadlines over all pairs, and then do most for the price of the nodes."""
+    """Minimise the missed deadlines over all pairs, then maximise samples per price of the nodes."""
     columns, needed = combinations.columns, needed_speeds(combinations.columns)
     entries = ShareEntries(
         combinations.one,
@@ -288,10 +288,9 @@ def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
     return times, missed(combinations.speeds(times), needed)
 
 
-_LEVEL: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
-max_min: Final = PackedRule("max-min-packed", _LEVEL, _max_min)
+max_min: Final = PackedRule("max-min-packed", LEVEL_IS, _max_min)
 finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True)
-water_filling: Final = PackedRule("water-filling-packed", _LEVEL, _water_filling)
+water_filling: Final = PackedRule("water-filling-packed", LEVEL_IS, _water_filling)
 makespan: Final = PackedRule("makespan-packed", "seconds until all are done", _makespan, needs_work=True)
 fifo: Final = PackedRule("fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo)
 throughput: Final = PackedRule("throughput-packed", "samples/s of all, by weight", _throughput)

@@ -1,8 +1,9 @@
-"""The policies: what is made best. docs/policies.md has their formulas."""
+"""Sharing policies, each with its objective. docs/policies.md has the formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,25 +19,25 @@ from bftrain_solvers.sharing.linear import LinearRows, maximise
 from bftrain_solvers.sharing.rising import ProgramNotSolved, RaisedLevels, ShareDemands, rise
 from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
 
-_CLOSE: Final = 1e-10  # relative: how near the search for the smallest unfairness comes
+_CLOSE: Final = 1e-10  # relative: precision of the search for the smallest unfairness
 _MOST_STEPS: Final = 100
-_FARTHEST: Final = 1e6  # between what tasks are to do: solvers overlook 1e-9 of the largest speed
-_MISSING: Final = 1e-6  # relative: what a level that was found may lack
-_LEVEL_IS: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
+_FARTHEST: Final = 1e6  # ratio of two relative speeds: solvers overlook 1e-9 of the largest
+_MISSING: Final = 1e-6  # relative: by how much a speed may miss its level
+LEVEL_IS: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareColumns:
-    """A problem in columns. Kinds that are too few for a task cannot run it; those without nodes are no column."""
+    """A problem as arrays. A kind with fewer nodes than a task cannot run it; a kind without nodes has no column."""
 
     problem: SharingProblem
     kinds: tuple[str, ...]
     market: ShareDemands
     weights: Floats
-    notes: list[str] = field(default_factory=list)  # what a policy says of its answer
+    notes: list[str] = field(default_factory=list)  # a policy's remarks on its answer
 
     def fill(self, rates: Callable[[Mask], Floats]) -> Floats:
-        """Raise all, as fast as ``rates`` says; see :func:`fill`."""
+        """Raise all tasks at these rates by :func:`fill`; return the shares."""
         shares, note = fill(self.market, rates)
         self.notes.extend(filter(None, [note]))
         return shares
@@ -44,7 +45,7 @@ class ShareColumns:
     @classmethod
     def of(cls, problem: SharingProblem) -> ShareColumns:
         """Return the columns of a problem."""
-        # On a log a kind may be away for a while; time on none of its nodes has no price
+        # In a log all nodes of a kind may be busy for a while
         kinds, tasks = tuple(kind for kind, count in problem.nodes.items() if count), problem.tasks
         counts = np.array([float(problem.nodes[kind]) for kind in kinds])
         nodes = np.array([float(task.nodes) for task in tasks])
@@ -62,30 +63,43 @@ class ShareColumns:
 
     @property
     def fair(self) -> Floats:
-        """The common measure of fairness: the speed on a part of every kind, by node used."""
+        """The reference for fairness: a task's mean speed over all nodes, per node that it needs."""
         market = self.market
         fair: Floats = (market.speeds @ market.counts) / market.counts.sum() / market.nodes
         return fair
 
     @property
     def alone(self) -> Floats:
-        """The shares of each task if it had the n-th part of every kind for itself."""
+        """The shares of each of n tasks on an n-th part of every kind."""
         market = self.market
         shares = np.where(market.speeds > 0.0, market.counts / market.nodes[:, None] / len(market.nodes), 0.0)
         alone: Floats = shares / np.maximum(1.0, shares.sum(axis=1, keepdims=True))
         return alone
 
     def speeds(self, shares: Floats) -> Floats:
-        """Return the speeds that shares come to."""
+        """Return the speed of each task with these shares."""
         speeds: Floats = (self.market.speeds * shares).sum(axis=1)
         return speeds
 
 
+@contextmanager
+def readable_errors(policy: str) -> Iterator[None]:
+    """Raise ``BadInput`` that names the policy if its numbers overflow or its programme is not solved."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            yield
+    except ProgramNotSolved as error:
+        raise BadInput(f"was not solved: {error}", where=f"policy '{policy}'") from error
+    except (FloatingPointError, NumbersTooFarApart) as error:
+        what, fix = f"the numbers lie too far apart to be computed: {error}", "check speeds, weights and work"
+        raise BadInput(what, where=f"policy '{policy}'", fix=fix) from error
+
+
 @dataclass(frozen=True, slots=True)
 class SharingRule:
-    """A policy by its name; ``choose`` gives shares and what they are worth.
+    """A policy; ``choose`` returns shares and the value of the objective.
 
-    ``needs_work`` says that it divides by the work left.
+    With ``needs_work`` every task must have its remaining work.
     """
 
     name: str
@@ -98,14 +112,8 @@ class SharingRule:
         columns = ShareColumns.of(problem)
         shares, value = np.zeros((0, len(columns.kinds))), 0.0
         if problem.tasks:
-            try:
-                with np.errstate(over="raise", divide="raise", invalid="raise"):
-                    shares, value = self.choose(columns)
-            except ProgramNotSolved as error:
-                raise BadInput(f"was not solved: {error}", where=f"policy '{self.name}'") from error
-            except (FloatingPointError, NumbersTooFarApart) as error:
-                what, fix = f"the numbers lie too far apart to be computed: {error}", "check speeds, weights and work"
-                raise BadInput(what, where=f"policy '{self.name}'", fix=fix) from error
+            with readable_errors(self.name):
+                shares, value = self.choose(columns)
         by_name = {}
         for task, row in zip(problem.tasks, shares.tolist(), strict=True):
             by_name[task.name] = {kind: share for kind, share in zip(columns.kinds, row, strict=True) if share > 0.0}
@@ -121,7 +129,7 @@ class SharingRule:
 
 
 def _rates(columns: ShareColumns, *weights: Floats) -> Floats:
-    """Return the products of weights and fair speeds, refused where one is too small: it would count as no weight."""
+    """Return the products of weights and fair speeds; raise if one rounds to 0 and would count as weight 0."""
     rates, counted = columns.fair, columns.market.speeds.max(axis=1) > 0.0
     for each in weights:
         rates, counted = rates * each, counted & (each > 0.0)
@@ -130,17 +138,17 @@ def _rates(columns: ShareColumns, *weights: Floats) -> Floats:
     return rates
 
 
-def _rise_from_nothing(market: ShareDemands, rate: Floats) -> RaisedLevels:
-    """Raise all from no speed, and make sure of it that they are there: solvers compute to absolute tolerances."""
-    risen = rise(market, np.zeros(len(rate)), _near(market, rate))
+def _rise_from_zero(market: ShareDemands, rate: Floats) -> RaisedLevels:
+    """Raise all tasks from speed 0, and check the reached speeds: solvers have absolute tolerances."""
+    risen = rise(market, np.zeros(len(rate)), _checked_rate(market, rate))
     reached = (market.speeds * risen.shares).sum(axis=1)[rate > 0.0] / rate[rate > 0.0]
     if reached.min() < risen.height * (1.0 - _MISSING):
         raise NumbersTooFarApart(f"a speed is {reached.min():g} of its level where {risen.height:g} was found")
     return risen
 
 
-def _near(market: ShareDemands, rate: Floats) -> Floats:
-    """Return ``rate`` if one solution can hold all speeds that are in this proportion, as parts of the largest ones."""
+def _checked_rate(market: ShareDemands, rate: Floats) -> Floats:
+    """Return ``rate``; raise if relative speeds in this proportion span more than a solver resolves."""
     steep = (rate / market.speeds.max(axis=1))[rate > 0.0]
     if steep.size and steep.max() / _FARTHEST > steep.min():
         span = f"from {steep.min():.1g} to {steep.max():.1g}"
@@ -148,8 +156,8 @@ def _near(market: ShareDemands, rate: Floats) -> Floats:
     return rate
 
 
-def _lifted(market: ShareDemands, work: Floats) -> Floats:
-    """Raise what is too small for a solver to see: so little work may be done sooner, in a millionth of the time."""
+def _raised_to_precision(market: ShareDemands, work: Floats) -> Floats:
+    """Return the work, raised where it is below a solver's precision: such tasks end in a millionth of the time."""
     largest = market.speeds.max(axis=1)
     steep = work / largest
     if steep.max() < _FARTHEST * np.finfo(np.float64).tiny:
@@ -159,18 +167,18 @@ def _lifted(market: ShareDemands, work: Floats) -> Floats:
 
 
 def _max_min(columns: ShareColumns) -> tuple[Floats, float]:
-    risen = _rise_from_nothing(columns.market, _rates(columns, weighty(columns)))
+    risen = _rise_from_zero(columns.market, _rates(columns, checked_weights(columns)))
     return risen.shares, risen.height
 
 
 def _blind(columns: ShareColumns) -> tuple[Floats, float]:
-    """As max-min, without knowing that kinds differ: only time counts, also for tasks that do not run on every kind.
+    """Max-min over time, as if all kinds had the same speed.
 
-    A task that runs on every kind has its time on all of them, by the nodes that are left for such tasks there.
+    The time of a task that runs on every kind is divided over the kinds in proportion to the nodes left there.
     """
     market = columns.market
     alike = ShareDemands(np.where(market.speeds > 0.0, 1.0, 0.0), market.nodes, market.counts)
-    risen = _rise_from_nothing(alike, weighty(columns) / market.nodes)
+    risen = _rise_from_zero(alike, checked_weights(columns) / market.nodes)
     shares = risen.shares.copy()
     anywhere = (market.speeds > 0.0).all(axis=1)
     free = np.maximum(0.0, market.counts - market.nodes[~anywhere] @ shares[~anywhere])
@@ -179,7 +187,7 @@ def _blind(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _water_filling(columns: ShareColumns) -> tuple[Floats, float]:
-    rate = _near(columns.market, _rates(columns, columns.weights))
+    rate = _checked_rate(columns.market, _rates(columns, columns.weights))
     shares = columns.fill(lambda rising: np.where(rising, rate, 0.0))
     return shares, _slowest(columns, shares)
 
@@ -189,8 +197,8 @@ def _hierarchical(columns: ShareColumns) -> tuple[Floats, float]:
     names = list(dict.fromkeys(owners))
     entities = [columns.problem.entities.get(name, Entity()) for name in names]
     owner = np.array([names.index(name) for name in owners])
-    fair, weighty = columns.fair, columns.weights > 0.0
-    of_entity = [np.flatnonzero((owner == place) & weighty) for place in range(len(entities))]
+    fair, counted = columns.fair, columns.weights > 0.0
+    of_entity = [np.flatnonzero((owner == place) & counted) for place in range(len(entities))]
 
     def rates(rising: Mask) -> Floats:
         part = np.zeros(len(owner))
@@ -201,14 +209,16 @@ def _hierarchical(columns: ShareColumns) -> tuple[Floats, float]:
             part[own] = entity.weight * columns.weights[own] / columns.weights[own].sum()
         return part * fair
 
-    _near(columns.market, _rates(columns, np.array([entities[place].weight for place in owner]), columns.weights))
+    _checked_rate(
+        columns.market, _rates(columns, np.array([entities[place].weight for place in owner]), columns.weights)
+    )
     shares = columns.fill(rates)
     got = np.bincount(owner, columns.speeds(shares) / fair, len(names))
     return shares, float((got / [entity.weight for entity in entities]).min())
 
 
 def _slowest(columns: ShareColumns, shares: Floats) -> float:
-    """Return the level of the slowest, of those that have a weight."""
+    """Return the lowest level of the tasks with a weight."""
     counted = columns.weights > 0.0
     levels = (columns.speeds(shares) / columns.fair)[counted] / columns.weights[counted]
     return float(levels.min()) if levels.size else 0.0
@@ -216,20 +226,20 @@ def _slowest(columns: ShareColumns, shares: Floats) -> float:
 
 def _makespan(columns: ShareColumns) -> tuple[Floats, float]:
     work, market = work_left(columns), columns.market
-    rate = _lifted(market, work)
+    rate = _raised_to_precision(market, work)
     risen = rise(market, np.zeros(len(work)), rate)
     shares = with_spare_time(market, rate * risen.height, risen)
     return shares, float((work / columns.speeds(shares)).max())
 
 
 def _finish_time(columns: ShareColumns) -> tuple[Floats, float]:
-    """Newton on the unfairness: from shares that reach it, raise all in its proportion and look what it came to."""
+    """Minimise the largest rho by Newton's method: raise all tasks in proportion to the last rho, and recompute it."""
     work, age = work_left(columns), np.array([task.age_s for task in columns.tasks])
     alone_s = np.array([task.alone_s for task in columns.tasks]) + work / columns.speeds(columns.alone)
     least_s, market = work / columns.market.speeds.max(axis=1), columns.market
 
-    def rate_at(worst: float) -> Floats:  # of an old task, rounding leaves less time than it takes at least
-        return _lifted(market, work / np.maximum(worst * alone_s - age, least_s))
+    def rate_at(worst: float) -> Floats:  # for an old task rounding may leave less than its least time
+        return _raised_to_precision(market, work / np.maximum(worst * alone_s - age, least_s))
 
     def unfairness(shares: Floats) -> float:
         return float(((age + work / columns.speeds(shares)) / alone_s).max())
@@ -260,31 +270,31 @@ def _cost(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _proportional(columns: ShareColumns) -> tuple[Floats, float]:
-    shares = largest_sum_of_logs(columns.market, weighty(columns))
+    shares = largest_sum_of_logs(columns.market, checked_weights(columns))
     counted = columns.weights > 0.0
     return shares, float(columns.weights[counted] @ np.log((columns.speeds(shares) / columns.fair)[counted]))
 
 
-def weighty(columns: ShareColumns) -> Floats:
-    """Return the weights, of which one at least is above 0."""
+def checked_weights(columns: ShareColumns) -> Floats:
+    """Return the weights; raise if all are 0."""
     if not columns.weights.any():
         raise BadInput("no task has a weight", where="tasks", fix="give one a weight above 0")
     return columns.weights
 
 
 def work_left(columns: ShareColumns) -> Floats:
-    """Return the work left of every task, which all have to say."""
+    """Return the remaining work of every task; raise if one has none."""
     work = []
     for task in columns.tasks:
         if task.work_left_samples is None:
-            where, fix = f"task '{task.name}'", "say work_left_samples, or choose a policy that asks for none"
-            raise BadInput("how much work is left is not said", where=where, fix=fix)
+            where, fix = f"task '{task.name}'", "set work_left_samples, or choose a policy without remaining work"
+            raise BadInput("has no remaining work", where=where, fix=fix)
         work.append(task.work_left_samples)
     return np.array(work)
 
 
 def _largest_sum(market: ShareDemands, worth: Floats) -> tuple[Floats, float]:
-    """Make the sum of ``worth`` (of all of a task's time, by kind) times shares largest; gives shares and the sum."""
+    """Maximise the sum of shares times ``worth`` (by task and kind); return the shares and the sum."""
     task, kind = np.nonzero(market.speeds > 0.0)
     tasks, entry = len(market.nodes), np.arange(task.size)
     rows = LinearRows(
@@ -302,11 +312,11 @@ def _largest_sum(market: ShareDemands, worth: Floats) -> tuple[Floats, float]:
     return shares, float(of_each @ found.columns)
 
 
-max_min: Final = SharingRule("max-min", _LEVEL_IS, _max_min)
+max_min: Final = SharingRule("max-min", LEVEL_IS, _max_min)
 max_min_blind: Final = SharingRule(
     "max-min-blind", "share of time of the one that has least, by node and weight", _blind
 )
-water_filling: Final = SharingRule("water-filling", _LEVEL_IS, _water_filling)
+water_filling: Final = SharingRule("water-filling", LEVEL_IS, _water_filling)
 hierarchical: Final = SharingRule("hierarchical", "what the entity that got least got, by weight", _hierarchical)
 makespan: Final = SharingRule("makespan", "seconds until all are done", _makespan, needs_work=True)
 finish_time: Final = SharingRule(
@@ -317,4 +327,4 @@ cost: Final = SharingRule("cost", "samples/s of all, by weight, over the price o
 proportional: Final = SharingRule(
     "proportional", "sum of the logarithms of speeds on a part of every kind, by weight", _proportional
 )
-isolated: Final = SharingRule("isolated", _LEVEL_IS, lambda columns: (columns.alone, _slowest(columns, columns.alone)))
+isolated: Final = SharingRule("isolated", LEVEL_IS, lambda columns: (columns.alone, _slowest(columns, columns.alone)))

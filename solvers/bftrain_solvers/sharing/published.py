@@ -1,4 +1,4 @@
-"""Policies that are no linear programmes: queues of places, hard deadlines, and strategy-proof shares."""
+"""Policies beyond linear programming: AlloX's queues, hard deadlines, and strategy-proof shares."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.sharing.policies import ShareColumns, SharingRule, price_of, weighty, work_left
+from bftrain_solvers.sharing.policies import ShareColumns, SharingRule, checked_weights, price_of, work_left
 from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands
 from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
 
-_NOWHERE: Final = 1e6  # times the longest time: what a place costs on a kind that cannot run the task
-_LONGEST_S: Final = 10.0  # that deadlines are searched through
+_NOWHERE: Final = 1e6  # cost of a place on a kind that cannot run the task, in multiples of the longest time
+_LONGEST_S: Final = 10.0  # limit of the search over deadlines
 _SLACK: Final = 1e-9  # relative: by how much a programme may miss a speed
 
 
 def _allox(columns: ShareColumns) -> tuple[Floats, float]:
     """Assign waiting tasks to places in the queues of free nodes with the least sum of completion times.
 
-    The last but ``i`` in the queue of a node delays ``i`` others: its time counts ``i + 1`` times. A gang takes a place
-    for the time that all of its nodes take together. The first in a queue runs until it is done.
+    A task with ``i`` followers in the queue of a node delays these too: its time counts ``i + 1`` times. A gang takes a
+    place for its time multiplied by its nodes. The first task of a queue runs until it is done.
     """
     market, work = columns.market, work_left(columns)
     runs_on = np.array([columns.kinds.index(task.kind) if task.kind in columns.kinds else -1 for task in columns.tasks])
@@ -50,7 +50,7 @@ def _allox(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _places(times_s: Floats) -> tuple[Any, Any, Any]:
-    """Return task, node, and how many come behind, of the best assignment; ``times_s`` are by task and node."""
+    """Return task, node and number of followers of each place in the best assignment of ``times_s[task, node]``."""
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
 
     count, nodes = times_s.shape
@@ -60,8 +60,8 @@ def _places(times_s: Floats) -> tuple[Any, Any, Any]:
 
 
 def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
-    """Assign each task the part of its proportional share by which it leaves the others as well off as without it."""
-    market, weights = columns.market, weighty(columns)
+    """Reduce each task's proportional share by the loss that its presence causes the others (partial allocation)."""
+    market, weights = columns.market, checked_weights(columns)
     counted = np.flatnonzero(weights > 0.0)
     shares = largest_sum_of_logs(market, weights)
     logs = np.log(columns.speeds(shares)[counted])
@@ -85,7 +85,7 @@ def _cost_deadlines(columns: ShareColumns) -> tuple[Floats, float]:
 
 
 def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float]:
-    """Miss the fewest deadlines, and of such shares take those with the largest sum of ``worth``."""
+    """Minimise the missed deadlines, then maximise the sum of ``worth``."""
     market, needed = columns.market, needed_speeds(columns)
     task, kind = np.nonzero(market.speeds > 0.0)
     alone = np.full(task.size, -1)
@@ -98,10 +98,7 @@ def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float
 
 
 class ShareEntries(NamedTuple):
-    """Possible uses of time: a task, perhaps with another one (-1: none), on a kind; speeds, and their worth.
-
-    The worth of a task over its kinds sums up to its total.
-    """
+    """Candidate uses of time on a kind: a task, or a pair of tasks (``other``: -1 for none); speeds and worth."""
 
     one: Integers
     other: Integers
@@ -113,7 +110,7 @@ class ShareEntries(NamedTuple):
 
 
 def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: list[str]) -> Floats:
-    """Return the times of ``entries`` that miss the fewest deadlines, and of these those with the largest worth.
+    """Return the times of ``entries`` that miss the fewest deadlines; of these the ones with the largest worth.
 
     A task meets its deadline if its speed is at least its work over the time that is left, ``needed``.
     """
@@ -137,10 +134,10 @@ def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: 
     matrix: Any = coo_array((data, (rows, column)), shape=(limits.size, count + due.size)).tocsr()
     most = np.zeros(tasks)
     np.maximum.at(most, entries.one, entries.worth)
-    at_most = float(most.sum()) or 1.0  # so all worth together counts less than one deadline
+    at_most = float(most.sum()) or 1.0  # so the sum of all worth is less than one deadline
     wanted = np.concatenate((-entries.worth / at_most * (1.0 - _SLACK), np.ones(due.size)))
     whole, upper = np.repeat([0, 1], [count, due.size]), np.ones(wanted.size)
-    solve: Any = milp  # its types know no sparse matrices
+    solve: Any = milp  # its type hints lack sparse matrices
     options = {"time_limit": _LONGEST_S, "mip_rel_gap": 0.0}
     rule = LinearConstraint(matrix, -np.inf, limits)
     found = solve(wanted, integrality=whole, bounds=Bounds(0.0, upper), constraints=rule, options=options)
@@ -158,7 +155,7 @@ def missed(speeds: Floats, needed: Floats) -> float:
 
 
 def needed_speeds(columns: ShareColumns) -> Floats:
-    """Return the speed that each deadline asks for; 0 for none, and for one that no share of time can meet."""
+    """Return the speed that each deadline requires; 0 without a deadline, or if no share of time meets it."""
     fastest = columns.market.speeds.max(axis=1, initial=0.0)
     needed = np.zeros(fastest.size)
     for place, task in enumerate(columns.tasks):

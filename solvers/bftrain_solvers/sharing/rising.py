@@ -19,9 +19,9 @@ import numpy as np
 from bftrain_solvers.arrays import Floats, Mask
 from bftrain_solvers.sharing.linear import LinearRows, Places, maximise
 
-_SMALL: Final = 160  # tasks of which none is taken to have chosen
+_SMALL: Final = 160  # with fewer tasks all are in doubt
 _FEWEST: Final = 64  # tasks in doubt at first
-_CUTS: Final = 24  # before the next programme
+_CUTS: Final = 24  # cuts before the next programme
 _INSIDE: Final = 0.5  # of the way to where the next cut might be
 _CENTRING: Final = 20
 _CENTRED: Final = 0.1

@@ -51,8 +51,8 @@ def begun(asked: ResourceDemands) -> FeasibleOptions:
 @pytest.mark.parametrize("way", ["as it comes", "counted", "in whole numbers"])
 def test_the_answer_is_that_of_all_choices_tried(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way != "as it comes":
-        monkeypatch.setattr(feasibility, "_mended", lambda _, chosen, __: chosen)
-        monkeypatch.setattr(feasibility, "_paired", lambda *_: None)
+        monkeypatch.setattr(feasibility, "_improved_by_single_changes", lambda _, chosen, __: chosen)
+        monkeypatch.setattr(feasibility, "_fitting_after_two_changes", lambda *_: None)
     if way == "in whole numbers":
         monkeypatch.setattr(feasibility, "_SOON", 0)
         monkeypatch.setattr(feasibility, "_LARGEST", 0)
@@ -72,7 +72,7 @@ def test_what_prices_exclude_does_not_fit() -> None:
     for seed in range(60):
         asked = needs(seed)
         prices, _ = relaxed(asked)
-        if asked.dear([prices]):
+        if asked.priced_out([prices]):
             excluded += 1
             assert not fits(asked)
         assert tightest_prices(asked, [prices, np.ones(9)]) is prices

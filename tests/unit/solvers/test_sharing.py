@@ -330,7 +330,7 @@ def test_problems_that_make_no_sense(given: dict[str, object], words: str) -> No
 
 
 def test_unknown_work_and_unknown_policies() -> None:
-    with pytest.raises(BadInput, match="how much work is left is not said"):
+    with pytest.raises(BadInput, match="has no remaining work"):
         share(problem(*TWO), "makespan")
     with pytest.raises(UnknownName, match="did you mean 'max-min'"):
         share(problem(*TWO), "maxmin")
