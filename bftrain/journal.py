@@ -191,7 +191,7 @@ class Journal:
         self._closed = self._step if changed else self._closed
 
     def cut_point(self) -> int:
-        """Return the last step that can be moved into another file; where things stood then is kept from now on."""
+        """Return the last step that can be moved into another file; its snapshot is kept from now on."""
         select = "SELECT step FROM standing WHERE NOT changed AND step > ? AND step < ? ORDER BY step LIMIT 1"
         found = self.rows(select, (self._cut, self._step)) if self.has_table("standing") else []
         self._next = int(found[0][0]) if found else 0
@@ -305,7 +305,7 @@ class Journal:
 
     @property
     def stood_at(self) -> int:
-        """The step after which it was written down last where things stand; 0 for never."""
+        """The step of the latest snapshot; 0 without one."""
         return int(self.rows("SELECT coalesce(max(step), 0) FROM standing")[0][0]) if self.has_table("standing") else 0
 
     def restart_snapshots(self) -> Iterator[StoredSnapshot]:

@@ -1,4 +1,4 @@
-"""Archive: the oldest steps of a journal copied into a file of their own, which is a journal too."""
+"""Archive: copies the oldest steps of a journal into a file of their own, which is a journal too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def archive_part(path: Path, last: int, folder: str) -> JournalPart:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         new = target.with_suffix(".new")
         for file in (new, *(new.with_name(f"{new.name}{end}") for end in ("-wal", "-shm"))):
-            file.unlink(missing_ok=True)  # of one that was cut off
+            file.unlink(missing_ok=True)  # left by an interrupted attempt
         rows = journal.rows(ENTRIES, (first, last))
         standing = journal.rows(
             "SELECT step, settings, changed, body FROM standing WHERE step = ? OR (changed AND step > ? AND step < ?)",
@@ -36,7 +36,7 @@ def archive_part(path: Path, last: int, folder: str) -> JournalPart:
         with Journal.create(new, settings) as part:
             part.fill(rows, standing, parts)
     try:
-        os.utime(new, (time.time(), time.time()))  # by this it is known how old it is
+        os.utime(new, (time.time(), time.time()))  # the modification time is the age of the part
         new.replace(target)
         make_durable(target.parent)
     except OSError as error:
@@ -45,7 +45,7 @@ def archive_part(path: Path, last: int, folder: str) -> JournalPart:
 
 
 def make_durable(folder: Path) -> None:
-    """See that a file which was put into a folder is there after a power cut."""
+    """Sync a folder, so that a file moved into it survives a power cut."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -54,18 +54,17 @@ def make_durable(folder: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove the file of a part, and what SQLite put beside it."""
+    """Remove the file of a part, with SQLite's files beside it."""
     for end in ("", "-wal", "-shm"):
         with suppress(OSError):
             path.with_name(f"{path.name}{end}").unlink()
 
 
 def complete_file(path: Path, *, restart_log: bool = False) -> None:
-    """Move what SQLite keeps in the file ``-wal`` into the journal's own, so that a copy of that alone is whole.
+    """Move SQLite's write-ahead log into the main file as far as possible, so that a copy of that is complete.
 
-    SQLite does so by itself after 4 MB, which may take days. What cannot be done now is left for later. With
-    ``restart_log`` a write of nothing new follows: it begins that file again, and waits for the disk instead of the
-    next write of others.
+    SQLite does so by itself after 4 MB, which may take days. With ``restart_log`` an empty write follows: it restarts
+    the log, and waits for the disk in place of the next real write.
     """
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

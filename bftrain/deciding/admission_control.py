@@ -89,7 +89,7 @@ class AdmissionControl:
         self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
-        # What it chose after so many changes of the queue, if that depends on nothing else
+        # The last choice and the number of queue changes before it, if it depends on the queue alone
         self._by_queue_alone = type(admission) is FirstComeAdmission
         self._chosen: tuple[int, dict[str, int]] | None = None
 

@@ -87,7 +87,7 @@ def process_steps(
     differences = []
     begun = perf_counter()
     for step in again.steps():
-        books.harvester = again.harvester  # another one from where the settings were changed
+        books.harvester = again.harvester  # replaced at a change of the settings
         with readable_errors(journal.path, step.step):
             books.step(step)
         if step.difference is not None:
@@ -180,7 +180,7 @@ class _Books:
             case TaskFinished() if event.task in self._present:
                 task = self._present.pop(event.task)
                 task.advance_to(self.now_s)
-                task.work_samples = task.done_samples  # what it did is what it was
+                task.work_samples = task.done_samples  # all of its work is done, by definition
                 task.finish(self.now_s)
                 self._over(task)
 

@@ -56,7 +56,7 @@ class ReplayStudy(ShortRepr):
     ceiling: ReplayResult | None = None
     complete: bool = True
     fixed: FixedClusterFigures | None = None
-    sensitivity: tuple[SensitivityRow, ...] | None = None  # what the usual alternatives come to, if that was asked for
+    sensitivity: tuple[SensitivityRow, ...] | None = None  # figures of the usual alternatives, if requested
     advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried, if any were
 
     @property

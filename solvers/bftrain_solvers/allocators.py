@@ -155,7 +155,7 @@ def equal_part(table: ValueTable, stop_at: float) -> list[int]:
     part = table.problem.pool // max(len(free_nodes.tasks), 1)
     for place in range(len(free_nodes.tasks)):
         free_nodes.give(place, free_nodes.fastest(place, free_nodes.fits() & (table.nodes <= part)))
-    # Those who had least so far run on their smallest size, as far as nodes reach
+    # The tasks with the least service so far run at their smallest size, as far as nodes suffice
     waiting = [place for place, column in enumerate(free_nodes.chosen) if not column]
     for place in sorted(
         waiting, key=lambda place: _by_weight(free_nodes.tasks[place].held_node_s, free_nodes.tasks[place])

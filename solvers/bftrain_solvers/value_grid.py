@@ -27,7 +27,7 @@ _SMALLEST_FLOAT: Final = ulp(0.0)
 LARGEST_PRODUCT: Final = 2**_PRODUCT_BITS
 NEVER: Final = 2**61  # a loss that no choice within reach has
 
-_LOPSIDED: Final = 16.0  # an entry so many times larger than what a plan comes to may drown something
+_LOPSIDED: Final = 16.0  # entries this many times larger than a plan's value may swamp small ones
 _ROUNDING: Final = 2.0**-50  # a few roundings, relative to the largest entry
 _MORE: Final = 1.0 + 1e-9  # what is as good but for rounding stays
 _ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeless; more gain next to nothing

@@ -31,7 +31,7 @@ TOKEN_VARIABLE: Final = "BFTRAIN_TOKEN"  # noqa: S105 - the name of a variable: 
 SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
 _SAME_VERSION: Final = "use the same version of bftrain as the live run"
 _PATIENCE_S: Final = 30.0
-_QUIET_S: Final = 8.0  # an update comes each second: after so long without one the run is gone
+_QUIET_S: Final = 8.0  # updates come every second: the run counts as lost after this long without one
 _KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: schemas.NotFound, 409: schemas.NotNow}
 
 

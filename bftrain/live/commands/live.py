@@ -222,7 +222,7 @@ def hooks() -> None:
 @click.option("--writer", default="root", show_default=True, help="The user who runs the hook, such as SlurmUser.")
 @prints_results
 def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, writer: str, out: Output) -> None:
-    """Write the hook, make the spool, and say what else is to be done."""
+    """Write the hook, make the spool, and print the remaining steps."""
     from rich.text import Text
 
     from bftrain.live.schedulers.hook_install import install

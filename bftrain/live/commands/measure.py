@@ -204,7 +204,7 @@ def _announce(
 
 @dataclass(eq=False, repr=False)
 class _Turns:
-    """Runs blocks of probe jobs by turns, and adds them to what is recorded, also in the file ``_record``."""
+    """Runs alternating blocks of probe jobs, and adds their waits to the record, also in the file ``_record``."""
 
     _client: Client
     _probes: ProbeJobs
@@ -219,7 +219,7 @@ class _Turns:
         self._handed: dict[tuple[str, float], tuple[float, float]] = {}  # node and when -> to kill, to exit
 
     def run(self, jobs: int, block: int, say: Callable[[str], None]) -> None:
-        """Run all of them: without and with it, with it and without, and so on, so that no drift favours either."""
+        """Run all blocks in the order without, with, with, without, and so on, so that no drift favours either."""
         pairs, done = math.ceil(jobs / block), len(self.recorded.with_s)
         for pair in range(pairs):
             count, first = min(block, jobs - pair * block), (done + pair) * block
@@ -285,7 +285,7 @@ class _Turns:
         return (time_s - kill_s - wait.submitted_s, kill_s, exit_s, begin, kill_s + exit_s)
 
     def _switch(self, *, with_it: bool) -> None:
-        """Pause harvesting, or let it go on, and wait until the nodes are as they are then."""
+        """Pause or resume harvesting, and wait until the nodes have settled."""
         if with_it:
             self._client.resume_harvesting()
         else:
@@ -311,7 +311,7 @@ class _Turns:
 
 
 def _recorded(path: Path | None, new: RecordedWaits) -> RecordedWaits:
-    """Return what a file has of earlier measuring, or that there is nothing yet."""
+    """Return the waits recorded in a file; none if it does not exist."""
     if path is None or not path.exists():
         if path is not None:  # now, and not after the first jobs, it is known whether that can be done
             write_text(path, f"{wire.encode(new).decode()}\n")

@@ -304,7 +304,7 @@ class StatusStream:
 class _Watcher:
     caller: Caller
     span_s: float
-    # What it knows already
+    # The state that was sent already
     news: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
     tasks: dict[int, TaskRow] = field(default_factory=dict)

@@ -39,9 +39,9 @@ class Claim:
 
 
 def divide(total: int, claims: Mapping[str, Claim]) -> dict[str, int]:
-    """Divide nodes by weights, none above its claim (max-min), and none below the fewest of use.
+    """Divide nodes max-min fairly by weight, each member between its fewest useful nodes and its claim.
 
-    Where these are too many the first of the mapping come first, and others get none.
+    If the pool is too small for all, earlier members of the mapping are served and later ones get none.
     """
     shares, left, served = dict.fromkeys(claims, 0), total, {}
     for user, claim in claims.items():
@@ -63,7 +63,7 @@ def divide(total: int, claims: Mapping[str, Claim]) -> dict[str, int]:
         (user for user, one in served.items() if shares[user] < one.most),
         key=lambda user: (served[user].held <= shares[user], shares[user] - exact[user], user),
     )
-    for user in rest[: total - sum(shares.values())]:  # to those who hold one more already, so that none moves
+    for user in rest[: total - sum(shares.values())]:  # members with one more already come first
         shares[user] += 1
     return shares
 
@@ -74,8 +74,8 @@ class _Member:
     heard_s: float
     nodes: int = 0
     node_s: float = 0.0
-    recent_s: float = 0.0  # node-seconds, of which older ones count less
-    behind_s: float | None = None  # since when it has left idle nodes that it may have
+    recent_s: float = 0.0  # node-seconds with exponential decay
+    behind_s: float | None = None  # since when it has not taken idle nodes that it may take
     strikes: int = 0  # times in a row that it was found stuck
     stuck_until_s: float = -math.inf
 
@@ -89,7 +89,7 @@ class _Member:
         self.report, self.heard_s = report, now_s
 
     def watch(self, now_s: float, *, behind: bool) -> None:
-        """Find out whether it is stuck; ``behind``: it may have nodes, and some are idle."""
+        """Detect a stuck member: one that is ``behind``, with idle nodes that it may take, for too long."""
         if not behind:
             self.behind_s = None
         elif self.behind_s is None:
@@ -121,7 +121,7 @@ class MemberShares:
 
     @property
     def views(self) -> tuple[MemberView, ...]:
-        """All members that were ever heard."""
+        """All members that ever reported."""
         now_s = self.now()
         return tuple(
             MemberView(

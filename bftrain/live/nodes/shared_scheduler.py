@@ -1,7 +1,7 @@
-"""SharedScheduler: a scheduler of whose nodes a live run takes only its share of a site's.
+"""SharedScheduler: wraps a scheduler so that a live run takes only its share of a site's nodes.
 
-It reports what it holds and could use, and learns how many nodes it may hold. While the site does not answer it keeps
-what it has, and takes no more.
+It reports its held and usable nodes to the site, which replies with the number that it may hold. While the site does
+not reply, it keeps its nodes and takes no more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AskSite = Callable[[MemberReport], Awaitable[MemberShare]]
 
 
 class SharedScheduler:
-    """A scheduler with a limit that a site sets. All that is not here is answered by the scheduler itself."""
+    """A scheduler with a limit set by a site. Other attributes are those of the wrapped scheduler."""
 
     def __init__(self, scheduler: Scheduler, ask: AskSite) -> None:
         self._scheduler = scheduler

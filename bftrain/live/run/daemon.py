@@ -139,7 +139,7 @@ class LiveDaemon:
         if self.decision_loop.stalled is not None:
             self.broke(self.decision_loop.stalled)
         if self.state == "broken":
-            return  # what is not written down is not done
+            return  # an order that is not in the journal is not carried out
         self.task_manager.written()
         self.launcher_pool.establish(self.harvester.plan)
         if self.opened.hub is not None:
@@ -255,7 +255,7 @@ class LiveDaemon:
         """Write due statements; return whether they are written."""
         return self.decision_loop.change(self.task_store.due(), sync=sync)
 
-    # -- what launchers and agents tell
+    # -- messages of launchers and agents
 
     def tell(self, message: dict[str, Any]) -> None:
         """Receive a message from any thread."""
@@ -290,7 +290,7 @@ class LiveDaemon:
             self.node_manager.agents(agents)
         if events:
             self.decision_loop.on_events(*events)
-        # How far tasks came whose processes change is written before others report what they do from there on
+        # The progress of changed tasks is written before their new processes report
         if self._turned:
             self.task_manager.progress(self._turned)
             self._turned.clear()
@@ -314,7 +314,7 @@ class LiveDaemon:
         event = event_of(message, self.decision_loop.now)
         return [] if event is None else [event]
 
-    # -- what the decision loop tells
+    # -- calls of the decision loop
 
     def order(self, actions: Sequence[Action]) -> None:
         """Carry out actions."""

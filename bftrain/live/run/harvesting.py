@@ -1,4 +1,4 @@
-"""Harvesting: whether nodes are used at all, as operators say, and how fast they were handed back lately."""
+"""Harvesting: pauses and resumes the use of all nodes, and measures how fast they are handed back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Harvesting:
 
     @property
     def until_s(self) -> float | None:
-        """When it goes on, if it is paused and that is known."""
+        """The end of a pause; ``None`` if it is not paused, or without a known end."""
         return self._until_s if self.paused and math.isfinite(self._until_s) else None
 
     def shown(self, state: str) -> str:
@@ -53,7 +53,7 @@ class Harvesting:
 
     @property
     def view(self) -> HarvestingView:
-        """Return how it stands."""
+        """Return the state as the API shows it."""
         waiting = getattr(self._scheduler, "pilots", {}).get(_WAITING, 0)
         return HarvestingView(
             paused=self.paused,
@@ -64,7 +64,7 @@ class Harvesting:
         )
 
     def set_until(self, until_s: float) -> None:
-        """Use no node until a time; 0: use them now. The caller writes it down, and says what is wanted then."""
+        """Use no node until a time; 0: use them now. The caller writes the due statements and updates the demand."""
         self._until_s = until_s
         self._task_store.record_fact(_PAUSED, f"{until_s:.3f}" if until_s else "")
         self.apply()

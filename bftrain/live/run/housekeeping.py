@@ -1,7 +1,7 @@
-"""Housekeeping: the journal is cut into parts, and what tasks that are over left behind is removed in its time.
+"""Housekeeping: cuts the journal into parts, and removes folders and logs of finished tasks after a time.
 
-All that may take long is done in a thread: copying steps, measuring and removing folders. The loop only removes some
-rows at a time.
+Slow work (copying steps, measuring and removing folders) is done in a thread; the event loop only removes a few rows
+at a time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _FIRST_S: Final = 60.0
 _ROWS: Final = 1000  # that are removed at a time
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
-_WRITES: Final = 500  # that wait to be moved into the journal's own file
+_WRITES: Final = 500  # in the write-ahead log before they are moved into the main file
 _NAMED: Final = 5  # tasks, in a remark
-_PILOT_LOG_BYTES: Final = 4_000_000  # of a log of a node's pilots, beyond which it is begun again
+_PILOT_LOG_BYTES: Final = 4_000_000  # a longer log of a node's pilots is truncated
 
 
 @dataclass(eq=False, repr=False)
 class Housekeeping:
-    """Does what is due when it is asked to. ``perform`` does a step with the journal when that can be written."""
+    """Starts the work that is due on each :meth:`apply`. ``perform`` runs a step once the journal can be written."""
 
     _site: SiteSettings
     _journal: Journal
@@ -70,7 +70,7 @@ class Housekeeping:
             self._start(self.tidy)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Cancel the running job."""
         if self._job is not None:
             self._job.cancel()
 

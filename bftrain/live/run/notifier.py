@@ -1,4 +1,4 @@
-"""Notifier: posts to a webhook and sends mail when tasks are over, in a thread of its own, which may take its time."""
+"""Notifier: posts to a webhook and sends mail when tasks are over, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A handler that refuses redirects: notifications go only to the address in the site's settings."""
 
     def redirect_request(self, *_: object) -> None:
-        """Follow none."""
+        """Refuse every redirect."""
 
 
 class Notifier:
@@ -58,7 +58,7 @@ class Notifier:
             threading.Thread(target=self._run, name="notifier", daemon=True).start()
 
     def over(self, record: LiveTaskRecord) -> None:
-        """Note that a task is over; returns at once."""
+        """Queue the notifications about a finished task."""
         if str(record.state) not in self._settings.on:
             return
         for how, send in self._sends(record):
@@ -68,7 +68,7 @@ class Notifier:
                 self._remark(f"{how} on task '{record.name}' is left out: {_WAITING} others wait")
 
     def close(self, patience_s: float = 0.0) -> None:
-        """Send no more than what goes in so many seconds."""
+        """Stop sending, after waiting at most ``patience_s`` for queued notifications."""
         deadline = time.monotonic() + patience_s
         while self._due.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)

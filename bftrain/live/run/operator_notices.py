@@ -1,4 +1,4 @@
-"""OperatorNotices: what people should know of a live run, the latest of it."""
+"""OperatorNotices: recent notices for operators, de-duplicated."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from bftrain.live.model.schemas import Remarked
 
 _NOTICES: Final = 50
-_QUIET_S: Final = 600.0  # before the same is said aloud again
+_QUIET_S: Final = 600.0  # before a repeated notice is passed to ``aloud`` again
 
 
 class OperatorNotices:
-    """Keeps what people should know, the latest of it, each once however often it is said.
+    """Keeps the latest notices, each once, with the number of its repetitions.
 
-    ``aloud`` receives each notice when it is new, or has not come for a while.
+    ``aloud`` receives a notice that is new or was not repeated for a while.
     """
 
     def __init__(self, aloud: Callable[[str], None]) -> None:
@@ -33,5 +33,5 @@ class OperatorNotices:
 
     @property
     def latest(self) -> tuple[Remarked, ...]:
-        """Return them, the latest last."""
+        """Return the notices, the latest last."""
         return tuple(self._known.values())

@@ -316,7 +316,7 @@ class CommandBackend:
     cancels: ClassVar[
         str | tuple[str, ...]
     ]  # the one that cancels the jobs that it is given, perhaps with its first words
-    troubles: ClassVar[Sequence[tuple[str, Trouble]]]  # what a command says -> what follows; the first that fits
+    troubles: ClassVar[Sequence[tuple[str, Trouble]]]  # pattern in the output -> consequence; first match
 
     def available(self) -> Availability:
         """Return whether the commands are installed."""

@@ -70,7 +70,7 @@ STATES: Final[Mapping[str, PilotState]] = {
     "OUT_OF_MEMORY": PilotState.FAILED,
 }
 
-# What a command says -> what follows; the first that fits
+# Pattern in a command's output -> consequence; the first match counts
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Invalid job id|already completing or completed|Job/step already", Trouble.GONE),
     (

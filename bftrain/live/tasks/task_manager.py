@@ -22,7 +22,7 @@ from bftrain_elastic.errors import BadJob
 
 _NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
-_ALL_OF_IT: Final = 0.999  # of the work: whole batches seldom come to it exactly
+_ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to it exactly
 
 
 @dataclass(eq=False, repr=False)

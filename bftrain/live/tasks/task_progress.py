@@ -94,7 +94,7 @@ class TaskProgressTrack:
         self.news |= message.get("noise") is not None
 
     def _go_on(self, after: Progress) -> None:
-        """Take in new samples: for the work each counts as much as it helps in its batch."""
+        """Count new samples; for the work each is weighted by the statistical efficiency of its batch."""
         before, batch = self.progress, self.record.spec.batch
         if batch is not None and after.samples > before.samples:
             done = after.samples - before.samples

@@ -47,7 +47,7 @@ _SELECT: Final = "SELECT body, state, progress FROM task"
 
 
 class EndedTask(NamedTuple):
-    """A task that is over: what is to be known to remove what it left."""
+    """A finished task, with the facts required to remove its remains."""
 
     number: int
     ended_s: float

@@ -108,7 +108,7 @@ class UsageLedger:
             self.day, self._today, self._tasks = day, {}, {}
 
     def _known(self, record: LiveTaskRecord) -> Sum:
-        """Return what an earlier run counted of a task today."""
+        """Return the hours of a task that an earlier run counted today."""
         where = "WHERE day = ? AND task = ? AND user = ? AND project = ? AND campaign = ?"
         select = f"SELECT node_s, gpu_s, samples, energy_j FROM used {where}"  # noqa: S608 - all of it is ours
         found = self._journal.rows(select, (self.day, record.number, *self._whose(record)))
@@ -118,7 +118,7 @@ class UsageLedger:
         return record.user, self._rates.projects.get(record.user, ""), record.spec.campaign
 
     def due(self) -> tuple[Statement, ...]:
-        """Return what is to be written since this was asked last."""
+        """Return the statements that are due since the last call."""
         rows, self._earlier = list(self._earlier), ()
         for number in sorted(self._changed):
             record = self._tasks[number]
@@ -148,7 +148,7 @@ def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
 
 
 def without_tasks(numbers: Collection[int]) -> tuple[Statement, ...]:
-    """Return what adds the hours of tasks together that are forgotten: by day, user, project and campaign."""
+    """Return the statements that merge the hours of forgotten tasks by day, user, project and campaign."""
     among = f"task IN ({', '.join('?' * len(numbers))})"
     whose = "user, uid, project, campaign"
     add = ", ".join(f"{name} = {name} + excluded.{name}" for name in ("node_s", "gpu_s", "samples", "energy_j"))

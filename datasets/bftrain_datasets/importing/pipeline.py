@@ -360,7 +360,7 @@ def _build(intake: RecordIntake) -> EventLog:
 
 def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
     """Return when the first jobs of nodes begin that may have come to the machine by then, and note how many."""
-    if intake.has_states or intake.count_times or intake.options.counts:  # which say themselves who is there
+    if intake.has_states or intake.count_times or intake.options.counts:  # whose records list the nodes
         return np.empty(0)
     late = late_starts(log)
     if late.size:

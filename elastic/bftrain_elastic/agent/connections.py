@@ -191,7 +191,7 @@ class WorkerSocket:
         self._is_known = is_known
         self._on_message = on_message
         self._note = note
-        self._connections: dict[socket.socket, str] = {}  # who has not said its name has none
+        self._connections: dict[socket.socket, str] = {}  # a connection has no name before its first message
         remove_stale_sockets()
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # of our own: its mode is 0700
         self.path = str(self.folder / _NAME)

@@ -339,7 +339,7 @@ def main(arguments: list[str]) -> None:
     agent = socket.socket(fileno=int(arguments[0]))
     missing = import_modules(arguments[3:])
     die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
-    with suppress(ConnectionError):  # it is gone: the loop will see it
+    with suppress(ConnectionError):  # it has ended: the loop will notice
         agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
     try:
         PreforkServer(agent, signals).run()

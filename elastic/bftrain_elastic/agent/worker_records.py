@@ -46,15 +46,15 @@ class WorkerRecord:
         self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it is born
         self.forgotten = False  # its task was dropped: no manager will ask for its end
         self.oom_kills = out_of_memory_kills()  # when it was started
-        # What a manager has to know that did not see it happen
+        # Facts for a later manager
         self.step = _NO_STEP  # the last one it spoke of
         place = order.place  # of the last group that it was to form, or was started for
         self.go = place and {name: whole_of(place, name) for name in ("generation", "rank", "workers")}
-        self.ready: Message | None = None  # what it said when it was ready, unless it was to form a group since
+        self.ready: Message | None = None  # its message "ready", unless it was ordered into a group since
         self.report: Message | None = None  # the last step that it reported
         self.said: set[str] = set()  # of its end: "done": its training is over, "finished" with its work, or "stopped"
         self.asked_to_end = False  # it ran when it got SIGTERM, so what it does then may follow from that
-        self.sent_invalid = False  # it said what cannot be
+        self.sent_invalid = False  # it sent invalid messages
 
     def record_order(self, message: Message) -> None:
         """Record a message to it."""

@@ -28,7 +28,7 @@ _TICK_S: Final = 0.1
 _HIDDEN: Final = "@"  # agents of such names are no nodes
 _KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose agent is gone
 _SILENCE_S: Final = 3.0  # without a sign of life, after which agents end workers that only the manager may keep
-_LIVES_S: Final = 5.0  # an agent that was heard so lately lives: no other is taken for its successor
+_LIVES_S: Final = 5.0  # an agent heard this recently is alive: another one on its node is no successor
 _ENDS: Final = 10_000  # of workers that are remembered
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from bftrain_elastic.wire.messages import Environment, Message, Messages, MessageTable, Texts, TypedMessage
 
-# Rises with a change that the other end cannot ignore, such as another meaning of a field; 0: none was said
+# Rises with incompatible changes, such as another meaning of a field; 0: not stated
 VERSION: Final = 1
 
 # -- from the manager to an agent

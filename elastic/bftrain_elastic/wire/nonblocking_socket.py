@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 _CHUNK: Final = 65536
-_UNHEARD_MS: Final = 10_000  # the other machine may have gone without a word: then what we send is not acknowledged
+_UNHEARD_MS: Final = 10_000  # a machine that fails silently acknowledges nothing
 _OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: a peer that lets so much pile up does not read any more
 
 

@@ -1,4 +1,4 @@
-"""A state that is not streamed to new workers: what a commit needs of a stream, which most launchers lack."""
+"""NoStream: the stand-in for a state stream under launchers that do not stream the state to new workers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _FACTOR: Final = 1_000_003  # a prime, so that mixed seeds hardly ever meet
 
 
 def mixed_seed(seed: int, *numbers: int) -> int:
-    """Return a seed for what has these numbers, such as an epoch and a sample."""
+    """Return a seed derived from numbers, such as an epoch and a sample."""
     for number in numbers:
         seed = (seed * _FACTOR + number) % _SEEDS
     return seed

@@ -35,7 +35,7 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
     own = inner(state)
     if channel is not None:
         tell = report_sender(channel)
-        # When a node leaves all are started again, from what is on disk: what is in memory does not count
+        # When a node leaves, all restart from disk: copies in memory are lost
         own.report = lambda message: None if message["type"] == "in_memory" else tell(message)
         own.keeps_alone = own.folder is not None
         channel.position = lambda: (own.place, own.commits)

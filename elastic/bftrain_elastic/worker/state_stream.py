@@ -97,7 +97,7 @@ class StateStream(NoStream):
             self._in_vain = self._in_vain + 1 if in_vain else 0
 
     def drop(self) -> None:
-        """Leave those that follow to themselves: what they received does not lead to the present state."""
+        """Abandon the followers: the data they received no longer leads to the present state."""
         for one in self.followers:
             one.close()
         self.followers = []

@@ -23,7 +23,7 @@ from bftrain_replay.tables import ROUNDING, CampaignRow, TaskRecord
 
 Floats = NDArray[np.float64]
 
-GAP_S: Final = 600.0  # what is submitted within so many seconds of a campaign's first task belongs to it
+GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
 LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
 
 
@@ -103,7 +103,7 @@ class _Fair:
         """Yield the rows."""
         self._run()
         level = self._virtual.level
-        slack = ROUNDING * max(1.0, level)  # what was poured is a sum of other numbers than what was wanted
+        slack = ROUNDING * max(1.0, level)  # rounding: served and required work are sums of different numbers
         ends_s = self._virtual.times_of([tag - slack if tag > level else tag for tag in self._virtual.tag])
         created_s = np.array([self._tasks[places[0]].submit_s for places in self._members]).clip(min=0.0)
         known_ends = np.nan_to_num(ends_s, nan=self._result.simulated_s)

@@ -35,7 +35,7 @@ def setting(name: str, given: float | str, *, at_most: float = math.inf, above: 
 
 
 def drawing(seed: float | str) -> np.random.Generator:
-    """Return the source of what a policy draws; raise unless the seed is a whole number."""
+    """Return a policy's random generator; raise unless the seed is a whole number."""
     if not isinstance(seed, int) or seed < 0:
         raise BadInput(f"seed must be a whole number of at least 0, not {seed!r}", fix="such as seed=1")
     return np.random.default_rng(seed)

@@ -52,7 +52,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     policy: str = "fifo"  # who runs in a round
-    admission: str = ""  # who competes, as in a replay: a name and what is set in it, or FILE.py:NAME; "" for all
+    admission: str = ""  # the admission, as in a replay: a name with its settings, or FILE.py:NAME; "" for all tasks
     round_s: float = 300.0
     finish: str = MOMENT  # when a task that has done its work leaves: at that moment, or where the round ends
     like: str = ""  # shares: "gavel" for the conventions of Gavel's simulator, where no other is set
@@ -73,7 +73,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     until_s: float | None = None  # when it ends at the latest
     max_backlog_s: float = 30 * A_DAY_S  # more waiting work than all nodes do in this time ends it
     speed_error: float = 0.0  # standard deviation of the logarithm of the factor by which policies mistake a speed
-    profiled: float = 0.0  # share of the tasks, and of the pairs, whose speeds are known exactly all the same
+    profiled: float = 0.0  # share of the tasks, and of the pairs, with exactly known speeds
     learning: str = NO  # whether policies learn speeds as tasks run; completed: those on other kinds too
     seed: int = 0  # what is drawn comes from it
     metrics: str = ""  # more figures: names of metrics, or FILE.py:NAME, with commas between

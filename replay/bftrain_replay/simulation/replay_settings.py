@@ -58,7 +58,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     progress: str | None = None
     checkpoint_interval_s: float | None = None
     speed_error: float = 0.0  # standard deviation of the logarithm of the factor by which decisions mistake a speed
-    profiled: float = 0.0  # share of the tasks whose speeds are known exactly all the same
+    profiled: float = 0.0  # share of the tasks with exactly known speeds
     learning: str = NO  # whether decisions learn the true speed of sizes at which a task has run
     seed: int = 0  # seed of all random choices: of the errors of speeds
     metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between

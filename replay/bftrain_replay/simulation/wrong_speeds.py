@@ -68,7 +68,7 @@ class LearntSpeeds:
     _runs: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # kind and size, since when
 
     def submitted(self, spec: TaskSpec, believed: TaskSpec) -> None:
-        """Take in a task that comes, and what is believed of it."""
+        """Add a submitted task with its assumed speeds."""
         self._true[spec.name], self._believed[spec.name] = spec, believed
 
     def measured(

@@ -86,7 +86,7 @@ class OutcomeCache:
         outcome = None
         with os.fdopen(file, "rb") as content:
             about = os.fstat(content.fileno())
-            # What others can write is not believed
+            # Files that other users can write are not trusted
             if about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 outcome = _decoded(content.read(_LARGEST_ENTRY + 1), job)
         if outcome is None:

@@ -30,7 +30,7 @@ def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
     said = str(getattr(settings, option, ""))
     for name in said.split(",") if option == sweep_options.METRICS else (said,):
         admission = name.partition(",")[0].partition("=")[0]
-        # What a file of one's own does is found out by those who use it
+        # A plug-in file is checked when it is loaded
         if name and parts.split_name(admission if option == sweep_options.ADMISSION else name.strip())[0] is None:
             _check_named(option, name.strip())
 
@@ -136,7 +136,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
         own[_INTERVAL] = given[_INTERVAL]  # the settings hold it as progress
     metrics = parts.absolute_metrics(settings.metrics, spec.document.folder)
     meant = inputs | changes | own
-    # What an option comes to; nothing where it has no meaning, as in another case
+    # The normalised value of an option; "" where it has no effect
     options = {name: meant[name] if name in meant else getattr(settings, name, "") for name in spec.swept}
     return replace(point, settings=replace(settings, metrics=metrics), options=options)
 

@@ -139,7 +139,7 @@ def planned(spec: SweepSpec, points: Sequence[SweepPoint]) -> SweepPlan:
     """Plan the passes; loads or generates every input once, to hash its content."""
     planner = _Planner(spec)
     needs = tuple(map(planner.needs, points))
-    # Those with the same inputs one after the other: a worker keeps what it has loaded for a while only
+    # Passes with the same inputs are consecutive, because workers cache few inputs
     inputs = {key: number for number, key in enumerate(dict.fromkeys(map(_inputs_of, planner.passes.values())))}
     ordered = sorted(planner.passes.values(), key=lambda job: inputs[_inputs_of(job)])
     return SweepPlan(needs, {job.id: job for job in ordered})

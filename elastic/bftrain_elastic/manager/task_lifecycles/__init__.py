@@ -41,7 +41,7 @@ class LeftWorker:
     generation: int  # of the group that it was ordered to form last; 0: of none
     rank: int  # there
     workers: int  # there
-    ready: Message | None  # what it said when it left that group, or was born
+    ready: Message | None  # its message when it left that group, or started
     done: bool  # it said so
     report: Message | None = None
     exit: WorkerExit | None = None

@@ -28,7 +28,7 @@ _WAITS_FOR_DISK: Final = "D"
 class StallAction(StrEnum):
     """The action that is due for a task without steps."""
 
-    LOOK = "look"  # find out where its ranks are, and tell
+    LOOK = "look"  # inspect and report where its ranks are
     RESTART = "restart"  # end its workers and start them again
     GIVE_UP = "give up"  # give its nodes back
 
@@ -58,7 +58,7 @@ class StallWatch:
         if self._trains_since is not None:
             self._without_s += now - self._trains_since
             self._trains_since = None
-        self._stepped_at = None  # what a change takes is no step
+        self._stepped_at = None  # time for a change is not time of a step
 
     def step(self, now: float, number: int) -> None:
         """Record a step. Repeated steps after a stall do not end it, but are no standstill either."""

@@ -95,7 +95,7 @@ class TaskSupervision:
         self._counts_from_zero = False  # its steps and samples begin at 0 whenever it is started
         self._inspection: StallInspection | None = None
         self._where = ""  # where the ranks were when the task stalled
-        self._lost: list[tuple[float, str]] = []  # members that lost the others: when, and what they said
+        self._lost: list[tuple[float, str]] = []  # time and reason of each loss of other members
         self._good_loss = False  # it had a loss that is a number
         self._bad_losses = 0
         self._bad_since: tuple[float, int] = (0.0, 0)
