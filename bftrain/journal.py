@@ -76,8 +76,6 @@ class Journal:
         # The last step with a change of settings; -1 for none
         self._closed = int(self.rows(select)[0][0]) if self.has_table("standing") else -1
 
-    # -- opening
-
     @classmethod
     def create(cls, path: Path, settings: Settings) -> Journal:
         """Create a journal that only its owner can read, with the settings of its decisions."""
@@ -140,8 +138,6 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-    # -- writing
 
     def leave_checkpoints(self) -> None:
         """Let others move what is written into the file itself, by :func:`bftrain.journal_archive.complete_file`.
@@ -266,8 +262,6 @@ class Journal:
     def _cut(self) -> int:
         """The last step that was moved into another file; 0 for none."""
         return self.parts[-1].last if self.parts else 0
-
-    # -- reading
 
     @property
     def settings(self) -> Settings:

@@ -114,9 +114,6 @@ def resolve_sharing(name: str) -> SharingPolicy:
     return found
 
 
-# -- objectives
-
-
 def resolve_objective(name: str) -> Objective:
     """Return the objective called ``name``, or the one from the file in it."""
     return as_objective(name, load_part("objective", name))
@@ -145,9 +142,6 @@ def as_objective(name: str, found: object) -> Objective:
         return FunctionObjective(name, found)
     fix = "define a function (task, sizes) -> values, or a class with name and values(task, sizes)"
     raise BadInput(f"is of the type {type(found).__name__}", where=where, fix=fix)
-
-
-# -- admissions
 
 
 def resolve_admission(
@@ -238,9 +232,6 @@ def _value(text: str) -> int | float | str:
         with suppress(ValueError):
             return kind(text)
     return text
-
-
-# -- metrics
 
 
 @dataclass(frozen=True, slots=True)

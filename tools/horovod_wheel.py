@@ -101,9 +101,6 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-# -- what is here already
-
-
 def torch_version() -> str:
     """Version of the torch that Horovod will work with."""
     try:
@@ -141,9 +138,6 @@ def is_installed(name: str) -> bool:
     origin = urllib.parse.unquote(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
     library = Path(str(found.locate_file("horovod/torch"))).glob("mpi_lib_v2*.so")
     return f"/{name}/" in origin and any(library)
-
-
-# -- what a build needs
 
 
 def compiler() -> str | None:
@@ -201,9 +195,6 @@ def free_memory_mb() -> int:
             limit = int((place / "memory.max").read_text())
             free = min(free, (limit - int((place / "memory.current").read_text())) // MB)
     return free
-
-
-# -- building
 
 
 def run(log: Path, *command: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
@@ -304,9 +295,6 @@ def edited_source(work: Path, python: Path, log: Path) -> Path:
             raise CannotBuild(f"An edit does not fit {edit.file} of Horovod {HOROVOD}; the edits are in {__file__}.")
         (source / edit.file).write_text(text.replace(edit.old, edit.new))
     return source
-
-
-# -- one at a time
 
 
 @contextlib.contextmanager

@@ -93,8 +93,6 @@ class AdmissionControl:
         self._by_queue_alone = type(admission) is FirstComeAdmission
         self._chosen: tuple[int, dict[str, int]] | None = None
 
-    # -- who competes
-
     def chosen(self, time_s: float, pools: Mapping[str, int]) -> Mapping[str, int]:
         """Return the admission's choice, possibly with unknown tasks: the size limit by task, or ``NO_LIMIT``."""
         changes = self._task_table.queue_changes
@@ -121,8 +119,6 @@ class AdmissionControl:
                 if most != NO_LIMIT and most < task.max_nodes:
                     tasks[place] = msgspec.structs.replace(task, max_nodes=most)
         return tuple(tasks)
-
-    # -- what happened
 
     def advance_time(self, time_s: float) -> None:
         """Report the passing of time with the nodes held until now; call before these change."""
@@ -177,8 +173,6 @@ class AdmissionControl:
                 )
             )
 
-    # -- what survives
-
     @property
     def kept(self) -> AdmissionSnapshot | None:
         """The state of the admission, or ``None`` if it has no state."""
@@ -197,8 +191,6 @@ class AdmissionControl:
             self._stateful.take_up(kept.books)
         except Exception as error:
             raise self._plugin_error(error) from error
-
-    # -- inside
 
     def _send_update(self, news: AdmissionUpdate) -> None:
         if self._stateful is not None:

@@ -92,8 +92,6 @@ class AllocationState:
         self.notes.append(f"task '{task}' is unknown or over")
         return False
 
-    # -- snapshots
-
     def free_groups(self) -> tuple[NodeGroup, ...]:
         """Return the free nodes for a snapshot."""
         return tuple(
@@ -135,8 +133,6 @@ class AllocationState:
         self.pool.restore(free, held, snapshot.next_group, kinds)
         self.task_table.now_s = now_s
         self.notes.extend(snapshot.notes)
-
-    # -- events
 
     def process_events(self, events: tuple[Event, ...]) -> tuple[Action, ...]:
         """Process events of one moment, departures first, then in order; return the actions required immediately."""
@@ -236,8 +232,6 @@ class AllocationState:
         if nodes:
             others = f" and {len(nodes) - 1} others" if len(nodes) > 1 else ""
             self.notes.append(f"node '{nodes[0]}'{others} {what}")
-
-    # -- decisions
 
     def carry_out(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> Iterator[Action]:
         """Change to the new sizes: a task either loses or gains nodes, and all losses precede all gains.

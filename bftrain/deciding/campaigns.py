@@ -92,8 +92,6 @@ class CampaignAdmission:
         check_number(self.gap_s, "gap_s", above=0.0)
         check_demand(self.load, self.demand, "load")
 
-    # -- who competes
-
     def choose(self, queue: Queue) -> Sequence[str]:
         """Return names in order until they could fill ``load`` times the pool, kind by kind."""
         rooms, chosen = KindCapacity(queue.pools, self.load, self.demand, over=True), list[str]()
@@ -113,8 +111,6 @@ class CampaignAdmission:
             }
             self._order = sorted(known, key=lambda number: (rank[number], number))
         return (name for number in self._order for _, _, name in self._campaigns[number].tasks)
-
-    # -- updates
 
     def note(self, news: AdmissionUpdate) -> None:
         """Process an update."""
@@ -211,8 +207,6 @@ class CampaignAdmission:
         self.virtual.add(campaign.user, again, work)
         self.virtual.close(campaign.user, number)
         self._order = None
-
-    # -- what survives
 
     def kept(self) -> Mapping[str, Any]:
         """Return the state as plain data."""

@@ -106,8 +106,6 @@ class Harvester:
         self._at_once: list[Action] = []
         self._held: dict[str, tuple[str, ...]] | None = None  # cached until something changes
 
-    # -- state
-
     @property
     def plan(self) -> Plan:
         """The nodes that each task holds now."""
@@ -189,8 +187,6 @@ class Harvester:
         self._at_once = list(snapshot.owed)
         self._node_stay = snapshot.node_stay
         self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
-
-    # -- events and decisions
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
         """Process events of one moment and decide; return all actions that follow, departures first.

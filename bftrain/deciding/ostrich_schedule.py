@@ -136,8 +136,6 @@ class VirtualSchedule(Generic[U]):
         if known.active:
             self._change(user, known.campaigns[0], 0.0)
 
-    # -- what survives
-
     def kept(self) -> ScheduleSnapshot:
         """Return the complete state, with exact numbers."""
         return ScheduleSnapshot(
@@ -177,8 +175,6 @@ class VirtualSchedule(Generic[U]):
 
     def _note_shares(self) -> None:
         """Called when the set of active users or their shares change."""
-
-    # -- inside
 
     def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - see above
         """Return when a user whose work ends at ``level`` has none left, and the level then."""

@@ -105,8 +105,6 @@ class DecisionLoop:
         self._again: asyncio.TimerHandle | None = None
         self._kept_at = self._journal.stood_at  # not where this run began: many short runs would never keep it
 
-    # -- what happens
-
     @property
     def now(self) -> float:
         """The time on the clock of the events, which never runs backwards."""
@@ -164,8 +162,6 @@ class DecisionLoop:
                 handle.cancel()
         self._dismiss()
 
-    # -- taking in
-
     def _absorb(self, *, sync: bool = False, then_decide: bool = True) -> None:
         if not self._waiting or self._ended:
             return
@@ -199,8 +195,6 @@ class DecisionLoop:
             return False
         return True
 
-    # -- writing
-
     def _write(self, step: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
         """Write a step after those that wait, now or when the journal can be written, and then call ``then``."""
         self._unwritten.append((step, then))
@@ -228,8 +222,6 @@ class DecisionLoop:
             self._watcher.stalled(None)
             self._soon()
         return not self._ended
-
-    # -- deciding
 
     def _soon(self) -> None:
         """Ask for a decision once all waiting events are applied."""

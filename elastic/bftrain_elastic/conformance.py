@@ -98,9 +98,6 @@ def _nothing_redone(stage: LocalStage, task: str) -> None:
     _demand(not again, f"steps were redone or left out: {again}")
 
 
-# -- the cases
-
-
 def _grows_and_shrinks(stage: LocalStage) -> None:
     task = _started(stage, "n1")
     stage.do("grow", task, "n2", "n3")

@@ -215,9 +215,6 @@ def _close(one: float, other: float) -> bool:
     return isclose(one, other, rel_tol=AGREEMENT, abs_tol=1e-300)
 
 
-# -- the cases whose best value is known
-
-
 def _hand_checked() -> Iterator[_Question]:
     # 10 nodes. A further node brings a 10, 9, 8.5, 7 a second, b always 8: a 3 and b 7 get 27.5 + 56 = 83.5
     a = _task("a", {1: 10, 2: 19, 3: 27.5, 4: 34.5})
@@ -303,9 +300,6 @@ def _larger_problem() -> Iterator[_Question]:
     problem = _problem(60, *tasks, horizon_s=120.0)
     gains = np.sort(np.diff(_table(problem).values, axis=1).ravel())[::-1]
     yield _Question(problem, float(gains[:60].sum()))
-
-
-# -- the other cases
 
 
 def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no solver has to be done

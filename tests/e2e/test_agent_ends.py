@@ -23,8 +23,6 @@ from tests.helpers.one_node import (
     until,
 )
 
-# -- being asked to go
-
 
 @pytest.mark.parametrize("order", ["agent first", "worker first", "prefork server first"])
 def test_a_preemption_that_reaches_all_processes_at_once_is_reported_as_an_end_and_a_leave(
@@ -142,9 +140,6 @@ def test_without_a_manager_the_agent_itself_asks_its_workers_to_save(one_node: O
         one_node.hub.abandon()
         one_node.agent.terminate()
     assert one_node.agent.wait(20) == 0
-
-
-# -- how ends are reported
 
 
 def test_what_a_worker_says_last_is_heard_before_its_end(one_node: OneNode) -> None:

@@ -28,8 +28,6 @@ from tests.helpers.one_node import (
     until,
 )
 
-# -- managers that come and go
-
 
 def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
     one_node: OneNode, capfd: pytest.CaptureFixture[str]
@@ -76,9 +74,6 @@ def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
         agents.close()
 
 
-# -- stacks
-
-
 def test_a_worker_shows_its_stacks_and_the_state_of_its_process(one_node: OneNode) -> None:
     one_node.start()
     pid = one_node.started(SLEEPS)
@@ -100,9 +95,6 @@ def test_a_command_that_is_no_python_survives_being_inspected(one_node: OneNode)
     one_node.hub.ask(lambda: one_node.hub.inspect(worker))
     assert one_node.watched.until("inspected")[2] in {"S", "R"}
     assert alive(children(one_node.prefork))
-
-
-# -- processes that are stopped or killed
 
 
 def test_a_stopped_prefork_server_is_replaced_when_it_is_needed(one_node: OneNode) -> None:
@@ -237,8 +229,6 @@ def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_ou
     assert (one_node.folder / "runs").read_text() == "x"
 
 
-# -- logs
-
 PRINTS = f"""
 print("began", flush=True)
 {SLEEPS}
@@ -259,9 +249,6 @@ def test_a_log_that_becomes_too_long_is_cut_while_its_worker_writes(one_node: On
     assert found.startswith(b"of an earlier worker\n")
     assert found.count(b"lines are left out here") == found.count(b"began") == 1
     assert found.endswith(b"goes on\n")
-
-
-# -- workers that cannot be started
 
 
 def test_a_word_that_no_command_line_can_hold_is_named_in_the_log(one_node: OneNode) -> None:

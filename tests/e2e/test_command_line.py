@@ -24,9 +24,6 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# -- help and mistakes
-
-
 def test_help_fits_a_plain_terminal() -> None:  # of each command: tests/unit/cli/test_wrong_usage.py
     check_help(bftrain, ())
 
@@ -34,9 +31,6 @@ def test_help_fits_a_plain_terminal() -> None:  # of each command: tests/unit/cl
 def test_no_events_are_no_actions() -> None:
     ended = bftrain("decide")
     assert (ended.code, ended.out, ended.err) == (0, "", "")
-
-
-# -- exit codes that files do not lead to
 
 
 def test_something_needed_that_is_missing_is_4(tmp_path: Path) -> None:
@@ -64,9 +58,6 @@ def test_ctrl_c_while_waiting_for_events_is_130() -> None:
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=60) == 130
         assert running.stderr.read().strip() == b"bftrain: interrupted"
-
-
-# -- pipes; every command in one: test_every_command_in_a_pipe.py
 
 
 def test_a_long_stream_may_be_cut_off(tmp_path: Path) -> None:
@@ -112,9 +103,6 @@ def test_a_terminal_that_knows_only_ascii_gets_ascii(tmp_path: Path) -> None:
     line = json.dumps({"event": "nodes_joined", "time_s": 0, "nodes": [name]}) + "\n"
     assert bftrain("decide", "--journal", tmp_path / "j.db", stdin=line, PYTHONIOENCODING="ascii").code == 0
     assert bftrain("journal", "show", tmp_path / "j.db", PYTHONIOENCODING="ascii").code == 0
-
-
-# -- terminals, colour, machine-readable output
 
 
 def test_a_narrow_terminal_is_not_overrun() -> None:

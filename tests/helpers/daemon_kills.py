@@ -54,8 +54,6 @@ class KilledDaemon(LocalDaemon):
             self.start()
         self.until(self.runs, f"it runs after {times} kills")
 
-    # -- tasks
-
     def submit_training(self) -> None:
         """Hand in a native training that lasts until :meth:`finish`."""
         folder = self.record_folder("training")
@@ -89,8 +87,6 @@ class KilledDaemon(LocalDaemon):
         """Return what a task's processes wrote."""
         file = self.folder / "records" / name / "record"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-    # -- inside
 
     def _unfinished(self) -> list[TaskView]:
         return list(self.client.tasks())

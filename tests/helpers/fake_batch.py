@@ -107,8 +107,6 @@ class FakeBatch:
         self._end = threading.Event()
         self._loop = threading.Thread(target=self._run, daemon=True)
 
-    # -- life
-
     def __enter__(self) -> Self:
         self.path.mkdir()
         for name in self.commands:
@@ -184,8 +182,6 @@ class FakeBatch:
                 self._reap()
                 self._schedule()
 
-    # -- for tests
-
     def submit(self, script: str, size: int) -> str:
         """Hand in a job of the main queue."""
         with self._lock:
@@ -205,8 +201,6 @@ class FakeBatch:
         """Name the nodes that no job holds."""
         held = {node for job in self.jobs.values() if job.state in "RE" for node in job.nodes}
         return [node for node in self.nodes if node not in held]
-
-    # -- jobs
 
     def _accept(
         self,

@@ -90,8 +90,6 @@ class FakePbs(FakeBatch):
                 about = SimpleNamespace(id=job.id, exec_vnode=vnodes, run_count=job.run_count, queue=job.queue)
                 self.hook_logs += run_hook_text(known["text"], event, about)
 
-    # -- commands
-
     def _qsub(self, words: list[str], script: str) -> Answer:
         given: dict[str, list[str]] = {}
         if "--" in words:  # a program in place of the script

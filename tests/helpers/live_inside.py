@@ -63,8 +63,6 @@ class World:
         self._post: Post | None = None
         self._hear: Callable[[dict[str, Any]], None] = lambda _: None
 
-    # -- what a test does
-
     def lend(self, *nodes: str) -> None:
         """Let nodes be used."""
         self.allowed.update(nodes)
@@ -110,8 +108,6 @@ class World:
         """Give all actions that were ordered, in order."""
         return [action for actions in self.asked("apply") for action in actions]
 
-    # -- the scheduler
-
     def available(self) -> Availability:
         """Say what the test wants said."""
         return self.available_now
@@ -155,8 +151,6 @@ class World:
         self.log.append(("leave", None))
         await self._wait("leave")
         self._break("leave")
-
-    # -- the launcher
 
     def add(self, task: str, job: Mapping[str, Any]) -> None:
         """Know a task."""

@@ -84,8 +84,6 @@ class LiveRun:
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # -- its life
-
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with self.output.open("ab") as output:
@@ -114,8 +112,6 @@ class LiveRun:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(_PATIENCE_S)
-
-    # -- using it
 
     def call(
         self, *words: str, check: bool = True, patience_s: float = _PATIENCE_S

@@ -59,8 +59,6 @@ class World:
         self._looked: frozenset[str] | None = None
         self._said: list[str] = []  # by the daemon of the moment
 
-    # -- life
-
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_unix_server(self._met, self.path)
         self._ticking = asyncio.create_task(self._tick())
@@ -97,8 +95,6 @@ class World:
             self._tell(task, {"type": "vacated", "nodes": held})
         self._tell(task, {"type": "done", "step": task.steps})
 
-    # -- the scheduler
-
     def shuffle(self) -> None:
         """Lend or take back some nodes."""
         some = set(self._dice.sample(self.nodes, self._dice.randint(1, max(1, len(self.nodes) // 2))))
@@ -129,8 +125,6 @@ class World:
         self._news += 1
         if self._subscribed:
             self._say({"kind": "news", "allowed": allowed, "nodes": nodes, "number": self._news})
-
-    # -- the line
 
     async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # It may be killed at any time, also while it writes
@@ -183,8 +177,6 @@ class World:
             case "apply":
                 self._apply(message["actions"])
 
-    # -- the launcher
-
     def _apply(self, actions: list[dict[str, Any]]) -> None:
         first = all(
             (action["action"] == "start" or not action["nodes"]) and not self.tasks[action["task"]].first_reports
@@ -234,8 +226,6 @@ class World:
         task.held -= nodes
         if left:
             self._tell(task, {"type": "vacated", "nodes": left})
-
-    # -- what must not happen
 
     def _wrong(self, text: str) -> None:
         self.wrongs.append("\n".join([text, f"in session {self.sessions}, which said:", *self._said[-15:]]))

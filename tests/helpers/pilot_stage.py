@@ -98,8 +98,6 @@ class ToyScheduler:
     def trouble(self, failed: CommandFailed) -> Trouble:
         return Trouble.LIMIT if failed.said == "too many" else Trouble.AWAY
 
-    # -- for tests
-
     def answer(self) -> None:
         self.asked += 1
         if self.away:

@@ -98,8 +98,6 @@ class Keeper:
         """Let our loop call something."""
         self.loop.call_soon_threadsafe(what)
 
-    # -- what there is
-
     def problem(self) -> BaseException | None:
         """Give what ended the scheduler, if anything did."""
         assert self._running is not None

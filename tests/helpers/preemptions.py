@@ -166,8 +166,6 @@ class PreemptedRun:
             _PATIENCE_S + 4 * self._load_s,
         )
 
-    # -- what is to be so
-
     def demand_no_task_failed(self, when: str) -> None:
         """Demand that nothing was called done or failed: no program is at its end."""
         over = {name: seen.last for name, seen in self.seen.items() if seen.views and seen.last.ended_s is not None}
@@ -215,8 +213,6 @@ class PreemptedRun:
             found[f"{name}: most steps done again"] = float(max([0, *again]))
             found[f"{name}: steps"] = float(seen.last.step)
         return found
-
-    # -- inside
 
     def folder(self, name: str) -> Path:
         """Return the folder of a task's record."""

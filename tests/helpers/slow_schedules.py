@@ -137,8 +137,6 @@ class SlowMachine:
         self.campaign_of: dict[int, SlowCampaign] = {}
         self.last_campaign: dict[int, SlowCampaign] = {}
 
-    # -- what happens
-
     def run(self, policy: str) -> list[int]:
         """Give the minute at which each job starts."""
         arrivals = sorted(range(len(self.jobs)), key=lambda job: self.jobs[job].submit)
@@ -206,8 +204,6 @@ class SlowMachine:
         self.virtual.change(self.campaign_of[job], (raised - ran) * 60 * row.size)
         self.believed[job] = raised
 
-    # -- plans
-
     def used(self, minute: int, promised: Iterable[int] = (), begins: dict[int, int] | None = None) -> int:
         """Count the nodes that are believed to be in use in a minute, by what runs and by what is planned."""
         begins = begins or {}
@@ -241,8 +237,6 @@ class SlowMachine:
             for job in sorted(self.promise):
                 if self.promise[job] > self.now:
                     self.promise[job] = self.earliest(job, self.promise)
-
-    # -- policies
 
     def free(self, started: Iterable[int] = ()) -> int:
         """Count the nodes that are free now."""

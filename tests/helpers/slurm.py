@@ -94,8 +94,6 @@ class Slurm:
         self.env = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.home / "slurm.conf")}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
-    # -- starting and stopping
-
     def __enter__(self) -> Self:
         try:
             self._write_files()
@@ -155,8 +153,6 @@ class Slurm:
                 found.append(int(entry.name))
         return found
 
-    # -- using it
-
     def run(self, *command: str, check: bool = True, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands against it."""
         return subprocess.run(command, env=self.env, check=check, timeout=timeout_s, capture_output=True, text=True)
@@ -179,8 +175,6 @@ class Slurm:
         """Give the end of every daemon's log."""
         files = sorted(self.home.glob("*.log"))
         return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-2000:]}" for file in files)
-
-    # -- inside
 
     def _write_files(self) -> None:
         self.home.chmod(0o711)  # munged insists that everyone can reach its socket

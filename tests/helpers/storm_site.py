@@ -77,8 +77,6 @@ class StormSite:
         if kind is None:  # else that is what is to be seen
             self._demand_nothing_is_left(ports)
 
-    # -- nodes and the manager
-
     def start_agent(self, node: str) -> None:
         """Start an agent: the node is idle."""
         where = ["--manager", f"127.0.0.1:{self._port}", "--secret", str(self.folder / "secret"), "--node", node]
@@ -161,8 +159,6 @@ class StormSite:
         prefork = self.prefork(node)
         return next(iter(children(prefork)), None) if prefork else None
 
-    # -- messages
-
     def of(self, what: str, since: int = 0) -> list[dict[str, Any]]:
         """Return all messages of one type."""
         return [one for one in self.messages[since:] if one["type"] == what]
@@ -192,8 +188,6 @@ class StormSite:
         """Return what the program wrote."""
         file = self.records / "record"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-    # -- inside
 
     def _logs(self) -> list[Path]:
         return [*sorted(self.folder.glob("*.log")), *sorted((self.folder / "task" / "logs").glob("*"))]

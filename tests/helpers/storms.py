@@ -114,8 +114,6 @@ class Weather:
         self._demand_it_lives("at the end", over=True)
         return limit
 
-    # -- the kinds of changes
-
     def _resize(self) -> None:
         self.site.hold(self._chance.sample(self.site.nodes, self._chance.randint(1, len(self.site.nodes))))
 
@@ -143,8 +141,6 @@ class Weather:
     def _hit_manager(self) -> None:
         if self._hit(self.site.manager.pid):
             self.site.replace_manager()
-
-    # -- inside
 
     def _hit(self, pid: int | None) -> bool:
         """Kill a process, or stop it and let it go on or kill it later; tell whether it was killed."""

@@ -43,8 +43,6 @@ class Moment:
     decided: bool
 
 
-# -- storms
-
 _OF_A_TASK = {"F": TaskFinished, "C": TaskCancelled, "P": TaskPaused, "R": TaskResumed, "X": TaskFailed}
 _costs = st.sampled_from([0.0, 0.0, 5.0, 60.0, 500.0])
 
@@ -106,9 +104,6 @@ def storms(draw: DrawFn) -> list[Moment]:
         events = draw(st.lists(_events(time_s), min_size=1, max_size=4))
         moments.append(Moment(tuple(events), decided=draw(st.integers(0, 4)) > 0))
     return moments
-
-
-# -- the model
 
 
 @dataclass

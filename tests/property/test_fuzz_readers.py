@@ -148,8 +148,6 @@ def test_spoilt_archives(sample: bytes, data: st.DataObject) -> None:
     survives([data.draw(st.sampled_from(spoils))], {})
 
 
-# -- what was found once
-
 FOUND: Final[list[tuple[str, bytes, dict[str, Any]]]] = [
     ("sinfo", b"1600000000\nidle n1\n", {"columns": ("JobID", "Start", "End")}),
     ("csv", b'time,node,state\n0,a,idle\n1,"a"\rb,busy\n', {}),

@@ -79,8 +79,6 @@ class Route:
         return found
 
 
-# -- their description
-
 _OF_SITES_WITH_MEMBERS: Final = ("/v1/site", "/v1/members")
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """\

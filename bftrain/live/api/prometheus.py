@@ -150,8 +150,6 @@ class LiveMetrics:
         self._size()
         return text([*self._now(), *self._so_far(), *_process()])
 
-    # -- what happens
-
     def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         match what:
             case "events":

@@ -56,8 +56,6 @@ class ApiServer:
         self.hindrances: tuple[str, ...] = ()  # on the way of others to the socket, for people
         self._made: tuple[int, int] | None = None  # which file our socket is
 
-    # -- listening
-
     async def open(self) -> None:
         """Start listening."""
         try:
@@ -154,8 +152,6 @@ class ApiServer:
         whose = f"operator {caller.uid}" if caller.operator else f"user {caller.uid}"
         await self._talk(reader, writer, whose, lambda request: self._answer(request, caller))
 
-    # -- places
-
     def _reserve_place(self, task: asyncio.Task[None], whose: str) -> bool:
         """Reserve one of the limited places for a connection; return whether there is one.
 
@@ -218,8 +214,6 @@ class ApiServer:
         finally:
             self._talks.discard(task)
             self._leave_place(task)
-
-    # -- answering
 
     async def _answer_over_tcp(self, request: Request) -> Response:
         """Answer a request over TCP, which needs the token.

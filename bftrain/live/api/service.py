@@ -59,8 +59,6 @@ class LiveService:
         self.metrics = LiveMetrics(daemon)
         self.members = MemberService(daemon)
 
-    # -- tasks
-
     async def submit(self, caller: Caller, given: schemas.Submission) -> schemas.TaskView:
         """Add a task; it is on disk when this returns."""
         await self._until_ready()
@@ -149,8 +147,6 @@ class LiveService:
         self._daemon.write(sync=False)
         return usage(self._daemon.opened.journal, by, since, None if caller.operator else caller.uid)
 
-    # -- nodes
-
     async def drain(self, caller: Caller, nodes: Iterable[str], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
         """Stop using nodes, after their tasks have moved; with ``end`` use them again."""
         require_operator(caller)
@@ -197,8 +193,6 @@ class LiveService:
                 )
             )
         return tuple(views)
-
-    # -- everything
 
     async def pause_harvesting(self, caller: Caller, given: Pause) -> HarvestingView:
         """Use no node for a while, or until that is resumed: tasks save where they are and wait."""

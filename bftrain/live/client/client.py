@@ -78,8 +78,6 @@ class Client:
                 raise BadInput(f"cannot be read: {error.strerror}", where=str(Path(named))) from error
         self._connection: http.client.HTTPConnection | None = None
 
-    # -- what can be asked
-
     def status(self) -> schemas.StatusView:
         """Return the overall status."""
         return self._ask("GET", "/v1/status", schemas.StatusView)

@@ -158,9 +158,6 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
     out.result(rows, lambda: table("", ("", "address", ""), lines, left=(0, 1, 2)))
 
 
-# -- the status page
-
-
 @click.command(
     cls=DocumentedCommand,
     example="bftrain page --open",
@@ -196,8 +193,6 @@ def _open(address: str) -> None:
         Path(name).unlink()
         raise NotAvailable("no browser was found", where="--open", fix="bftrain page prints the address")
 
-
-# -- hooks
 
 _KIND = click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
 _SPOOL = click.option(

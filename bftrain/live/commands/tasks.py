@@ -62,9 +62,6 @@ def talks(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped  # type: ignore[return-value]  # the two options are consumed by click
 
 
-# -- changes of tasks and nodes
-
-
 def _change(how: str, about: str, example: str) -> click.Command:
     """Build a command that changes tasks one by one; a failure does not stop the others."""
 
@@ -119,8 +116,6 @@ def drain(nodes: tuple[str, ...], client: Client, out: Output, *, end: bool) -> 
     rows = [(one.name, one.state, one.task) for one in found]
     out.result(found, lambda: table("", ("node", "state", "task"), rows, left=(0, 1, 2)))
 
-
-# -- how things stand
 
 COLUMNS: Final = ("task", "user", "state", "nodes", "done", "speed", "loss", "waits or runs")
 
@@ -270,9 +265,6 @@ def status_table(status: StatusView) -> RenderableType:
         *(("remark", f"{clock(one.time_s)}  {one.text}") for one in status.remarks[-_REMARKS:]),
     ]
     return table(f"live run {status.site}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
-
-
-# -- logs
 
 
 @click.command(cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20")

@@ -66,8 +66,6 @@ class TopView:
         room = _ALL if self.height is None else self.height - len(head) - len(end)
         return [Group(*head, *self._body(room, width, signs), *end)]
 
-    # -- the head
-
     def _head(self, width: int, signs: ScreenSigns) -> list[RenderableType]:
         status = self.scene.status
         since = f"  {status.state} for {duration(status.now_s - status.since_s)}"
@@ -97,8 +95,6 @@ class TopView:
             harvest = f"{hours}, {_short(today.samples)} samples"
         lines.append(_line(Text(f"harvested today: {harvest}"), width))
         return lines
-
-    # -- tasks, and what happened
 
     def _body(self, room: int, width: int, signs: ScreenSigns) -> list[RenderableType]:
         now = self.scene.status.now_s

@@ -185,8 +185,6 @@ class LiveHistory:
         """Return the finest level that covers ``span_s``, or else the one that reaches furthest back."""
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
 
-    # -- beyond a restart
-
     def saving(self, path: Path) -> Callable[[], None]:
         """Return a function that saves the present history for the next run; it may be called in another thread."""
         levels, names = [list(level.cells()) for level in self.levels], dict(self.names)  # cells never change

@@ -50,8 +50,6 @@ class NodeManager:
         self._above: set[str] = set()  # nodes above our share of a site, until they are left
         self._opened = self._closed = self._misnamed = False
 
-    # -- the scheduler
-
     @property
     def ends_agents(self) -> bool:
         """Whether no process of ours is left on nodes that the scheduler does not let us use."""
@@ -172,8 +170,6 @@ class NodeManager:
             self._idle_since = time.monotonic()
             self.give_back(sorted(pool))
 
-    # -- agents
-
     def agents(self, changes: Sequence[tuple[str, bool]]) -> None:
         """Apply agents that connected (true) and disconnected, in this order."""
         for node, came in changes:
@@ -213,8 +209,6 @@ class NodeManager:
         self.synchronise_pool()
         if self._scheduler.agents_suffice:
             self.give_back(sorted(lost))  # a pilot whose agent hangs holds a node for nothing
-
-    # -- the pool
 
     def synchronise_pool(self) -> None:
         """Issue events until the pool matches the usable nodes."""

@@ -66,8 +66,6 @@ class NodeTracker:
         """The nodes to use now; empty once it is closed. Not to be kept, as it may change with the next report."""
         return frozenset() if self.closed else self.usable
 
-    # -- the scheduler
-
     def allow(self, nodes: Collection[str], until_s: float | None) -> None:
         """Record that the scheduler lets us use nodes."""
         self.allowed.update(nodes)
@@ -91,8 +89,6 @@ class NodeTracker:
         """Record the complete set of nodes that the scheduler lets us use."""
         self.take(self.allowed.difference(nodes))
         self.allowed = set(nodes)
-
-    # -- agents and operators
 
     def came(self, node: str) -> None:
         """Record that an agent registered."""

@@ -103,8 +103,6 @@ class LiveDaemon:
         gpus = getattr(self.opened.scheduler, "gpus_of", None)
         return float(getattr(self.opened.scheduler, "gpus", 0.0)) if gpus is None else gpus(node)
 
-    # -- life
-
     async def begin(self) -> None:
         """Resume where the journal ends: first scheduler and agents report, then tasks are restored."""
         await self.node_manager.check(self.opened.agent_order, _LOOK_PATIENCE_S)
@@ -255,8 +253,6 @@ class LiveDaemon:
         """Write due statements; return whether they are written."""
         return self.decision_loop.change(self.task_store.due(), sync=sync)
 
-    # -- messages of launchers and agents
-
     def tell(self, message: dict[str, Any]) -> None:
         """Receive a message from any thread."""
         self._box.append(message)
@@ -313,8 +309,6 @@ class LiveDaemon:
             self._turned.add(message["task"])
         event = event_of(message, self.decision_loop.now)
         return [] if event is None else [event]
-
-    # -- calls of the decision loop
 
     def order(self, actions: Sequence[Action]) -> None:
         """Carry out actions."""

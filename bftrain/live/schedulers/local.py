@@ -221,8 +221,6 @@ class LocalScheduler:
             post(Allowed(nodes=fresh))
         self._allowed, self._idle = self._allowed.difference(taken) | idle, idle
 
-    # -- agents
-
     def _end_agents(self, nodes: Collection[str]) -> list[_Agent]:
         found = [self._agents[node] for node in nodes if node in self._agents]
         for agent in found:

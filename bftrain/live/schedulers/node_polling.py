@@ -65,8 +65,6 @@ class NodeWatch:
         self._away = ""
         self.hooks = HookTally(settings.spool, "start", "end")
 
-    # -- the port
-
     async def run(self, post: Post, _agent: AgentOrder) -> None:
         """Poll, and post changes."""
         self._post = post

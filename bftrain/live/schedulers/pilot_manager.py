@@ -94,8 +94,6 @@ class PilotJobs:
         self.cluster = ""  # what the scheduler calls the machine, as far as known
         self.hooks = HookTally(settings.spool, "end")
 
-    # -- the port
-
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Keep at most ``nodes`` pilots, and none on the nodes ``without``."""
         self._stock.want(nodes)
@@ -210,8 +208,6 @@ class PilotJobs:
         if ids := [pilot.id for pilot in await self._ask() if pilot.state in ALIVE]:
             await self._batch.cancel(self._run, ids)
         return bool(ids)
-
-    # -- one round
 
     async def _round(self, script: str) -> float:
         """Look and act; return when to look again at the latest."""

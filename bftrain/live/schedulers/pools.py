@@ -53,8 +53,6 @@ class SchedulerPools:
         self._wanted: tuple[int, Collection[str]] | None = None
         self._by_kind: Mapping[str, int] = {}
 
-    # -- the port
-
     def available(self) -> Availability:
         """Return whether the commands of all schedulers are installed."""
         return next(
@@ -153,8 +151,6 @@ class SchedulerPools:
         if not known.issuperset(nodes):
             return self.pools
         return tuple(pool for pool in self.pools if not pool.nodes.isdisjoint(nodes))
-
-    # -- what a live run asks besides
 
     def off_hours(self) -> frozenset[str]:
         """Return the nodes of pools outside of their hours, and update the demand of all pools."""

@@ -36,8 +36,6 @@ class LauncherPool:
         # node that is to be given up gently -> the task on it, and since when (monotonic)
         self._lingering: dict[str, tuple[str, float]] = {}
 
-    # -- tasks
-
     def add(self, record: LiveTaskRecord) -> None:
         """Register a task with its launcher. May take a moment, as a folder is made. From any thread."""
         where = f"task '{record.name}'"
@@ -67,8 +65,6 @@ class LauncherPool:
         set_batch = getattr(self._of.get(task), "set_batch", None)
         if set_batch is not None:
             set_batch(task, batch)
-
-    # -- orders
 
     def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:
         """Carry out actions; returns at once. Nodes in ``gentle`` are vacated as in a planned change."""

@@ -224,8 +224,6 @@ class TaskManager:
             return ""  # how much a task that never reports has done is unknown
         return f"ended well after {track.progress.samples:,.0f} of {work:,.0f} samples"
 
-    # -- progress
-
     def on_message(self, message: Mapping[str, Any]) -> TaskProgressTrack | None:
         """Apply a launcher's message; return the task's track if it is unfinished."""
         track = self.tracks.get(message["task"])

@@ -81,8 +81,6 @@ class TaskStore:
             self.also(usage_ledger.counted_before(all_kept(self._journal)))
             self.record_fact(_VERSION_KEY, str(_VERSION))
 
-    # -- tasks
-
     @property
     def unfinished(self) -> tuple[LiveTaskRecord, ...]:
         """All unfinished tasks, in order of submission."""
@@ -161,8 +159,6 @@ class TaskStore:
         self.record_fact(_FORGOTTEN, str(max(*numbers, int(self.fact(_FORGOTTEN) or 0))))
         self.also(("DELETE FROM task WHERE number = ?", (number,)) for number in numbers)
 
-    # -- nodes and facts
-
     @property
     def drained(self) -> frozenset[str]:
         """The nodes that must not be used until they are released by an operator."""
@@ -199,8 +195,6 @@ class TaskStore:
         """Record the start of a run, and its settings."""
         row = (time_s, len(self._journal), digest, wire.encode(site).decode())
         self._due.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
-
-    # -- writing
 
     def also(self, statements: Iterable[Statement]) -> None:
         """Write the changes of other tables together with these."""

@@ -70,8 +70,6 @@ class UsageLedger:
         users = journal.rows(f"SELECT user, {_SUMS} FROM used GROUP BY user")  # noqa: S608 - as above
         self.by_user: dict[str, Sum] = {user: tuple(sums) for user, *sums in users}
 
-    # -- counting
-
     def begin(self, record: LiveTaskRecord, progress: Progress) -> None:
         """Record what a task had done before."""
         self._seen[record.number] = progress
@@ -126,8 +124,6 @@ class UsageLedger:
             rows.append((_INSERT, (self.day, number, user, record.uid, project, campaign, *self._today[number])))
         self._changed.clear()
         return tuple(rows)
-
-    # -- what it says
 
     @property
     def days(self) -> tuple[Harvested, ...]:

@@ -82,8 +82,6 @@ class NodeAgent:
         self._instance = secrets.token_hex(8)
         self._keep_s = math.inf  # how long workers go on without a manager, if not for as long as we do
 
-    # -- life
-
     def run(self) -> int:
         """Serve until ordered to end; return the exit code."""
         adopt_orphans()
@@ -139,8 +137,6 @@ class NodeAgent:
         if self._leave_at and (not self._workers or now >= self._leave_at):
             self._leaving = self._leave_why
 
-    # -- signals of the scheduler
-
     def _on_signal(self, number: int) -> None:
         name, now = signal.Signals(number).name, time.monotonic()
         again = number == signal.SIGTERM and now - self._terminated_at > _ONE_NOTICE_S
@@ -184,8 +180,6 @@ class NodeAgent:
             if exit_codes.get(worker.pid, _KILLED) != _KILLED:
                 self._record_exit(worker, exit_codes[worker.pid])
         self._link.send(messages.AgentLeaving(self._leaving, round(time.monotonic() - began, 4)))
-
-    # -- the manager
 
     def _register(self) -> None:
         self._link.send(
@@ -240,8 +234,6 @@ class NodeAgent:
                 if worker is not None and worker.warm and pid:  # one that can write its stacks down
                     self._prefork.send(messages.InspectProcess(pid))
                 self._link.send(messages.WorkerInspected(name, state_of(pid) if pid else ""))
-
-    # -- workers
 
     def _on_worker_message(self, name: str, message: Message) -> None:
         worker = self._workers.get(name)
@@ -340,8 +332,6 @@ class NodeAgent:
         if not worker.forgotten:
             self._ended.add(worker, exit_)
         self._link.send(messages.WorkerExited(worker.name, **exit_))
-
-    # -- the prefork server
 
     def _on_prefork_message(self, message: TypedMessage) -> None:
         match message:

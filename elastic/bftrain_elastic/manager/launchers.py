@@ -164,8 +164,6 @@ class AgentLauncher:
             self._hub.emit({"type": "failed", "task": task, "reason": reason})
             return False
 
-    # -- events from the hub
-
     def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
         """Call the lifecycles whose tasks hold the node; if it ``leaves`` also those of tasks with workers there."""
         if self._by_node is None:

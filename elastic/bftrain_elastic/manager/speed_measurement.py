@@ -84,8 +84,6 @@ class SpeedMeasurement:
         self._run.append(line)
         return self._speed(line) or learned
 
-    # -- what is known
-
     def speeds(self) -> dict[int, float]:
         """Return samples/s at each measured size."""
         return {size: median(found) for size, found in sorted(self._windows.items()) if found}
@@ -108,8 +106,6 @@ class SpeedMeasurement:
     def changes(self) -> dict[Change, list[float]]:
         """Return all recorded costs."""
         return {change: list(found) for change, found in self._costs.items()}
-
-    # -- how it is found
 
     def _speed(self, line: _Line) -> bool:
         counted = self._run[WARM_UP:]

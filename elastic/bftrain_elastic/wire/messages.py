@@ -218,9 +218,6 @@ _CHECKS: Final[Mapping[object, tuple[Check, str]]] = {
 }
 
 
-# -- messages of workers
-
-
 def _is_int64(value: object) -> bool:
     return isinstance(value, int) and _is_whole(value) and abs(value) < 2**63
 

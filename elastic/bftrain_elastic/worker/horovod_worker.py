@@ -98,8 +98,6 @@ class _HorovodTraining(RegroupedTraining):
             self._own.place = "after train"
             self._group.close()
 
-    # -- in a group
-
     def _reporter(self, place: GroupRank) -> Report:
         return GroupReport(self._channel, self._state, place, averages=False)  # a script may commit in its own way
 
@@ -164,8 +162,6 @@ class _HorovodTraining(RegroupedTraining):
         with suppress(HorovodInternalError):
             self._group.largest(0)
 
-    # -- what the script's state does
-
     def _commit(self) -> None:
         """Implement ``state.commit()``: all receive the values of rank 0 before they keep a copy."""
         own = self._own
@@ -225,8 +221,6 @@ class _HorovodTraining(RegroupedTraining):
                 setattr(state, name, value)
             self._put_parts()
             digest_large_values(self._state, compared_values(self._state))
-
-    # -- on paper
 
     def _write(self) -> None:
         self._put_parts()

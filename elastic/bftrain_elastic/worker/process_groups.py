@@ -172,8 +172,6 @@ class ProcessGroup:
                 # Not torch's own function for that: it also makes torch forget the group, which is in use
                 group.abort()
 
-    # -- what members do together
-
     def largest(self, number: int) -> int:
         """Return the largest of all members' numbers."""
         return self.largest_each([number])[0]

@@ -65,8 +65,6 @@ class ShardedCommits:
         """Return the name of a part in the state."""
         return next(name for name, one in self._parts.items() if one is part)
 
-    # -- at a commit
-
     def commit(self, state: StateBase, *, planned: bool) -> None:
         """Copy this worker's share if that is due, or the group is about to change; called by all members."""
         live, first, files = self._live(), self.place.rank == 0, self._files
@@ -150,8 +148,6 @@ class ShardedCommits:
         self._versions = versions
         self._own.copy, self._own.copy_step = current.tree, current.step
 
-    # -- before a change
-
     def _prepare_change(self, state: StateBase, live: Sequence[LiveShard]) -> None:
         """Copy the share as it is now, and hand over those of leaving members; to disk if all leave."""
         version = self._copy(state, live, None)
@@ -211,8 +207,6 @@ class ShardedCommits:
         if self.place.workers > 1:
             raise BadCommit(f"the shares of step {self._own.step} are with workers that have left", where=str(folder))
         self.save_together(state)
-
-    # -- in a new group
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
         """Agree on the version from which this group goes on, and restore it; called by all its members.

@@ -62,8 +62,6 @@ class State(StateBase):
             setattr(self, name, value)
         refuse_sharded(values.values())
 
-    # -- for the script
-
     @property
     def rank(self) -> int:
         """The rank of this worker in the group, from 0."""

@@ -120,8 +120,6 @@ class RoundEngine:
                     return
             self._step()
 
-    # -- what happens before a round
-
     def _why_to_end(self) -> str:
         wait_for_members = self._come == len(self.gangs)
         if wait_for_members and not self._here.size:

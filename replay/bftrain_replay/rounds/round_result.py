@@ -135,8 +135,6 @@ class RoundResult(ShortRepr):
     def _measured(self) -> MeasuredFigures:
         return measured_if_possible(metrics_of(self.settings.metrics), self)
 
-    # -- what metrics may look at, as of a replay
-
     @property
     def simulated_s(self) -> float:
         """The simulated time."""

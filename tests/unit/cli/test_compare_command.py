@@ -132,9 +132,6 @@ def test_one_folder_or_none_is_a_matter_of_usage(bftrain: CommandLine, folders: 
     assert "holds no summary.json" in empty.err
 
 
-# -- what fits
-
-
 def printed(what: SideBySide, width: int, *, terminal: bool = True) -> str:
     console = Console(
         width=width, force_terminal=terminal, color_system="standard" if terminal else None, highlight=False

@@ -145,9 +145,6 @@ def test_a_file_that_is_not_there_is_a_matter_of_usage(bftrain: CommandLine, tmp
     assert bftrain("decide", "--journal", tmp_path).code == 2
 
 
-# -- with a journal
-
-
 def test_a_journal_is_begun_and_gone_on_with(bftrain: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "j"
     assert actions(bftrain("decide", "--journal", path, stdin=lines(A_DAY[:2]))) == ACTIONS[:1]

@@ -102,9 +102,6 @@ def test_a_needed_part_that_breaks_stays_needed(monkeypatch: pytest.MonkeyPatch)
     assert (found("solver", "exact").state, found("solver", "exact").needed) == (PartState.BROKEN, True)
 
 
-# -- extras: found without being imported
-
-
 def test_an_extra_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)  # noqa: ARG005 - nothing is there
     assert found("extra", "torch") == DoctorFinding(
@@ -127,9 +124,6 @@ def test_an_extra_that_is_installed_is_not_imported(monkeypatch: pytest.MonkeyPa
     shutil.rmtree(info)
     monkeypatch.syspath_prepend(tmp_path)  # forget what was seen there
     assert found("extra", "nowhere_else").detail == "version unknown, for sweeps"
-
-
-# -- schedulers: their own commands are asked
 
 
 def program(place: Path, name: str, script: str) -> None:

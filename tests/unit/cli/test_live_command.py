@@ -223,9 +223,6 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 
 
-# -- the demo's parts
-
-
 def test_the_demo_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_site, "find_spec", lambda _: None)
     with pytest.raises(NotAvailable, match="which is not installed") as error:
@@ -272,9 +269,6 @@ async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch
     monkeypatch.setattr(demo_site, "_WARMING_S", 0.01)
     await demo_site.warm_up(daemon, office, said.append)
     assert said[-1] == "agents are slow today; the timetable begins all the same"
-
-
-# -- words
 
 
 def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,6 @@ def kept(run: LiveThread, name: str) -> Any:  # noqa: ANN401 - a Kept
     return run.do(lambda inside: inside.daemon.task_store.find(name))
 
 
-# -- submit
-
-
 def test_a_script_is_handed_in_with_its_words(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
     ended = bftrain("submit", "train.py", "--nodes", "1:8", "--", "--steps", "5")
     assert (ended.code, ended.out, ended.err) == (0, "train: submitted as #1\n", "")
@@ -233,9 +230,6 @@ def test_what_cannot_be_handed_in_is_said(
     assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
 
 
-# -- looking
-
-
 def test_a_queue_lists_what_waits_and_with_all_what_is_over(bftrain: CommandLine, run: LiveThread) -> None:
     assert bftrain("queue").out.startswith("0 tasks\n")
     hand_in(run, "a", largest=1, work_samples=40.0)
@@ -321,9 +315,6 @@ def test_words_for_every_state_of_a_run_and_a_task() -> None:
     assert "1,200 samples in 0.50 node-hours (2030-01-31)" in words
 
 
-# -- changing
-
-
 def test_tasks_are_paused_resumed_and_cancelled(bftrain: CommandLine, run: LiveThread) -> None:
     hand_in(run, "a")
     hand_in(run, "b")
@@ -360,9 +351,6 @@ def test_nodes_are_drained_by_set_and_used_again(bftrain: CommandLine, run: Live
     assert {one["state"] for one in json.loads(bftrain("drain", "--json").out)} == {"used"}
     refused = bftrain("drain", "n[1-")
     assert (refused.code, "nid[0001-0004,7]" in refused.err) == (3, True)
-
-
-# -- logs
 
 
 def write_logs(run: LiveThread, **files: str) -> Path:
@@ -470,9 +458,6 @@ def test_following_can_be_ended(bftrain: CommandLine, run: LiveThread, monkeypat
     assert (ended.code, "the task goes on" in ended.err) == (130, True)
 
 
-# -- where the live run is
-
-
 def test_it_is_found_over_tcp_with_the_token(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -510,9 +495,6 @@ def test_a_live_run_that_is_not_ours_to_ask_is_said(
     monkeypatch.setattr(client_module._UnixConnection, "connect", refuse)  # noqa: SLF001 - who root is may connect
     ended = bftrain("queue", "--live", run.socket)
     assert (ended.code, "you may not talk to this live run" in ended.err) == (4, True)
-
-
-# -- hooks
 
 
 def test_hooks_are_checked_by_a_message_that_comes_back(

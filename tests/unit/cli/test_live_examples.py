@@ -151,8 +151,6 @@ def test_an_example_that_is_not_there_is_refused_with_the_nearest(bftrain: Comma
     assert "did you mean 'slurm'?" in ended.err
 
 
-# -- units
-
 every_unit = pytest.mark.parametrize("name", examples.UNITS)
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 

@@ -221,9 +221,6 @@ def test_a_doubt_that_is_no_row_is_reported_too(bftrain: CommandLine, tmp_path: 
     assert "unsorted" not in ended.err  # ordinary
 
 
-# -- jobs of a cluster, generated
-
-
 def test_generate_writes_what_the_library_generates(bftrain: CommandLine, tmp_path: Path) -> None:
     made = tmp_path / "tasks.csv"
     ended = bftrain("tasks", "generate", "-o", made, "--kind", "cluster")

@@ -118,9 +118,6 @@ def drawn(view: TopView, width: int, *, encoding: str = "utf-8") -> list[str]:
     return out.read().splitlines()
 
 
-# -- what is shown
-
-
 def test_pool_speed_harvest_and_tasks_are_shown() -> None:
     rows = (task(1, "cnn"), task(2, "bert", state="waiting", size=0, speed=0.0, work_samples=None, loss=None))
     day = Harvested(day=DAY, samples=2e6, node_s=7200.0)
@@ -210,9 +207,6 @@ def test_a_scene_forgets_what_is_gone_and_what_is_too_long_ago() -> None:
     assert seen.nodes == {"n2": ("free", 0)}
 
 
-# -- in a pipe
-
-
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenRun]:
     with SeenRun(tmp_path_factory.mktemp("live")) as running:
@@ -251,9 +245,6 @@ def test_what_the_live_run_refuses_is_reported(bftrain: CommandLine, live: SeenR
     ended = bftrain("top", "--live", live.run.http, "--token-file", wrong)
     assert ended.code == 3
     assert "a token is needed" in ended.err
-
-
-# -- on a screen
 
 
 class Terminal:
@@ -413,9 +404,6 @@ def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch
     with Keyboard(None) as keyboard:
         assert keyboard.wait(0.0) == ""
     keyboard.wake()  # a late call wakes no reader, and writes into no file that came after
-
-
-# -- where the page is
 
 
 def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live: SeenRun) -> None:

@@ -104,9 +104,6 @@ def plays(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
     monkeypatch.setattr(Played, "play", staticmethod(play), raising=False)
 
 
-# -- train
-
-
 def test_sizes_are_gone_through_and_measured(bftrain: CommandLine, script: Path) -> None:
     ended = bftrain("train", script, "--nodes", "1:3", "--for", "1")
     assert ended.code == 0, ended.err
@@ -350,9 +347,6 @@ def test_more_modules_are_imported_before_workers_start(
         ended = bftrain(*command, "--preload", "transformers, datasets")
         assert ended.code == 0, ended.err
     assert seen == {(*PRELOADED, "transformers", "datasets")}
-
-
-# -- elastic check
 
 
 def test_a_script_that_is_ready_is_reported(bftrain: CommandLine, script: Path) -> None:

@@ -55,9 +55,6 @@ def allowed(table: ValueTable) -> list[list[int]]:
     return [np.flatnonzero(np.isfinite(row)).tolist() for row in table.values]
 
 
-# -- honest scripts
-
-
 def best(table: ValueTable) -> Solution:
     """Search all choices by adding one task after the other; keep the best of every total size."""
     reached: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
@@ -105,9 +102,6 @@ def dice(seed: int) -> Answer:
 
 def late_with_sizes(table: ValueTable) -> Solution:
     return split(table, Termination.TIME_LIMIT)
-
-
-# -- scripts whose answer cannot be used
 
 
 def late_with_nothing(table: ValueTable) -> Solution:  # noqa: ARG001 - it never got round to looking
@@ -188,9 +182,6 @@ UNUSABLE: tuple[Answer, ...] = (
 )
 
 
-# -- admissions
-
-
 class Fickle:
     """Admit any tasks at random, running or not, some of them twice and some that do not exist."""
 
@@ -214,9 +205,6 @@ class Only:
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - the port's
         return [name for name in waiting_or_running if name in self.names]
-
-
-# -- placements
 
 
 class Scattered:

@@ -77,9 +77,6 @@ def test_every_built_in_admission_can_be_made_and_keeps_to_its_port() -> None:
     assert isinstance(resolve_admission("campaigns", 3), NotingAdmission)
 
 
-# -- admissions of others
-
-
 class Youngest:
     """The youngest first, and no task over eight nodes."""
 
@@ -186,9 +183,6 @@ def test_one_who_gives_less_than_a_minimum_or_raises_is_broken(monkeypatch: pyte
         with pytest.raises(BrokenPlugin) as broken:
             harvester.decide(4)
         assert str(broken.value).startswith(words)
-
-
-# -- how the built-in ones choose
 
 
 def compete(harvester: Harvester, pool: int, *specs: TaskSpec) -> list[str]:

@@ -279,9 +279,6 @@ def test_other_shares_hold_from_a_restart_on() -> None:
     assert (again.admission.virtual.left("ann"), again.admission.virtual.left("bob")) == (65, 65)
 
 
-# -- in a Harvester
-
-
 def sizes(admission: str, pool: int, *specs: TaskSpec) -> Mapping[str, int]:
     harvester = build_harvester(Settings(admission=admission))
     harvester.absorb(joined(0, *nodes(1, pool)), *(submitted(0, spec) for spec in specs))

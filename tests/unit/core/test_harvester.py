@@ -44,9 +44,6 @@ def running(*script: parts.Answer, pool: int = 6, **more: Any) -> Harvester:  # 
     return made
 
 
-# -- nodes
-
-
 def test_a_task_starts_grows_shrinks_and_stops_as_decided() -> None:
     core = harvester(sizes(), sizes(a=2), sizes(a=4), sizes(a=3), sizes(a=0))
     assert core.handle(joined(0, *nodes(1, 5))) == ()
@@ -183,9 +180,6 @@ def test_what_is_odd_is_noted_once_and_does_no_harm(event: Any, note: str) -> No
     assert core.decide(2).notes == ()
 
 
-# -- time
-
-
 def test_events_come_in_their_order_or_none_of_them_counts() -> None:
     core = harvester()
     core.absorb(joined(5, "n1"))
@@ -215,9 +209,6 @@ def test_a_deadline_counts_from_the_decision() -> None:
     core.absorb(submitted(10, spec("a", deadline_s=100.0)))
     core.decide(30)
     assert solver.asked[0].problem.tasks[0].deadline_in_s == 70.0
-
-
-# -- tasks
 
 
 def test_a_finished_task_leaves_its_nodes_to_others_without_an_action() -> None:
@@ -273,9 +264,6 @@ def test_what_was_measured_changes_the_next_decision() -> None:
     assert core.plan.sizes == {"a": 1}
     core.handle(TaskMeasured(time_s=2, task="a", shrink_cost_s=1e9), TaskMeasured(time_s=2, task="b", curve=curve(500)))
     assert core.plan.sizes == {"a": 1}
-
-
-# -- deciding
 
 
 def test_the_solver_is_asked_exactly_this() -> None:
@@ -340,9 +328,6 @@ def test_an_admission_may_name_a_task_twice_or_one_that_does_not_exist() -> None
     decision = core.decide(1)
     assert decision.sizes in ({"a": 4}, {})
     assert decision.notes == ("task 'unknown' is unknown or over",)
-
-
-# -- what others may do wrong
 
 
 class Placing:

@@ -32,9 +32,6 @@ def ready(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as
     return made
 
 
-# -- asking
-
-
 def test_a_question_and_its_answer_are_the_decision() -> None:
     asked, at_one_go = ready(), ready()
     question = asked.ask(3)
@@ -97,9 +94,6 @@ def test_an_unknown_name_is_noted_once_however_often_it_was_asked() -> None:
     assert len(notes) == len(set(notes))
 
 
-# -- pausing
-
-
 def test_a_paused_task_gives_up_its_nodes_and_does_not_compete() -> None:
     core = ready()
     core.decide(0)
@@ -131,9 +125,6 @@ def test_an_unknown_task_cannot_be_paused_or_resumed(kind: type) -> None:
     assert "task 'x' is unknown or over" in core.decide(1).notes
 
 
-# -- where it stands
-
-
 def test_where_it_stands_has_a_json_form_and_another_goes_on_from_there() -> None:
     core = ready()
     core.decide(0)
@@ -155,9 +146,6 @@ def test_a_harvester_to_which_nothing_happened_stands_nowhere() -> None:
     other.restore(wire.decode(wire.encode(core.snapshot), HarvesterSnapshot))
     other.absorb(joined(-5, "n1"))
     assert other.pool == {"n1"}
-
-
-# -- following
 
 
 def test_what_was_decided_can_be_followed_without_a_solver() -> None:

@@ -52,9 +52,6 @@ def decision(number: int) -> Decision:
     return made
 
 
-# -- making and opening
-
-
 def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None:
     before = os.umask(0o000)  # so that the umask does not make it private
     try:
@@ -160,9 +157,6 @@ def test_lost_settings_are_said(path: Path, journal: Journal) -> None:
     altered(path, "DELETE FROM about WHERE key = 'settings'")
     with Journal.open(path) as opened, pytest.raises(BadInput, match="has lost its settings"):
         opened.settings  # noqa: B018 - reading it is the test
-
-
-# -- writing and reading
 
 
 def test_steps_read_back_as_they_were_written(path: Path, journal: Journal) -> None:

@@ -82,9 +82,6 @@ def test_of_those_with_the_same_settings_the_last_two_are_kept(tmp_path: Path) -
         assert kept == [(2, 1), (5, 0), (6, 0)]
 
 
-# -- other settings
-
-
 def test_other_settings_hold_from_where_they_were_changed(tmp_path: Path) -> None:
     others = Settings(solver="greedy", horizon_s=7.0, max_failures=9)
     with Journal.create(tmp_path / "j", SETTINGS) as journal:
@@ -122,9 +119,6 @@ def test_a_step_that_was_cut_off_before_the_settings_changed_is_decided_by_the_n
         go_on(journal, core, MOMENTS[1:])
         assert [(step.number, len(step.events)) for step in journal.steps()][:3] == [(1, 3), (2, 0), (3, 1)]
         assert list(Rerun(journal).differences()) == []
-
-
-# -- tables of others
 
 
 def test_what_is_kept_beside_the_record_changes_with_it_or_not_at_all(tmp_path: Path) -> None:

@@ -47,9 +47,6 @@ def held(harvester: Harvester) -> dict[str, set[str]]:
     return {task: set(nodes) for task, nodes in harvester.held.items()}
 
 
-# -- the pool
-
-
 def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
     pool = NodePool()
     pool.join(["n1", "n2"])
@@ -80,9 +77,6 @@ def test_a_node_that_comes_back_may_be_of_another_kind_but_not_while_it_is_there
     )
     harvester.handle(left(2, "n2"), joined_as("k80", 2, "n2"))
     assert (harvester.pools, harvester.kind_of("n2")) == ({"k80": 2, "v100": 1}, "k80")
-
-
-# -- decisions
 
 
 def test_each_task_gets_nodes_of_one_kind_and_the_decision_says_of_which() -> None:
@@ -238,9 +232,6 @@ def test_without_any_answer_every_task_stays_on_its_kind() -> None:
     assert (dict(decision.sizes), dict(decision.kinds), decision.actions) == ({"a": 1}, {"a": "k80"}, ())
 
 
-# -- what is remembered
-
-
 def busy() -> Harvester:
     harvester = core()
     harvester.handle(
@@ -285,9 +276,6 @@ def test_a_snapshot_of_an_earlier_version_is_restored() -> None:
     harvester.restore(wire.convert(snapshot, HarvesterSnapshot))
     assert harvester.held == busy().held
     assert [task.past.since_s for task in harvester.snapshot.tasks if task.past] == [7.0] * 3
-
-
-# -- what tasks had so far
 
 
 class Looking:
@@ -353,9 +341,6 @@ def test_what_a_task_had_is_the_same_however_often_the_run_was_restarted() -> No
         assert through.handle(event) == broken.handle(event)
     assert broken.snapshot == through.snapshot
     assert seen(through, 500.0) == seen(broken, 500.0)
-
-
-# -- tables
 
 
 def problem(**more: Any) -> AllocationProblem:  # noqa: ANN401 - any field
@@ -441,9 +426,6 @@ def test_an_objective_is_shown_the_task_as_it_is_on_each_kind() -> None:
         ("b", "v100", 0, 10.0),
         ("b", "k80", 2, 4.0),
     }
-
-
-# -- solvers
 
 
 def random_problem(seed: int) -> AllocationProblem:

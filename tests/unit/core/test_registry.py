@@ -180,9 +180,6 @@ def test_entry_points_are_asked_for_by_group(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [f"bftrain.{port}" for port in registry.PORTS]
 
 
-# -- putting a harvester together
-
-
 def test_a_solver_that_cannot_run_here_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, ("solver", "missing", f"{HERE}:missing"))
     with pytest.raises(NotAvailable, match=r"^solver 'missing': no licence \(buy one\)$"):

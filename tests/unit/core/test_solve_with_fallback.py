@@ -142,9 +142,6 @@ def test_a_size_that_is_allowed_no_more_becomes_zero_when_sizes_stay() -> None:
     assert choose(beyond, LIMITS, Scripted(parts.failed), None).sizes == {"t0": 0, "t1": 1}
 
 
-# -- the table
-
-
 def test_a_table_knows_what_is_allowed_and_what_it_is_worth() -> None:
     assert TABLE.value_of({"t0": 2, "t1": 1}) == 17.0
     assert TABLE.value_of({}) == 0.0

@@ -260,9 +260,6 @@ def test_a_failed_solution_has_no_sizes_and_says_why() -> None:
     assert Solution.failed("mine", "").termination is Termination.FAILED
 
 
-# -- the same value however it was typed
-
-
 def test_numpy_and_lists_become_plain_numbers_and_tuples() -> None:
     typed = SpeedCurve(nodes=np.array([1, 2]), rate=[np.float32(0.5), 3])  # type: ignore[arg-type]
     assert typed == SpeedCurve(nodes=(1, 2), rate=(0.5, 3.0))
@@ -323,9 +320,6 @@ def test_too_large_numbers_are_called_too_large() -> None:
     assert make(TaskSpec, max_nodes=2**63 - 1).max_nodes == 2**63 - 1
 
 
-# -- frozen
-
-
 @pytest.mark.parametrize("kind", list(GOOD), ids=lambda kind: kind.__name__)
 def test_values_are_frozen_slotted_and_keyword_only(kind: type) -> None:
     value = make(kind)
@@ -357,9 +351,6 @@ def test_a_bad_value_is_bad_input_and_a_value_error() -> None:
         make(Limits, threads=0)
     with pytest.raises(ValueError, match="threads"):
         make(Limits, threads=0)
-
-
-# -- what values say of themselves
 
 
 def test_a_plan_counts_its_nodes() -> None:

@@ -64,9 +64,6 @@ def test_workers_that_cannot_be_let_in_at_the_moment_come_in_later(
         door.close()
 
 
-# -- the manager
-
-
 class LinkLoop:
     """An agent's link to a hub of its own, in a loop without the rest of the agent."""
 

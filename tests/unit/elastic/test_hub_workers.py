@@ -9,8 +9,6 @@ from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from tests.helpers.scripted_agents import SECRET, Agent, Comes, MessageInbox, Simple, exit_, left, start, started
 
-# -- epochs
-
 
 def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(inbox: MessageInbox) -> None:
     hub = AgentHub(inbox, SECRET, epoch=7, settle_s=2.5)
@@ -65,9 +63,6 @@ def test_an_abandoned_hub_sends_nothing(
     hub.abandon()
     assert agent.is_sent_away()
     assert len(inbox.all) == before
-
-
-# -- ends
 
 
 def test_how_a_worker_ended_is_handed_on(comes: Comes, inbox: MessageInbox, launcher: AgentLauncher) -> None:
@@ -143,9 +138,6 @@ def test_the_ends_of_a_dropped_task_are_forgotten(comes: Comes, inbox: MessageIn
     inbox.until("registered")
     launcher.drop("t")
     assert agent.hear("forget") == {"type": "forget", "task": "t", "worker": ""}
-
-
-# -- notices and inspection
 
 
 def test_a_notice_is_reported_and_nothing_starts_on_that_node_any_more(

@@ -127,9 +127,6 @@ async def test_a_pilot_whose_agent_does_not_come_back_is_given_back(tmp_path: Pa
         assert (daemon.harvester.pool, world.asked("give_back")) == ({"n1"}, [("n2",)])
 
 
-# -- what was counted
-
-
 @in_a_loop
 async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp_path: Path) -> None:
     world = World()
@@ -160,9 +157,6 @@ async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp
         assert sum(day.samples for day in daemon.task_manager.ledger.days) == 1300.0
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         assert sum(day.samples for day in daemon.task_manager.ledger.days) == 1300.0, "written with the end of the task"
-
-
-# -- epochs
 
 
 @in_a_loop

@@ -31,9 +31,6 @@ TCP = ApiSettings(tcp="127.0.0.1:0")
 SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
 
 
-# -- every address
-
-
 @in_a_loop
 async def test_every_address_answers_as_it_says_on_the_socket_and_over_tcp(tmp_path: Path) -> None:
     async with live_inside(tmp_path, api=TCP) as inside:
@@ -119,9 +116,6 @@ async def test_a_body_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> Non
     async with live_inside(tmp_path) as inside:
         answered = await ask(inside.api.addresses[0], "POST /v1/drain", raw=raw, content_type="application/json")
         assert answered.status == 400, answered
-
-
-# -- who
 
 
 @in_a_loop
@@ -219,9 +213,6 @@ async def test_beyond_loopback_any_name_may_lead_to_us(tmp_path: Path) -> None:
             f"http://127.0.0.1:{port}", "GET /v1/status", host="login1.site", authorization=token_of(inside)
         )
         assert answered.status == 200
-
-
-# -- what must not bring it down
 
 
 def broken(error: Exception) -> Route:

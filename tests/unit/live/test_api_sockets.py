@@ -19,8 +19,6 @@ from tests.helpers.asking import ask
 from tests.helpers.live_callers import token_of
 from tests.helpers.live_inside import in_a_loop, live_inside
 
-# -- where it listens
-
 
 @in_a_loop
 async def test_without_tcp_only_a_private_socket_is_there(tmp_path: Path) -> None:

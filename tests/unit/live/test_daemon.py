@@ -41,9 +41,6 @@ def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
     return [one.text for one in daemon.remarks.latest]
 
 
-# -- batches
-
-
 @in_a_loop
 async def test_the_batch_of_a_decision_is_handed_to_the_launcher_before_the_order(tmp_path: Path) -> None:
     batch = BatchScaling(initial=50, noise_scale=400.0, largest=1000)
@@ -58,9 +55,6 @@ async def test_the_batch_of_a_decision_is_handed_to_the_launcher_before_the_orde
         for step in range(1, 9):
             world.tell("a", "report", step=step, size=2, samples=100, loss=None, total=100 * step, since=0)
         assert daemon.harvester.spec("a").curve.rate == (100.0, 160.0), "speeds at other batches are not its curve"
-
-
-# -- sharing
 
 
 def max_min(share_s: float, objective: str = "max-min") -> dict[str, Any]:
@@ -108,9 +102,6 @@ async def test_nodes_are_shared_again_only_where_that_can_change_something(
         daemon._decided_at -= 300.0  # noqa: SLF001 - as above
         daemon._share_again()  # noqa: SLF001 - as above
         assert daemon.decision_loop.idle != asked
-
-
-# -- going on
 
 
 @in_a_loop
@@ -275,9 +266,6 @@ async def test_objectives_that_use_work_left_receive_it(tmp_path: Path) -> None:
         assert [event.work_left_samples for event in daemon.task_manager.work_left(time.time())] == [60.0]
 
 
-# -- solvers
-
-
 class Hanging:
     """Solves as exact does, once it is let."""
 
@@ -341,9 +329,6 @@ async def test_no_decision_is_made_when_a_metric_breaks_and_departures_are_hande
         assert len(world.held["good"]) == 1
 
 
-# -- going on where the journal ends
-
-
 @in_a_loop
 async def test_a_restart_tells_launchers_what_each_task_holds_and_goes_on(tmp_path: Path) -> None:
     world = World()
@@ -395,9 +380,6 @@ async def test_what_lies_between_a_wish_and_its_event_is_made_up_for(tmp_path: P
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
         assert set(daemon.harvester.unfinished) == {"a", "b", "d"}, "what to run for c is unknown"
         assert daemon.harvester.paused == {"a"}
-
-
-# -- signs of life
 
 
 @in_a_loop

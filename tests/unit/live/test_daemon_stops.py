@@ -32,9 +32,6 @@ def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
     return [one.text for one in daemon.remarks.latest]
 
 
-# -- what must not happen
-
-
 @in_a_loop
 async def test_a_journal_that_cannot_be_written_ends_the_run_and_orders_nothing_that_is_not_remembered(
     tmp_path: Path,
@@ -74,9 +71,6 @@ async def test_a_journal_that_cannot_be_written_at_the_start_is_the_end_of_it(tm
             await daemon.begin()
         assert (daemon.state, daemon.broken.result(), daemon.ready.is_set()) == ("broken", full, False)
         assert world.asked("apply") == []
-
-
-# -- a full disk
 
 
 @contextmanager

@@ -24,9 +24,6 @@ def remarks(daemon: LiveDaemon) -> str:
     return "\n".join(one.text for one in daemon.remarks.latest)
 
 
-# -- in a planned way
-
-
 async def _two_on_four(daemon: LiveDaemon, service: LiveService, world: World) -> None:
     world.lend("n1", "n2", "n3", "n4")
     await submit(service, "a", 1, 2)
@@ -198,9 +195,6 @@ async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
         world.come("n2", "n3")
         await until(lambda: ("n3",) in world.asked("give_back"), "after a kill as well")
         assert daemon.harvester.pool == {"n2"}
-
-
-# -- the end
 
 
 @in_a_loop

@@ -24,9 +24,6 @@ def remarks(daemon: LiveDaemon) -> str:
     return "\n".join(one.text for one in daemon.remarks.latest)
 
 
-# -- agents
-
-
 @in_a_loop
 async def test_with_agents_a_node_is_ours_when_both_say_so(tmp_path: Path) -> None:
     async with live_inside(tmp_path, World(agents=True)) as (daemon, service, _, world):
@@ -128,9 +125,6 @@ async def test_a_scheduler_that_cannot_be_asked_at_the_start_leaves_agents_the_t
         assert daemon.node_manager.node_tracker.until_s == {"n1": 9.0}
         world.post(Allowed(nodes=("n1",)))
         assert daemon.node_manager.node_tracker.until_s == {}
-
-
-# -- a scheduler that misbehaves
 
 
 @in_a_loop

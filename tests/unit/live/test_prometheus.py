@@ -48,9 +48,6 @@ def seen(inside: Inside) -> Series:
     return read(inside.service.metrics.text())
 
 
-# -- the form
-
-
 def test_numbers_and_words_are_written_so_that_they_come_back() -> None:
     odd = 'a"b\\c\nd'
     text = prometheus.text(
@@ -78,9 +75,6 @@ def test_a_histogram_counts_what_is_up_to_its_bounds() -> None:
     found = read(prometheus.text([histogram.family]))
     assert [value(found, "h_bucket", le=bound) for bound in ("0.1", "1.0", "+Inf")] == [2, 4, 5]
     assert (value(found, "h_count"), value(found, "h_sum")) == (5, 8.6)
-
-
-# -- the figures
 
 
 class Clock:
@@ -229,9 +223,6 @@ async def test_pilots_are_counted_where_the_scheduler_has_some(tmp_path: Path, m
 
 def test_a_journal_that_is_gone_has_no_size(tmp_path: Path) -> None:
     assert prometheus._size_of(tmp_path / "none") == 0  # noqa: SLF001 - how it is exported is tested above
-
-
-# -- who may ask
 
 
 @in_a_loop

@@ -26,9 +26,6 @@ def made(folder: Path) -> Path:
     return folder
 
 
-# -- whose tasks
-
-
 @in_a_loop
 async def test_users_see_their_own_tasks_and_operators_all(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (_, service, _, _):
@@ -121,9 +118,6 @@ async def test_what_is_remarked_of_a_task_goes_to_its_owner_alone(tmp_path: Path
         assert heard(BOB) & everything == {"the controller does not answer"}, "it was another one's"
 
 
-# -- changing
-
-
 @in_a_loop
 async def test_a_task_pauses_resumes_and_ends_and_both_can_be_said_twice(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, world):
@@ -168,9 +162,6 @@ async def test_names_of_nothing_are_names_of_nothing(name: str, tmp_path: Path) 
             service.task(CHIEF, name)
 
 
-# -- nodes
-
-
 @in_a_loop
 async def test_only_operators_drain(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, _):
@@ -202,9 +193,6 @@ async def test_a_drained_node_is_used_no_more_until_that_ends(tmp_path: Path) ->
         await until(lambda: world.held["a"] == {"n1", "n2"})
 
 
-# -- logs
-
-
 @in_a_loop
 async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, _):
@@ -228,9 +216,6 @@ async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
         for name in ("pipe", "folder"):
             with pytest.raises(BadInput, match="no plain file"):
                 await service.log(ANN, "a", name, 0)
-
-
-# -- when it begins and ends
 
 
 @in_a_loop
@@ -292,9 +277,6 @@ async def test_a_fault_of_ours_is_said_with_its_place(tmp_path: Path) -> None:
             service.fault(error)
         assert "ZeroDivisionError: oh" in said[-1]
         assert "test_a_fault_of_ours_is_said_with_its_place:" in said[-1]
-
-
-# -- why a task waits
 
 
 @in_a_loop

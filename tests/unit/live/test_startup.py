@@ -224,9 +224,6 @@ async def test_a_state_serves_one_site_and_one_scheduler(tmp_path: Path) -> None
         assert [record.name for record in inside[0].task_store.unfinished] == ["a"], "other settings may change"
 
 
-# -- the hub
-
-
 @in_a_loop
 async def test_agents_find_us_at_the_same_port_after_a_restart(tmp_path: Path) -> None:
     world = World(agents=True)

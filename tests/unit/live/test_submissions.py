@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# -- handing in
-
-
 @in_a_loop
 async def test_a_task_without_a_name_is_called_after_its_script(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (_, service, _, _):
@@ -148,9 +145,6 @@ async def test_a_launcher_that_refuses_a_job_is_heard(tmp_path: Path) -> None:
         del world.breaks["add"]
         assert service.tasks(ANN, over=True) == ()
         assert (await service.submit(ANN, submission("a"))).number == 1
-
-
-# -- folders
 
 
 @in_a_loop

@@ -163,9 +163,6 @@ def test_progress_of_older_journals_still_reads() -> None:
     assert (track.progress.samples, track.progress.harvested) == (200, 200)
 
 
-# -- in memory, on disk
-
-
 def test_in_memory_is_lost_with_all_nodes_and_with_all_but_one_and_on_disk_is_not() -> None:
     track = TaskProgressTrack(kept_task(), Progress())
 

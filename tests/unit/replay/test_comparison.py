@@ -38,9 +38,6 @@ def best(found: Comparison, name: str) -> list[str]:
     return [found.labels[place] for place in figure.best]
 
 
-# -- figures
-
-
 def test_figures_are_those_of_the_summaries_and_tables(make: Callable[..., Path]) -> None:
     folders = [make("exact"), make("equal", solver="equal-share"), make("one", max_tasks=1)]
     found = compare(*folders)
@@ -123,9 +120,6 @@ def test_a_change_is_said_in_points_or_per_cent(figure: ComparedFigure, said: st
     assert figure.change(1) == said
 
 
-# -- what must not be compared, or only with care
-
-
 def test_different_logs_are_refused_unless_forced(make: Callable[..., Path]) -> None:
     other = log_of((0.0, "ab", ""), end_s=1000.0)
     folders = [make("one"), make("other", log=other)]
@@ -201,9 +195,6 @@ def test_one_replay_is_no_comparison(make: Callable[..., Path]) -> None:
         compare(make("alone"))
 
 
-# -- what was made how
-
-
 def test_what_differs_is_named_and_what_is_the_same_too(make: Callable[..., Path]) -> None:
     found = compare(
         make("a", baseline="equal-share"), make("b", horizon_s=300.0, solver="greedy"), make("c", start_cost_s=5.0)
@@ -217,9 +208,6 @@ def test_what_differs_is_named_and_what_is_the_same_too(make: Callable[..., Path
     assert found.making.same["log"] == f"log.npz ({LOG.sha256[:12]})"
     assert found.making.same["settings.max_tasks"] == 35
     assert found.making.same["versions.bftrain"] == bftrain.__version__
-
-
-# -- labels
 
 
 @pytest.mark.parametrize(
@@ -259,9 +247,6 @@ def test_the_same_folder_twice_is_a_matter_of_usage(tmp_path: Path) -> None:
 
 def test_names_that_are_alike_are_numbered() -> None:
     assert numbered(["exact", "exact", "exact 2", "b", "exact"]) == ("exact", "exact 2", "exact 2 2", "b", "exact 3")
-
-
-# -- in Python, and what is odd about files
 
 
 def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:

@@ -33,9 +33,6 @@ def record_of(log: EventLog, spec: TaskSpec, **settings: object) -> TaskRecord:
     return record
 
 
-# -- what is lost
-
-
 def test_in_memory_nothing_is_done_again_while_a_node_remains() -> None:
     record = record_of(ONE_OF_TWO, task())
     assert (record.lost_preemption_samples, record.done_samples) == (0.0, 100 * 18.0 + 200 * 10.0)
@@ -103,9 +100,6 @@ def test_the_ceiling_and_the_dedicated_pool_do_not_depend_on_what_is_kept() -> N
     assert dedicated_nodes(BOTH) == 2
 
 
-# -- the setting
-
-
 @pytest.mark.parametrize(
     ("text", "same", "disk_s"),
     [
@@ -162,9 +156,6 @@ def test_published_rules_have_no_such_setting() -> None:
     for given in ({"progress": "task"}, {"progress": "disk:300"}, {"checkpoint_interval_s": 300.0}):
         with pytest.raises(BadValue, match="unknown to the published rules"):
             ReplaySettings(semantics="published", **given)  # type: ignore[arg-type]  # their own types
-
-
-# -- what is reported
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,6 @@ def record_of(log: EventLog, spec: TaskSpec, **settings: object) -> TaskRecord:
     return record
 
 
-# -- when decisions take effect
-
-
 def test_new_sizes_take_effect_after_the_latency() -> None:
     result = result_of(ONE_JOIN, task(), decision_latency_s=20.0)
     assert result.harvested_samples == 50 * 10.0 + 30 * 18.0  # starts at 20 s, grows at 70 s
@@ -98,9 +95,6 @@ def test_the_measured_latency_is_that_of_the_solver() -> None:
     assert pace.due_s == 5.0 + 2.5
 
 
-# -- what is lost
-
-
 def test_work_since_the_last_commit_is_lost_instead_of_what_shrinking_costs() -> None:
     assert record_of(ONE_LOSS, task(shrink_cost_s=3.0)).lost_preemption_samples == 54.0
     record = record_of(ONE_LOSS, task(shrink_cost_s=3.0), checkpoint_interval_s=30.0)
@@ -147,9 +141,6 @@ def test_the_ceiling_pays_for_none_of_it() -> None:
     assert done.ceiling.harvested_samples == 100 * 18.0 + 200 * 10.0
 
 
-# -- what decisions know
-
-
 class Listening:
     """A decision core that remembers how much work was reported to be left."""
 
@@ -192,9 +183,6 @@ def test_a_deadline_is_weighed_against_the_work_that_is_really_left() -> None:
     assert result.tasks[0].finish_s == 200.0
 
 
-# -- which part of the log
-
-
 def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -> None:
     chosen = select(THREE, ReplaySettings(window=f"{START_S + 10}..", skip_events=1, nodes="n[1-2]"))
     assert (chosen.log.start_s, chosen.log.end_s, chosen.log.node_names) == (START_S + 40, START_S + 100, ("n1", "n2"))
@@ -231,9 +219,6 @@ def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: s
     with pytest.raises(BadInput) as caught:
         select(THREE, ReplaySettings(**settings))  # type: ignore[arg-type]  # the fields' own types
     assert words in str(caught.value)
-
-
-# -- the settings themselves
 
 
 @pytest.mark.parametrize(

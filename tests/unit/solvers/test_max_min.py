@@ -159,9 +159,6 @@ def test_no_task_can_be_raised_without_lowering_another_to_its_old_level(policy:
                 assert policy == "hierarchical" or any(then[other] <= now[place] + 1e-9 for other in losses)
 
 
-# -- hierarchical, once more by hand
-
-
 def by_trying_all(problem: AllocationProblem) -> float:
     """Let every user divide any number of nodes as before, and every number of nodes be divided over the users."""
     table = table_for("hierarchical", problem)
@@ -211,9 +208,6 @@ def test_a_users_nodes_stay_with_the_users_other_tasks() -> None:
 def test_programmes_are_for_several_kinds() -> None:
     solution = highs.solver.solve(table_for("hierarchical", varied_problem(3)), LIMITS)
     assert (solution.quality, "use exact" in solution.solver_words) == (Quality.NONE, True)
-
-
-# -- what is odd
 
 
 def test_more_tasks_than_nodes_the_best_for_those_who_can_run() -> None:
@@ -287,9 +281,6 @@ def test_ties_that_are_too_large_to_look_through_are_said(monkeypatch: pytest.Mo
     unsure = exact.solver.solve(table_for("water-filling", problem), LIMITS)
     assert "chosen by a rule" in unsure.solver_words
     assert unsure.value == solution.value  # the worst-off is proven nevertheless
-
-
-# -- several kinds of nodes
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -84,9 +84,6 @@ def test_columns_stand_for_sizes_and_their_values() -> None:
         assert (rows @ columns >= matrix.row_lower).all()
 
 
-# -- coupled objectives
-
-
 class Coupling:
     """A coupling made of two functions."""
 
@@ -205,9 +202,6 @@ def test_linear_expressions() -> None:
     assert (dict(both.terms), both.constant) == ({1: 3.0, 2: -0.25}, 2.0)
     assert linear_sum([x, y, x, LinearExpression({}, 5.0)]) == LinearExpression({1: 2.0, 2: 1.0}, 5.0)
     assert -x == LinearExpression({1: -1.0}, -0.0)
-
-
-# -- from raw answers to solutions
 
 
 class Canned(MilpSolver):

@@ -55,9 +55,6 @@ def row(objective: Objective = throughput, horizon_s: float = 100.0, **changes: 
     return value_row(task(**changes), horizon_s, objective).tolist()
 
 
-# -- the value table
-
-
 def test_from_nothing_start_cost_is_paid_at_the_new_speed() -> None:
     assert row() == [0, 1000, 1800, 2400, 3000, 3000]
     assert row(start_cost_s=10.0, grow_cost_s=50.0) == [0, 900, 1620, 2160, 2700, 2700]
@@ -143,9 +140,6 @@ def test_a_curve_may_be_measured_far_beyond_what_memory_holds() -> None:
     assert values(deadline, curve=far, **{**late, "max_nodes": 10**14}) == pytest.approx([0, 1, 1, 1, 1])
 
 
-# -- built-in objectives
-
-
 def values(objective: Objective, **changes: object) -> list[float]:
     return objective.values(task(**changes), np.arange(5)).tolist()
 
@@ -223,9 +217,6 @@ def test_max_min_looks_at_weights_as_they_compare(weight: float, solver: Solver)
         assert solution.sizes == plain.sizes
         assert solution.termination is Termination.OPTIMAL or solution.value == 0.0
         assert solution.value == pytest.approx(plain.value / weight, rel=1e-9, abs=0.0)
-
-
-# -- a metric of one's own
 
 
 def wrong(answer: Callable[[NDArray[np.int64]], object]) -> Objective:
@@ -356,9 +347,6 @@ def test_solve_with_all_leaves_no_solver_out() -> None:
     assert list(solutions)[:2] == ["exact", "highs"]
     assert {"cbc", "gurobi", "equal-share", "equal-share-published", "greedy"} <= set(solutions)
     assert solutions["exact"].value == solutions["highs"].value == 42.0
-
-
-# -- objectives, solvers and harvesters together
 
 
 def test_a_coupled_objective_needs_a_solver_that_can() -> None:

@@ -38,9 +38,6 @@ def pretend(place: Path, log: Path) -> Path:
     return wheel
 
 
-# -- kept and shared
-
-
 def test_a_wheel_is_built_once(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
     monkeypatch.setattr(horovod_wheel, "build", pretend)
     first = horovod_wheel.wheel(NAME)
@@ -120,9 +117,6 @@ def test_wheels_for_different_torches_recipes_and_pythons_have_different_names(m
             names.add(horovod_wheel.wheel_name())
     assert len(names) == 1 + len(changes)
     assert not any("/" in name or " " in name for name in names)
-
-
-# -- when it cannot be done
 
 
 def test_no_compiler_is_said_with_what_helps(tmp_path: Path) -> None:

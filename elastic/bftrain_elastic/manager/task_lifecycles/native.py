@@ -49,8 +49,6 @@ class NativeLifecycle(SupervisedLifecycle):
         self._forming = FormationWatch(job.stall_limit_s)
         self._end = TrainingEnd(job, context, self._members, self._supervision)
 
-    # -- what happened
-
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
         self._nodes.assign(nodes)
@@ -173,8 +171,6 @@ class NativeLifecycle(SupervisedLifecycle):
             self._members.leave_broken_group(now)
         self._end.tick(now)
         self._advance()
-
-    # -- what follows
 
     def _supervise(self, now: float) -> None:
         """Judge deaths, and detect stalls."""

@@ -162,8 +162,6 @@ class GroupMembers:
         """The workers in the present group."""
         return self.of(MemberPhase.IN)
 
-    # -- orders
-
     def spawn_missing(self) -> None:
         """Start a worker on each free slot of a wanted node."""
         for node in self._nodes.here:
@@ -247,8 +245,6 @@ class GroupMembers:
         for rank, member in enumerate(members):
             member.phase, member.rank = MemberPhase.IN, rank
             self._context.send(member.name, {**order, "rank": rank})
-
-    # -- choices
 
     def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
         """Return the nodes of these workers, in the order in which the task received them."""

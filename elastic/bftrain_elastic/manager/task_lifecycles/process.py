@@ -72,8 +72,6 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._over = ""
         self._paused = True
 
-    # -- what happened
-
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
         self._nodes.assign(nodes)

@@ -104,8 +104,6 @@ class TaskSupervision:
         self._early_ends = 0  # in a row, without a step between: ends with 0 that came before the work was done
         self._early_step = -1  # at the last of them
 
-    # -- what happened
-
     def reported(self, message: Message) -> None:
         """Record and report a step."""
         now = self._context.now()
@@ -206,8 +204,6 @@ class TaskSupervision:
             return f"{text}, {ALLOWED} times without a step between"
         self.note(f"{text}; it is started again")
         return ""
-
-    # -- what follows
 
     def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> StallVerdict:
         """Do periodic work. ``ranks`` are the workers that train, ``starting_since`` when others were started."""

@@ -41,9 +41,6 @@ TUESDAY = HEADER + job(3, 120, 300, "n3") + job(2, 20, 90, "n[2-3]") + job(4, 13
 WEDNESDAY = HEADER + job(5, 290, 400, "n[1-2]") + job(6, 350, 350, "n1")
 
 
-# -- files
-
-
 def test_the_order_of_files_does_not_matter(tmp_path: Path) -> None:
     made = [imported(tmp_path, *texts) for texts in itertools.permutations((MONDAY, TUESDAY, WEDNESDAY))]
     assert len({each.log.sha256 for each in made}) == 1
@@ -137,9 +134,6 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
         imported(tmp_path, MONDAY, swf)
 
 
-# -- recognition
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -215,9 +209,6 @@ def test_an_error_in_a_third_party_reader_is_reported_as_that(monkeypatch: pytes
         imported(tmp_path, "#stranger\n5 6\n")
 
 
-# -- what looks wrong in a finished log
-
-
 def found_in(
     log_end: float, *changes: tuple[float, str, NodeState], after_s: float = 3600.0
 ) -> dict[str, tuple[int, float]]:
@@ -245,9 +236,6 @@ def test_nodes_that_no_job_ever_used() -> None:
 def test_times_that_count_from_zero() -> None:
     log = log_from_transitions([(5.0, "a", IDLE), (9.0, "a", BUSY)])
     assert [each.name for each in suspicions(log, 3600.0)] == ["relative_times"]
-
-
-# -- what options change
 
 
 def test_declared_and_suspected_downtime(tmp_path: Path) -> None:

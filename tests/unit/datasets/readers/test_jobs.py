@@ -162,8 +162,6 @@ def test_counts_are_said_to_be_counts(tmp_path: Path) -> None:
     assert found.log.provenance.options == {"counts": True, "timezone": "Asia/Shanghai"}
 
 
-# -- any table
-
 PLAIN: Final = "job;began;took;hosts\n1;1600000000;10:00;n[1-2]\n2;1600000300;0:20:00;n3\n"
 HELD: Final = 2 * 600 + 1200.0
 
@@ -348,9 +346,6 @@ def test_rows_are_judged_as_those_of_any_format(tmp_path: Path) -> None:
     assert ours.log == theirs.log or ours.log.sha256 == theirs.log.sha256
     counted = [[(each.name, each.count, each.node_s) for each in found.findings] for found in (ours, theirs)]
     assert counted[0] == counted[1]
-
-
-# -- near misses
 
 
 @pytest.mark.parametrize(

@@ -242,8 +242,6 @@ def test_only_the_first_jobs_are_looked_at(tmp_path: Path, name: str) -> None:
     assert one.sources[0] == whole.sources[0]  # the whole file is hashed all the same
 
 
-# -- rows that cannot be used
-
 OK = gavel_line(1, 1, 7)
 BAD_GAVEL = {
     "malformed": [
@@ -409,8 +407,6 @@ def test_damage_to_the_file_is_found(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         read(tmp_path, packed[: len(packed) // 2], strict=True)
 
-
-# -- files and options that cannot be
 
 NO_ROW = r"jobs: no row becomes a task: 1 no_work; first at jobs:1: steps: 0"
 

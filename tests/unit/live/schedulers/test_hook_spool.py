@@ -62,9 +62,6 @@ def run_hook(folder: Path, *shell: str, **env: str) -> int:
     return done.returncode
 
 
-# -- the hook for Slurm
-
-
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_hook_tells_of_an_end(folder: Path, reading: HookSpool, shell: str) -> None:
     words = (shell, "sh") if shell == "busybox" else (shell,)
@@ -143,9 +140,6 @@ def test_the_hook_follows_no_link_and_starts_no_program(folder: Path, reading: H
     assert reading.look(0.0) == []
 
 
-# -- reading
-
-
 def test_events_are_read_once_in_the_order_of_their_times(folder: Path, reading: HookSpool) -> None:
     for number, at_s in (("2", 20), ("1", 10), ("3", 30)):
         os.utime(put(folder, f"end.{number}", f"bftrain1 end {number} 0 n{number} main 0 .\n"), (at_s, at_s))
@@ -216,9 +210,6 @@ def test_other_lines_are_none(line: str) -> None:
     assert read_line(line, 0.0) is None
 
 
-# -- strangers
-
-
 def test_files_of_strangers_are_not_believed(folder: Path) -> None:
     strict = HookSpool(folder, trusted={os.geteuid() + 1})
     strict.open()
@@ -280,9 +271,6 @@ def test_writers_are_named_by_names_of_users() -> None:
     assert hook_spool.users(["root"]) == {0}
     with pytest.raises(BadConfig, match="nosuchuser"):
         hook_spool.users(["root", "nosuchuser"])
-
-
-# -- the thread
 
 
 class Ear:
@@ -360,9 +348,6 @@ def test_no_event_is_lost_in_a_storm(folder: Path) -> None:
         assert ear.notes == []
     finally:
         listener.stop()
-
-
-# -- counting
 
 
 def test_hooks_that_are_silent_are_noticed_once_and_those_that_report_are_not() -> None:

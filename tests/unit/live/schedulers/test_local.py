@@ -280,8 +280,6 @@ def _lives(pid: int) -> bool:
         return False
 
 
-# -- a grace
-
 # Ends two tenths of a second after SIGTERM
 LINGERS = AgentOrder(argv=("/bin/sh", "-c", "trap 'sleep 0.2; exit 0' TERM; while :; do sleep 0.02; done"))
 NEVER = AgentOrder(argv=("/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.02; done"))

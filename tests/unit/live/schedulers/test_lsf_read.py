@@ -141,9 +141,6 @@ def test_hosts_of_a_queue_are_asked_for_by_name(hosts: str, asked: tuple[str, ..
     assert queue.hosts == asked
 
 
-# -- jobs
-
-
 def bjobs(*records: dict[str, str]) -> str:
     return json.dumps({"COMMAND": "bjobs", "JOBS": len(records), "RECORDS": records})
 
@@ -218,9 +215,6 @@ def test_nonsense_is_not_taken_for_no_pilots(said: str) -> None:
         pilots(said)
 
 
-# -- orders
-
-
 def test_bsub_takes_one_whole_host_and_reads_the_script() -> None:
     batch = of_lsf(project="climate", options=("-G", "physics"))
     words = " ".join(batch.submission(ORDER).argv)
@@ -280,9 +274,6 @@ def test_settings_of_a_site_with_lsf_are_held_to_their_rules(table: dict[str, ob
 def test_a_surrounding_job_of_lsf_changes_no_command() -> None:
     given = {"LSF_ENVDIR": "/etc/lsf", "LSB_JOBID": "7", "LSB_DEFAULTQUEUE": "q", "BSUB_BLOCK": "1", "PATH": "/bin"}
     assert for_commands(given) == {"LSF_ENVDIR": "/etc/lsf", "PATH": "/bin"}
-
-
-# -- times
 
 
 @pytest.mark.parametrize(

@@ -206,9 +206,6 @@ async def test_jobs_that_no_hook_reports_are_remarked_once(monkeypatch: pytest.M
         assert "node n2 left without a job's start being reported" in remark
 
 
-# -- commands
-
-
 @in_a_loop
 async def test_a_command_gives_what_it_printed_and_is_given_what_it_reads() -> None:
     run = CommandRunner(more={"SAID": "so"})

@@ -166,9 +166,6 @@ def test_it_is_a_scheduler_and_names_its_queue() -> None:
         asyncio.run(pbs.Pbs(pbs.PbsSettings(queue="nix")).limits(run))
 
 
-# -- the hook
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "spool"
@@ -212,9 +209,6 @@ def test_the_hook_of_pbs_needs_no_more_than_an_old_python() -> None:
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported == {"os", "socket", "pathlib", "typing", "pbs"}
-
-
-# -- what a real PBS said
 
 
 def test_recorded_events_of_a_real_pbs_are_reported(folder: Path) -> None:

@@ -56,9 +56,6 @@ async def running(*pools: SchedulerPool) -> tuple[SchedulerPools, list[Any], asy
     return found, news, task
 
 
-# -- settings
-
-
 def test_a_list_of_schedulers_is_read_and_each_has_a_name_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SITE)
     site = load(tmp_path / "site.toml")
@@ -100,9 +97,6 @@ def test_pools_that_cannot_be_are_refused(text: str, words: str, tmp_path: Path)
 def test_an_unknown_key_of_a_scheduler_is_answered_with_the_keys_of_pools_too(key: str, words: str) -> None:
     with pytest.raises(BadConfig, match=rf"\[scheduler\]: unknown key '{key}'.*{words}"):
         registry.load("scheduler", "local")({key: 1}, Site(name="x", folder=Path()))
-
-
-# -- what each is asked for
 
 
 @in_a_loop
@@ -173,9 +167,6 @@ async def test_nodes_are_given_back_where_they_came_from() -> None:
     task.cancel()
 
 
-# -- one that does not work
-
-
 @in_a_loop
 async def test_one_that_breaks_is_run_again_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools_module, "_AGAIN_S", 0.005)
@@ -220,9 +211,6 @@ async def test_one_that_can_never_work_is_named() -> None:
     right.check = check
     with pytest.raises(NotAvailable, match="pool 'right': partition 'gpu': Slurm has no such partition"):
         await SchedulerPools((pool(World()), pool(right, pool="right"))).check(AGENT)
-
-
-# -- in a live run
 
 
 @in_a_loop

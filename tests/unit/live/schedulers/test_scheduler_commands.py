@@ -53,9 +53,6 @@ def of_pbs() -> pbs.Pbs:
     return pbs.Pbs(pbs.PbsSettings(queue="idle"))
 
 
-# -- Slurm
-
-
 def test_many_pilots_are_one_array_if_the_site_has_arrays() -> None:
     said = Said()
     assert asyncio.run(of_slurm().submit(said, ORDER, 5)) == 5
@@ -124,9 +121,6 @@ def test_a_controller_that_is_away_is_not_taken_for_a_partition_that_is_missing(
     )
     with pytest.raises(CommandFailed, match="Unable to contact"):
         asyncio.run(of_slurm().limits(said))
-
-
-# -- PBS
 
 
 def test_pbs_submits_one_by_one_and_its_script_names_the_host() -> None:
@@ -233,9 +227,6 @@ def test_pbs_is_asked_for_free_nodes_and_plans() -> None:
     quiet = Said()
     assert asyncio.run(of_pbs().plans(quiet, "bftrain-t")) == {}
     assert quiet.programs == ["qselect"], "no job waits, so there is nothing to ask"
-
-
-# -- their commands, on this machine or not
 
 
 @pytest.fixture

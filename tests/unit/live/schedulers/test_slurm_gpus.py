@@ -91,8 +91,6 @@ def test_idle_gpus_are_those_of_nodes_that_can_start_a_job() -> None:
     assert slurm_gpus.read_idle_gpus("") == frozenset()
 
 
-# -- which GPU a pilot has
-
 DETAILS = (
     "scontrol: show job {0}\nJobId={0} JobName=bftrain-t JobState=RUNNING Reason=None TRES=cpu=1,node=1,billing=1 "
     "JOB_GRES={2}:1   Nodes={1} CPU_IDs=7 Mem=0 GRES={2}:1(IDX:{3}) MinCPUsNode=1 TresPerNode=gres:{2}:1 \n"
@@ -194,8 +192,6 @@ def test_what_is_known_of_a_node_holds_for_its_gpus(tmp_path: Path) -> None:
 
     play(test())
 
-
-# -- where single GPUs cannot be had
 
 CONFIG = """\
 AccountingStorageType   = accounting_storage/slurmdbd

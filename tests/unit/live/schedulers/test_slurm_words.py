@@ -164,9 +164,6 @@ def test_it_is_a_scheduler() -> None:
         slurm.make({"partition": "p"}, Site(name="a b", folder=Path()))
 
 
-# -- the job
-
-
 def test_the_job_becomes_the_agent_and_keeps_its_log_to_itself(tmp_path: Path) -> None:
     folder = tmp_path / "it's here; $(touch broken)"
     (folder / "pilots").mkdir(parents=True)
@@ -198,8 +195,6 @@ def test_a_job_without_a_name_for_its_node_ends(node: str, tmp_path: Path) -> No
     done = subprocess.run(["sh"], input=script, text=True, check=False, env={"SLURMD_NODENAME": node})
     assert done.returncode == 64
 
-
-# -- what is allowed
 
 CONFIG = """\
 Configuration data as of 2026-11-21T18:54:11

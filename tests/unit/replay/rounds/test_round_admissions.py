@@ -32,9 +32,6 @@ def finished(done: RoundResult) -> list[float]:
     return [cell for cell in done.tasks_table["finish_s"] if cell is not None]
 
 
-# -- admissions
-
-
 @pytest.mark.parametrize("admission", ["all", "first-come", "load=100"])
 @pytest.mark.parametrize("policy", ["fifo", "las", "max-min"])
 def test_who_lets_all_in_changes_nothing(admission: str, policy: str) -> None:
@@ -126,9 +123,6 @@ def test_an_admission_that_is_wrong_is_named(body: str, complaint: str, tmp_path
 def test_what_is_no_admission_is_refused_before_any_round(admission: str, complaint: str) -> None:
     with pytest.raises(BftrainError, match=complaint):
         run(admission)
-
-
-# -- metrics
 
 
 def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:

@@ -49,9 +49,6 @@ def jobs(seed: int, **changes: Any) -> tuple[TaskSpec, ...]:  # noqa: ANN401 - t
     return read_spec(given()).tasks("jobs", {f"tasks.{name}": value for name, value in changes.items()}).load(seed)
 
 
-# -- what comes of it
-
-
 def test_rounds_come_to_the_figures_of_the_command(tmp_path: Path) -> None:
     grid = {"policy": ["fifo", "max-min"], "tasks.arrivals_per_hour": [1, 40], "seed": [1, 2]}
     done = swept(tmp_path, given(fixed=ROUNDS, grid=grid))
@@ -195,9 +192,6 @@ def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
     assert {tuple(sorted(task.curves)) for task in spec.tasks("jobs").load(1)} == {("k80", "p100", "v100")}
     assert {tuple(task.curves) for task in spec.tasks("some").load(1)} == {("k80", "v100")}
     assert spec.tasks("some", {"tasks.kinds": "p100"}).load(1)[0].curve.rate[0] in {11.9, 49.0, 27.0}
-
-
-# -- what is refused
 
 
 @pytest.mark.parametrize(
