@@ -41,7 +41,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A handler that refuses redirects: notifications go only to the address in the site's settings."""
 
     def redirect_request(self, *_: object) -> None:
-        """Refuse every redirect."""
+        """Return nothing: no redirect is followed."""
 
 
 class Notifier:
