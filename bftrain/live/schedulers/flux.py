@@ -71,6 +71,8 @@ class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.queue:
             checks.text(self, "queue")
         checks.texts(self, "options")
+        if any(word.startswith(("-q", "--queue")) for word in self.options):  # one in which we look for no pilots
+            checks.reject(self, "options", "must not name a queue", "use queue")
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:

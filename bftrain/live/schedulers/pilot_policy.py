@@ -154,6 +154,8 @@ class PilotPolicy:
         self._adapt(now_s, seen)
         spare = self._settings.reserve + _startable(others, (idle or 0) + len(seen.holding) + seen.leaving)
         budget = self._budget(seen, idle, spare)
+        if not budget:  # no turn passes while no pilot is needed: the next one that is begins with the longest
+            self._turn, self._turned_s = 0, None
         targets = self._shared_out(budget, marks)
         submit = self._submits(now_s, seen, budget, targets)
         let_go = seen.stale + seen.stopped

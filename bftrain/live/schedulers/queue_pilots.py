@@ -18,6 +18,8 @@ class QueueSettings(PilotSettings, frozen=True, kw_only=True):
         super().__post_init__()
         checks.text(self, "queue")
         checks.texts(self, "options")
+        if any(word.startswith("-q") for word in self.options):  # one of which was not checked that pilots give way
+            checks.reject(self, "options", "must not name a queue", "use queue")
 
 
 class QueueBackend(CommandBackend):

@@ -81,7 +81,10 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"[Ii]nvalid|not permitted|[Pp]ermission|denied|not available|cannot be run|unrecognized", Trouble.REFUSED),
 )
 
-_NEVER: Final = re.compile(r"Invalid (partition|qos|account|generic resource|feature)", re.IGNORECASE)
+_NEVER: Final = re.compile(
+    r"Invalid (partition|qos|account|generic resource|feature|--\S+ specification)|unrecognized option|ambiguous",
+    re.IGNORECASE,
+)
 HOLDING: Final = frozenset({PilotState.RUNNING, PilotState.STOPPED})  # states of pilots on a slot
 _NICE: Final = 10_000  # by which longer pilots come before shorter ones
 _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"

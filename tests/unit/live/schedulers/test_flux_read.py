@@ -147,7 +147,13 @@ def test_what_failed_says_what_follows(said: str, trouble: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"), [({"queu": "q"}, "did you mean"), ({"queue": 3}, "queue"), ({"poll_s": 0}, "p")]
+    ("table", "says"),
+    [
+        ({"queu": "q"}, "did you mean"),
+        ({"queue": 3}, "queue"),
+        ({"poll_s": 0}, "p"),
+        ({"options": ["--queue=main"]}, "use queue"),
+    ],
 )
 def test_settings_of_a_site_with_flux_are_held_to_their_rules(table: dict[str, object], says: str) -> None:
     with pytest.raises(BadConfig, match=says):

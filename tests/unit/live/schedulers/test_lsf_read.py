@@ -263,6 +263,7 @@ def test_what_failed_says_what_follows(said: str, trouble: str) -> None:
         ({"queue": "q", "slot": 1}, "did you mean"),
         ({"queue": "q", "slots": -1}, "slots"),
         ({"queue": ""}, "q"),
+        ({"queue": "q", "options": ["-q", "main"]}, "use queue"),
     ],
 )
 def test_settings_of_a_site_with_lsf_are_held_to_their_rules(table: dict[str, object], says: str) -> None:

@@ -149,7 +149,13 @@ def test_times_lengths_and_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"), [({}, "queue"), ({"queue": "q", "qeue": 1}, "did you mean"), ({"queue": ""}, "queue")]
+    ("table", "says"),
+    [
+        ({}, "queue"),
+        ({"queue": "q", "qeue": 1}, "did you mean"),
+        ({"queue": ""}, "queue"),
+        ({"queue": "q", "options": ["-q", "main"]}, "queue"),
+    ],
 )
 def test_settings_of_a_site_with_pbs_are_held_to_their_rules(table: dict[str, object], says: str) -> None:
     with pytest.raises(BadConfig, match=says):

@@ -169,6 +169,18 @@ def test_lengths_change_less_and_less_often_where_no_pilot_starts() -> None:
     assert not stock.takes_turns
 
 
+def test_while_no_pilot_is_needed_no_length_has_its_turn() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=4))
+    stock.want(2)
+    for at in range(0, 3600, 10):
+        assert look(stock, running(2), at).submit == (0, 0)
+    assert look(stock, running(1), 3601).submit == (1, 0), "one was lost after an hour: it begins with the longest"
+    assert not stock.takes_turns, "nothing was tried in vain"
+    waits = [*running(1), *waiting(1)]
+    assert look(stock, waits, 3603).submit == (0, 0)
+    assert look(stock, waits, 3607).cancel, "and the other length has its turn as soon as at the start"
+
+
 def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:
     stock = PilotPolicy(PilotPolicySettings(pending=4))
     stock.limit(PilotLimits(submitted=5))

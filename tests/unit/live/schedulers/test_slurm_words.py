@@ -334,6 +334,8 @@ def test_a_qos_that_no_other_preempts_is_refused(qos: str) -> None:
     [
         ("allocation failure: Invalid qos specification", True),
         ("allocation failure: Invalid account or account/partition combination specified", True),
+        ("sbatch: unrecognized option '--foo'\nTry \"sbatch --help\" for more information", True),
+        ("sbatch: error: Invalid --mem specification", True),
         ("allocation failure: Requested node configuration is not available", False),
         ("allocation failure: Unable to contact slurm controller (connect failure)", False),
         ("", False),
@@ -361,6 +363,19 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
 
     with pytest.raises(NotAvailable, match="no such partition"):
         asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="nix"), 0.0))
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["--partition=main", "--part=main", "-pmain", "-p", "--qos=high", "--nodes=2", "--requeue", "-t"],
+)
+def test_options_that_would_lead_pilots_elsewhere_are_refused(word: str) -> None:
+    with pytest.raises(BadValue, match=r"options: '.*' contradicts how pilots"):
+        SlurmSettings(partition="spare", options=("--gres=gpu:1", word, "main"))
+
+
+def test_other_options_are_taken() -> None:
+    SlurmSettings(partition="spare", options=("--time-min=5", "--exclude=n1", "-Cgpu", "--no-kill", "--signal=USR1@60"))
 
 
 @pytest.mark.parametrize(
