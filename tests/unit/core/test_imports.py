@@ -50,6 +50,13 @@ def test_help_loads_little(arguments: tuple[str, ...]) -> None:
     assert len(modules) < 160  # 116 when this was written; 33 are there before anything is imported
 
 
+def test_the_end_of_a_command_looks_for_no_unused_objects() -> None:
+    report = "import atexit, gc; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 0))"
+    code = f"{report}\n{command_line('--version')}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "frozen True" in done.stdout
+
+
 def test_completing_a_command_name_loads_no_command() -> None:
     modules = loaded_by(
         "import os\nos.environ.update(_BFTRAIN_COMPLETE='bash_complete', COMP_WORDS='bftrain de', COMP_CWORD='1')\n"
