@@ -27,15 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from bftrain.errors import BadInput, ResultWarning, UsageError
-from bftrain.files import (
-    check_replaceable,
-    head_of,
-    naming,
-    prepare_folder,
-    sync_files,
-    synced_later,
-    write_text,
-)
+from bftrain.files import check_replaceable, head_of, naming, prepare_folder, sync_files, synced_later, write_text
 from bftrain.values import wire
 
 if TYPE_CHECKING:

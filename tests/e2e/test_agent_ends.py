@@ -12,16 +12,7 @@ import pytest
 from bftrain_elastic.agent.process_tree import children
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
 from bftrain_elastic.tryout.local_agents import alive
-from tests.helpers.one_node import (
-    PATIENCE_S,
-    SAVES,
-    SAVES_ONCE,
-    SLEEPS,
-    SPEAKS,
-    OneNode,
-    tree,
-    until,
-)
+from tests.helpers.one_node import PATIENCE_S, SAVES, SAVES_ONCE, SLEEPS, SPEAKS, OneNode, tree, until
 
 
 @pytest.mark.parametrize("order", ["agent first", "worker first", "prefork server first"])
@@ -153,13 +144,7 @@ def test_what_a_worker_says_last_is_heard_before_its_end(one_node: OneNode) -> N
 
 @pytest.mark.parametrize(
     ("ends_with", "code", "file", "finished"),
-    [
-        (0, None, "", ""),
-        (7, 7, "", "finished"),
-        (0, 7, "", ""),
-        (0, None, "file", "finished"),
-        (1, None, "file", ""),
-    ],
+    [(0, None, "", ""), (7, 7, "", "finished"), (0, 7, "", ""), (0, None, "file", "finished"), (1, None, "file", "")],
 )
 def test_a_finish_code_or_file_says_that_the_work_is_done(
     one_node: OneNode, ends_with: int, code: int | None, file: str, finished: str

@@ -16,17 +16,7 @@ from bftrain_elastic.agent.process_tree import children, state_of
 from bftrain_elastic.tryout.local_agents import LocalAgents, alive
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret, read_secret
-from tests.helpers.one_node import (
-    PATIENCE_S,
-    SAVES,
-    SLEEPS,
-    SPEAKS,
-    THREADED,
-    WAITS_FOR_SIGNAL,
-    OneNode,
-    tree,
-    until,
-)
+from tests.helpers.one_node import PATIENCE_S, SAVES, SLEEPS, SPEAKS, THREADED, WAITS_FOR_SIGNAL, OneNode, tree, until
 
 
 def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(

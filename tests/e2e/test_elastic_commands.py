@@ -143,11 +143,7 @@ def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, num
     place.mkdir()
     command = [PROGRAM, "train", script, "--nodes", "1:2", "--backend", "process", "--script", "2@0"]
     with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(TMPDIR=str(place)),
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(TMPDIR=str(place))
     ) as running:
         assert running.stderr is not None
         for line in running.stderr:

@@ -112,10 +112,7 @@ def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc:
 
 # CBC catches SIGABRT, as abort() sends it, and prints a stack trace. It dies of the signal, or of a second one that
 # the printing raises where the first came in the middle of an allocation.
-@pytest.mark.parametrize(
-    ("how", "ends"),
-    [(signal.SIGKILL, {"SIGKILL"}), (signal.SIGABRT, {"SIGABRT", "SIGSEGV"})],
-)
+@pytest.mark.parametrize(("how", "ends"), [(signal.SIGKILL, {"SIGKILL"}), (signal.SIGABRT, {"SIGABRT", "SIGSEGV"})])
 def test_a_death_in_mid_solve_is_a_failed_solution(cbc: CbcSolver, how: signal.Signals, ends: set[str]) -> None:
     pid = cbc.worker.pid
     with struck(cbc, how):

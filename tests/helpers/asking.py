@@ -32,12 +32,7 @@ class Answered:
 
 
 async def ask(
-    address: Path | str,
-    request: str,
-    body: object = None,
-    *,
-    raw: bytes | None = None,
-    **headers: str,
+    address: Path | str, request: str, body: object = None, *, raw: bytes | None = None, **headers: str
 ) -> Answered:
     """Ask ``request``, such as "GET /v1/status"; the address is a socket's path or ``http://HOST:PORT``."""
     reader, writer = await connect(address)

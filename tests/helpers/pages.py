@@ -69,10 +69,7 @@ def page(path: Path) -> Page:
     while number < len(lines):
         line = lines[number]
         if fence := _FENCE.match(line):
-            end = next(
-                (at for at in range(number + 1, len(lines)) if lines[at].strip() == "```"),
-                None,
-            )
+            end = next((at for at in range(number + 1, len(lines)) if lines[at].strip() == "```"), None)
             assert end is not None, f"{found.name}:{number + 1}: a block without an end"
             indent = len(fence["indent"])
             text = "".join(f"{inside[indent:]}\n" for inside in lines[number + 1 : end])

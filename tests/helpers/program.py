@@ -132,13 +132,7 @@ def _seen(command: list[str], columns: int, cwd: Path | None, env: dict[str, str
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     with subprocess.Popen(
-        command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=cwd,
-        env=env,
-        start_new_session=True,
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=env, start_new_session=True
     ) as running:
         os.close(theirs)
         chunks = []

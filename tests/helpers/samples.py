@@ -238,9 +238,7 @@ def oar_gantt(resources: dict[int, str], **jobs: dict[str, object]) -> str:
 
 PICKLES: Final = Path(__file__).parents[1] / "unit" / "datasets" / "pickles"
 SAMPLES: Final[dict[str, list[bytes]]] = {
-    "sacct": [
-        f"JobID|Start|End|NNodes|NodeList|State\n1|{DAY}|{DAY + 60}|2|n[1-2]|COMPLETED\n".encode(),
-    ],
+    "sacct": [f"JobID|Start|End|NNodes|NodeList|State\n1|{DAY}|{DAY + 60}|2|n[1-2]|COMPLETED\n".encode()],
     "swf": [
         f"; Version: 2.2\n; UnixStartTime: {DAY}\n; MaxNodes: 4\n".encode()
         + swf_job(1, 0, 5, 60, hosts="{a,b}").encode(),
@@ -292,7 +290,7 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         f"{DAY}\nn1 idle\nn2 mix\n{DAY + 60}\nn1 idle\n".encode(),
     ],
     "slurm-events": [
-        f"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\nc|n1|{DAY}|{DAY + 30}|DOWN|gone|root\n".encode(),
+        f"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\nc|n1|{DAY}|{DAY + 30}|DOWN|gone|root\n".encode()
     ],
     "slurm-reservations": [
         reservation("m", DAY, DAY + 30, "n1").encode(),

@@ -102,13 +102,7 @@ def times_ms(
     ],
 )
 def test_exact(
-    figures: Figures,
-    kind: str,
-    tasks: int,
-    pool: int,
-    count: int,
-    median_ms: float | None,
-    p99_ms: float | None,
+    figures: Figures, kind: str, tasks: int, pool: int, count: int, median_ms: float | None, p99_ms: float | None
 ) -> None:
     found = times_ms(exact.solver, tables(kind, tasks, pool, count), rounds=3)
     figures.add(f"exact, {tasks} tasks {kind}, pool {pool}: median", float(np.median(found)), "ms")

@@ -57,9 +57,7 @@ def test_every_transition_is_accounted_for(what: tuple[list[str], list[Transitio
 
 
 @given(transitions_by_node())
-def test_replaying_the_events_by_hand_gives_pool_sizes_and_idle_time(
-    what: tuple[list[str], list[Transition]],
-) -> None:
+def test_replaying_the_events_by_hand_gives_pool_sizes_and_idle_time(what: tuple[list[str], list[Transition]]) -> None:
     log = built(*what)
     pool: set[str] = set()
     idle_node_s = 0.0

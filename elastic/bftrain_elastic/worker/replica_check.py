@@ -20,10 +20,7 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import batch_shares
 from bftrain_elastic.worker.shard_keeper import StateBase
-from bftrain_elastic.worker.state_values import (
-    StateInternals,
-    inner,
-)
+from bftrain_elastic.worker.state_values import StateInternals, inner
 
 _EVERY: Final = 500  # commits between two comparisons, once a group is as old; before that at 2, 4, 8, ... commits
 _TENSORS: Final = 256  # that are looked at in one comparison, at most

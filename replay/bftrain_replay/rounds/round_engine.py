@@ -16,14 +16,7 @@ from bftrain.values.wire import NOTHING
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
-from bftrain_replay.rounds.round_inputs import (
-    CompetingTasks,
-    Floats,
-    Places,
-    TaskGangs,
-    TaskProgressColumns,
-    round_at,
-)
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs, TaskProgressColumns, round_at
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostResources, Share

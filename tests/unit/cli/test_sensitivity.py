@@ -63,11 +63,7 @@ def test_advice_is_tried_and_written(bftrain: CommandLine, command: tuple[object
 
 @pytest.mark.parametrize("option", ["--quick", "BFTRAIN_QUICK"])
 def test_it_can_be_left_out(
-    bftrain: CommandLine,
-    command: tuple[object, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    option: str,
+    bftrain: CommandLine, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     if option == "BFTRAIN_QUICK":
         monkeypatch.setenv(option, "1")

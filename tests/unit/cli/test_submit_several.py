@@ -36,10 +36,9 @@ def kept(run: LiveThread) -> dict[str, Any]:
 def test_a_grid_is_a_task_for_each_combination(bftrain: CommandLine, run: LiveThread) -> None:
     words = ("cnn.py", "--nodes", "1:2", "--grid", "lr=0.1,1e-3", "--grid", "net=a/b", "--", "--out", "run-{lr}")
     ended = bftrain("submit", *words)
-    assert (ended.code, ended.out) == (
-        0,
-        "cnn-lr0.1-neta-b: submitted as #1\ncnn-lr1e-3-neta-b: submitted as #2\n",
-    ), ended.err
+    assert (ended.code, ended.out) == (0, "cnn-lr0.1-neta-b: submitted as #1\ncnn-lr1e-3-neta-b: submitted as #2\n"), (
+        ended.err
+    )
     tasks = kept(run)
     assert tasks["cnn-lr1e-3-neta-b"].run.argv[1:] == ("--out", "run-1e-3", "--net", "a/b")
     assert {task.spec.campaign for task in tasks.values()} == {"cnn"}

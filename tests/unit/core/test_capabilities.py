@@ -8,12 +8,7 @@ from typing import Literal
 import pytest
 
 from bftrain import registry
-from bftrain.ports import (
-    ObjectiveCapabilities,
-    SolverCapabilities,
-    objective_capabilities,
-    solver_capabilities,
-)
+from bftrain.ports import ObjectiveCapabilities, SolverCapabilities, objective_capabilities, solver_capabilities
 from bftrain.rerun import RememberingSolver
 
 

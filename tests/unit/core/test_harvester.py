@@ -290,10 +290,7 @@ def test_the_record_of_a_decision_is_complete() -> None:
         Termination.OPTIMAL,
         Quality.PROVEN,
     )
-    assert decision.at_once == (
-        Release(nodes=("n1",)),
-        Shrink(task="a", nodes=("n1",), cause=Cause.PREEMPTED),
-    )
+    assert decision.at_once == (Release(nodes=("n1",)), Shrink(task="a", nodes=("n1",), cause=Cause.PREEMPTED))
     assert decision.actions == (Grow(task="a", nodes=("n5",)),)
     assert core.owed == ()
 

@@ -491,10 +491,7 @@ def test_equal_share_sends_tasks_where_most_nodes_are_and_they_do_not_wander() -
         AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(tasks))
     )
     found = equal_share.solve(table, Limits())
-    assert (dict(found.sizes), dict(found.kinds)) == (
-        {"a": 2, "b": 2, "c": 2},
-        {"a": "v100", "b": "v100", "c": "k80"},
-    )
+    assert (dict(found.sizes), dict(found.kinds)) == ({"a": 2, "b": 2, "c": 2}, {"a": "v100", "b": "v100", "c": "k80"})
     moved = [make(CompetingTask, name="a", curve=FAST, size=2, kind="k80"), *tasks[1:]]
     table = ValueTableBuilder(throughput).table(
         AllocationProblem(pool=6, pools=pools, horizon_s=60.0, tasks=tuple(moved))

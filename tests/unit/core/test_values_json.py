@@ -213,11 +213,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
             '"actions":[],"notes":[],"kinds":{},"batches":{}}'
         ),
     ),
-    (
-        NodesJoined(time_s=0.0, nodes=("n1", "n2")),
-        Event,
-        '{"event":"nodes_joined","time_s":0.0,"nodes":["n1","n2"]}',
-    ),
+    (NodesJoined(time_s=0.0, nodes=("n1", "n2")), Event, '{"event":"nodes_joined","time_s":0.0,"nodes":["n1","n2"]}'),
     (
         NodesJoined(time_s=0.0, nodes=("n1",), kind="v100"),
         Event,
@@ -249,11 +245,7 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
     (Release(nodes=("n1",)), Action, '{"action":"release","nodes":["n1"]}'),
     (Start(task="a", nodes=("n1",)), Action, '{"action":"start","nodes":["n1"],"task":"a"}'),
     (Grow(task="a", nodes=("n1",)), Action, '{"action":"grow","nodes":["n1"],"task":"a"}'),
-    (
-        Shrink(task="a", nodes=("n1",)),
-        Action,
-        '{"action":"shrink","nodes":["n1"],"task":"a","cause":"decided"}',
-    ),
+    (Shrink(task="a", nodes=("n1",)), Action, '{"action":"shrink","nodes":["n1"],"task":"a","cause":"decided"}'),
     (
         Stop(task="a", nodes=("n1",), cause=Cause.BELOW_MINIMUM),
         Action,

@@ -35,8 +35,7 @@ def small_log() -> EventLog:
 
 def log_with_down() -> EventLog:
     return log_from_transitions(
-        [(0, "a", IDLE), (5, "a", DOWN), (7, "b", DOWN), (8, "b", BUSY), (9, "a", IDLE), (9, "b", IDLE)],
-        end_s=10,
+        [(0, "a", IDLE), (5, "a", DOWN), (7, "b", DOWN), (8, "b", BUSY), (9, "a", IDLE), (9, "b", IDLE)], end_s=10
     )
 
 
@@ -153,13 +152,7 @@ def test_select_nodes_keeps_the_given_order_and_drops_times_without_change() -> 
 
 @pytest.mark.parametrize(
     ("nodes", "says"),
-    [
-        ([], "no node"),
-        ([2], "between 0 and 1"),
-        ([-1], "between 0 and 1"),
-        ([0, 0], "twice"),
-        ([0.5], "whole numbers"),
-    ],
+    [([], "no node"), ([2], "between 0 and 1"), ([-1], "between 0 and 1"), ([0, 0], "twice"), ([0.5], "whole numbers")],
 )
 def test_select_refuses_nodes_that_are_not_there(nodes: list[int], says: str) -> None:
     with pytest.raises(BadValue, match=says):

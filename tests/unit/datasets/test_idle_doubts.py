@@ -186,12 +186,7 @@ def test_an_import_stores_as_much_as_it_finds(tmp_path: Path) -> None:
     assert causes == {"censored_end": pytest.approx(6.0), "suspected_downtime": pytest.approx(8.0)}
     assert causes == {name: pytest.approx(finding(made, name).node_s / HOUR) for name in causes}
     times, nodes = doubtful_nodes(made.log)
-    assert dict(zip(((times - 1e9) / HOUR).tolist(), nodes.tolist(), strict=True)) == {
-        0.0: 0,
-        1.0: 2,
-        5.0: 0,
-        6.0: 1,
-    }
+    assert dict(zip(((times - 1e9) / HOUR).tolist(), nodes.tolist(), strict=True)) == {0.0: 0, 1.0: 2, 5.0: 0, 6.0: 1}
 
 
 def test_nodes_whose_first_job_comes_late_may_not_have_been_there_before(tmp_path: Path) -> None:

@@ -36,12 +36,7 @@ def test_parts_of_columns_give_what_a_plain_loop_gives(monkeypatch: pytest.Monke
 def test_pairs_are_sorted_by_the_first_number_and_then_by_the_second() -> None:
     high, low = np.array([3, 0, 3, 2**31 - 1], dtype=np.int32), np.array([2**31 - 1, 5, 0, 1], dtype=np.int64)
     first, second = log_columns.sorted_pairs(high, low)
-    assert list(zip(first.tolist(), second.tolist(), strict=True)) == [
-        (0, 5),
-        (3, 0),
-        (3, 2**31 - 1),
-        (2**31 - 1, 1),
-    ]
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 5), (3, 0), (3, 2**31 - 1), (2**31 - 1, 1)]
 
 
 def test_a_column_is_copied_unless_nothing_can_change_it() -> None:

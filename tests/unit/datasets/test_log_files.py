@@ -85,9 +85,7 @@ def test_a_long_provenance_is_loaded_again(tmp_path: Path, suffix: str) -> None:
     times = tuple(float(time) for time in range(150_000))
     doubtful = DoubtfulTime(cause="over_capacity", of_nodes=4, times=times, nodes=(1,) * len(times))
     log = log_from_transitions(
-        [(0.0, "a", NodeState.IDLE)],
-        end_s=9.0,
-        provenance=LogProvenance(doubtful=(doubtful,), steps=steps),
+        [(0.0, "a", NodeState.IDLE)], end_s=9.0, provenance=LogProvenance(doubtful=(doubtful,), steps=steps)
     )
     save_log(log, tmp_path / f"log{suffix}")
     assert load_log(tmp_path / f"log{suffix}").provenance == log.provenance

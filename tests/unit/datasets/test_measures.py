@@ -25,13 +25,7 @@ IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 def log() -> EventLog:
     """Three nodes join at 0; two leave at 100, one at 300; a fourth is idle from 500 to beyond the end at 1000."""
     return log_from_transitions(
-        [
-            *((0, name, IDLE) for name in "abc"),
-            (100, "a", BUSY),
-            (100, "b", DOWN),
-            (300, "c", BUSY),
-            (500, "d", IDLE),
-        ],
+        [*((0, name, IDLE) for name in "abc"), (100, "a", BUSY), (100, "b", DOWN), (300, "c", BUSY), (500, "d", IDLE)],
         end_s=1000,
     )
 

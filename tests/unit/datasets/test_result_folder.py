@@ -120,10 +120,7 @@ def test_a_file_that_came_while_it_ran_is_left_alone(tmp_path: Path) -> None:
         put(draft, files(1))
         (tmp_path / "tasks.csv").write_text("mine", encoding="utf-8")
 
-    with (
-        pytest.raises(BadInput, match=r"tasks\.csv: was not written with"),
-        ResultFolder(tmp_path, KIND) as result,
-    ):
+    with pytest.raises(BadInput, match=r"tasks\.csv: was not written with"), ResultFolder(tmp_path, KIND) as result:
         result.replace(write)
     assert content_of(tmp_path) == {"tasks.csv": "mine"}
 

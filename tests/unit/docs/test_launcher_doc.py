@@ -33,11 +33,7 @@ def call(name: str, function: object) -> str:
 
 @pytest.mark.parametrize(
     ("port", "first_words"),
-    [
-        (Launcher, "a launcher has"),
-        (TaskLifecycle, "a lifecycle receives"),
-        (TaskContext, "its task context offers"),
-    ],
+    [(Launcher, "a launcher has"), (TaskLifecycle, "a lifecycle receives"), (TaskContext, "its task context offers")],
 )
 def test_every_call_is_documented_as_it_is(port: type, first_words: str) -> None:
     expected = [call(name, found) for name, found in vars(port).items() if inspect.isfunction(found) and name[0] != "_"]

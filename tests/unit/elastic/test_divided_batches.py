@@ -11,13 +11,7 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import divided_batches
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
-from torch.utils.data import (  # noqa: E402 - torch may be missing
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, WeightedRandomSampler  # noqa: E402 - torch may be missing
 
 pytestmark = pytest.mark.torch
 

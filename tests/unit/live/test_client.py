@@ -71,11 +71,7 @@ def test_a_connection_that_rested_too_long_is_made_again(tmp_path: Path) -> None
         (b"hello\r\n\r\n", NotAvailable, "no live run answers"),
         (b"HTTP/1.1 418 X\r\nContent-Length: 3\r\n\r\ntea", BadInput, "it answered 418"),
         (OK.replace(b"[]", b"{}"), BadInput, "use the same version"),
-        (
-            b'HTTP/1.1 503 X\r\nContent-Length: 34\r\n\r\n{"error":{"what":"w","where":"x"}}',
-            NotAvailable,
-            "x: w",
-        ),
+        (b'HTTP/1.1 503 X\r\nContent-Length: 34\r\n\r\n{"error":{"what":"w","where":"x"}}', NotAvailable, "x: w"),
     ],
 )
 def test_odd_answers_are_said(answer: bytes, kind: type[Exception], words: str, tmp_path: Path) -> None:

@@ -79,9 +79,7 @@ async def test_people_see_of_which_kind_nodes_are(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_node_without_a_kind_gives_a_warning_and_is_not_for_tasks_that_name_kinds(
-    tmp_path: Path,
-) -> None:
+async def test_a_node_without_a_kind_gives_a_warning_and_is_not_for_tasks_that_name_kinds(tmp_path: Path) -> None:
     async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
         await submit(service, "picky", 1, 2, curve=FAST, curves={"v100": SLOW})
         world.lend("x1", "x2")

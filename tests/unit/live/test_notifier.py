@@ -131,10 +131,7 @@ def test_the_end_of_a_task_is_posted_as_json(tmp_path: Path) -> None:
             )
             == []
         )
-    assert [one["text"] for one in got] == [
-        "site: task a (#7) is done",
-        "site: task b (#7) is failed: no such file",
-    ]
+    assert [one["text"] for one in got] == ["site: task a (#7) is done", "site: task b (#7) is failed: no such file"]
     assert (got[0]["user"], got[0]["state"], got[0]["samples"], got[0]["node_s"]) == ("ann", "done", 5.0, 7200.0)
 
 

@@ -38,15 +38,7 @@ def kept_task(progress: Progress | None = None) -> LiveTaskRecord:
 
 
 def a_report(step: int, samples: int, *, total: int | None = None, since: int = 0) -> dict[str, Any]:
-    sent = {
-        "type": "report",
-        "task": "a",
-        "t": float(step),
-        "step": step,
-        "size": 1,
-        "samples": samples,
-        "loss": None,
-    }
+    sent = {"type": "report", "task": "a", "t": float(step), "step": step, "size": 1, "samples": samples, "loss": None}
     return sent if total is None else {**sent, "total": total, "since": since}
 
 

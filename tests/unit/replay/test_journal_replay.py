@@ -148,11 +148,7 @@ def test_a_name_may_be_used_again(tmp_path: Path) -> None:
         ("a-3", 40.0, 100.0),
     ]
     records = {record.name: record for record in done.study.result.tasks}
-    assert [record.state for record in records.values()] == [
-        TaskState.FINISHED,
-        TaskState.DROPPED,
-        TaskState.RUNNING,
-    ]
+    assert [record.state for record in records.values()] == [TaskState.FINISHED, TaskState.DROPPED, TaskState.RUNNING]
     assert [record.done_samples for record in records.values()] == [150.0, 200.0, 400.0]
     assert [record.waited_s for record in records.values()] == [0.0, 0.0, 0.0]
     # For what-if replays a task has the work that it reported, or that its curve says

@@ -153,11 +153,7 @@ def test_without_kinds_the_plain_curve_counts() -> None:
         # it wants another node, and holds slow ones: the second slow node is not worth it, the fast ones are others
         ([task("a", curves=FAST_AND_SLOW)], {"a": ("s1",)}, {"not_worth": 100.0, "other_kind": 200.0}),
         # it waits and does not run on slow nodes at all
-        (
-            [task("a", curves={"fast": curve_of(1.0, 2.0)})],
-            {},
-            {"not_worth": 200.0, "other_kind": 200.0},
-        ),
+        ([task("a", curves={"fast": curve_of(1.0, 2.0)})], {}, {"not_worth": 200.0, "other_kind": 200.0}),
         # three nodes of one kind are nowhere to be had
         ([task("a", rate=(1.0, 1.0, 1.0), min_nodes=3, curves=FAST_AND_SLOW)], {}, {"below_minimum": 400.0}),
         # no task is there any more

@@ -52,11 +52,7 @@ def test_the_usual_alternatives() -> None:
 
 def test_what_is_chosen_stands_among_them() -> None:
     chosen = [each for each in named(ReplaySettings(progress="disk:600"), task(start_cost_s=60.0)) if each[2]]
-    assert chosen == [
-        ("progress", "disk:600", True, False),
-        ("costs", "1", True, False),
-        ("start", "60", True, False),
-    ]
+    assert chosen == [("progress", "disk:600", True, False), ("costs", "1", True, False), ("start", "60", True, False)]
     differing = named(ReplaySettings(), task("a", start_cost_s=60.0), task("b"))
     assert ("start", "as the tasks say", True, False) in differing
 

@@ -271,8 +271,7 @@ def two_goals(model: CouplingModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "ended"),
-    [(Termination.TIME_LIMIT, Termination.TIME_LIMIT), (Termination.INFEASIBLE, Termination.FAILED)],
+    ("said", "ended"), [(Termination.TIME_LIMIT, Termination.TIME_LIMIT), (Termination.INFEASIBLE, Termination.FAILED)]
 )
 def test_breaking_ties_keeps_the_first_goal_and_the_time_that_is_left(said: Termination, ended: Termination) -> None:
     table = coupled(two_goals, lambda sizes: float(sizes[0]))

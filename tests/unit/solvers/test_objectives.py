@@ -16,15 +16,7 @@ from bftrain import assembly, registry
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.fair_objectives import max_min_now
-from bftrain.deciding.objectives import (
-    FunctionObjective,
-    SoftDeadline,
-    deadline,
-    speed,
-    speedup,
-    throughput,
-    weighted,
-)
+from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
 from bftrain.deciding.value_table_builder import ValueTableBuilder, value_row
 from bftrain.errors import BadInput, UnknownName
 from bftrain.parts import resolve_objective

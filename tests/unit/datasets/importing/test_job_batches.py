@@ -54,12 +54,7 @@ def batch_of(rows: list[tuple[str, float, float, str, int, str, bool]], first_li
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"counts": True},
-        {"nodes": ("n1", "n2", "n3", "n4")},
-        {"window": (25.0, 65.0), "preemptible": ("spare",)},
-    ],
+    [{}, {"counts": True}, {"nodes": ("n1", "n2", "n3", "n4")}, {"window": (25.0, 65.0), "preemptible": ("spare",)}],
 )
 def test_the_same_reasons_findings_and_stays(seed: int, options: dict[str, Any]) -> None:
     rows = jobs(seed)

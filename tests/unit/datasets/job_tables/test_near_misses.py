@@ -40,8 +40,7 @@ def test_a_near_miss_names_what_helps(tmp_path: Path, text: str, what: str, fix:
 
 
 @pytest.mark.parametrize(
-    ("options", "fix"),
-    [({"nodes": ("m1",)}, "--nodes contains none"), ({"preemptible": ("a",)}, "omit --preemptible")],
+    ("options", "fix"), [({"nodes": ("m1",)}, "--nodes contains none"), ({"preemptible": ("a",)}, "omit --preemptible")]
 )
 def test_options_that_leave_nothing_are_named(tmp_path: Path, options: dict[str, tuple[str, ...]], fix: str) -> None:
     text = f"JobID|Partition|Start|End|NodeList\n1|a|{DAY}|{DAY + 10}|n1\n"

@@ -222,9 +222,7 @@ def test_only_the_nodes_that_are_asked_for(tmp_path: Path) -> None:
 def test_numbers_of_nodes_with_and_without_zeros(tmp_path: Path) -> None:
     text = poll(DAY, shown("idle", "n[8-11],n[008-011]-x,m1")) + poll(DAY + 60, shown("alloc", "n[10,008],n9"))
     log = imported(tmp_path, text).log
-    assert set(log.node_names) == {
-        *("n8", "n9", "n10", "n11", "n008-x", "n009-x", "n010-x", "n011-x", "m1", "n008"),
-    }
+    assert set(log.node_names) == {*("n8", "n9", "n10", "n11", "n008-x", "n009-x", "n010-x", "n011-x", "m1", "n008")}
     assert {name for name, state in states(log, DAY + 60).items() if state == BUSY} == {"n10", "n008", "n9"}
 
 

@@ -70,12 +70,7 @@ def test_fair_share_puts_the_user_first_who_used_least() -> None:
 
 
 def test_fair_share_counts_usage_over_share_and_forgets_by_half() -> None:
-    rows = [
-        Row(0, 100, 10, 100, 1),
-        Row(1, 40, 10, 40, 2),
-        Row(2, 10, 10, 10, 1),
-        Row(3, 10, 10, 10, 2),
-    ]
+    rows = [Row(0, 100, 10, 100, 1), Row(1, 40, 10, 40, 2), Row(2, 10, 10, 10, 1), Row(3, 10, 10, 10, 2)]
     # At 100 the second user has used nothing; at 140 they have used 400 node-seconds, and the first 1,000
     assert starts(rows, 10, "fairshare") == [0, 100, 150, 140]
     assert starts(rows, 10, "fairshare", shares=(4.0, 1.0)) == [0, 100, 140, 150]

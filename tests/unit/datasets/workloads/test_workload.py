@@ -59,10 +59,7 @@ def test_a_packed_file_gives_the_same_tasks(tmp_path: Path, name: str) -> None:
 
 def test_speeds_on_all_kinds_or_on_some(tmp_path: Path) -> None:
     first, second, third = read(tmp_path, GAVEL, speeds=TABLE).tasks
-    assert second.curves == {
-        "v100": SpeedCurve(nodes=(2,), rate=(19.0,)),
-        "k80": SpeedCurve(nodes=(2,), rate=(4.0,)),
-    }
+    assert second.curves == {"v100": SpeedCurve(nodes=(2,), rate=(19.0,)), "k80": SpeedCurve(nodes=(2,), rate=(4.0,))}
     assert list(first.curves) == list(third.curves) == ["v100"]  # they do not fit on the other
     elastic = read(tmp_path, GAVEL, speeds=TABLE, elastic=True).tasks[0]
     assert elastic.curves["k80"] == SpeedCurve(nodes=(1, 2, 4), rate=(0.0, 4.0, 6.0))
@@ -116,11 +113,7 @@ def test_an_elastic_task_has_the_whole_curve_as_it_was_measured(tmp_path: Path) 
 
 def test_where_a_model_does_not_fit_its_smallest_size_is_the_first_that_does(tmp_path: Path) -> None:
     (task,) = read(tmp_path, gavel_line(gang=1), speeds=TABLE, node_kind="k80", elastic=True).tasks
-    assert (task.curve, task.min_nodes, task.max_nodes) == (
-        SpeedCurve(nodes=(1, 2, 4), rate=(0.0, 4.0, 6.0)),
-        2,
-        4,
-    )
+    assert (task.curve, task.min_nodes, task.max_nodes) == (SpeedCurve(nodes=(1, 2, 4), rate=(0.0, 4.0, 6.0)), 2, 4)
 
 
 def test_deadlines_are_measured_on_the_reference_for_speeds_of_any_kind(tmp_path: Path) -> None:

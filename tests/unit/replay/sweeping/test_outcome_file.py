@@ -96,10 +96,7 @@ def test_a_sweep_with_nothing_in_common_replaces_no_table(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (
-            '{"format": "bftrain sweep 0"}\n',
-            ":1: is of the format 'bftrain sweep 0', not 'bftrain sweep 1'",
-        ),
+        ('{"format": "bftrain sweep 0"}\n', ":1: is of the format 'bftrain sweep 0', not 'bftrain sweep 1'"),
         ('{"format": "bftrain sweep 1"}\n{"id": 3}\n', "points.jsonl:2: "),
         ("\x00\n", "points.jsonl:1: "),
     ],

@@ -51,10 +51,7 @@ def test_a_cluster_of_jobs_is_the_one_of_the_command() -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (
-            {"task_sets": {"jobs": {"count": 0x7FFFFFFF}}},
-            r"jobs: count must be at most 500,000, not 2,147",
-        ),
+        ({"task_sets": {"jobs": {"count": 0x7FFFFFFF}}}, r"jobs: count must be at most 500,000, not 2,147"),
         ({"logs": {"small": {"nodes": 0x7FFFFFFF, "days": 1}}}, r"small: nodes must be at most 1,000,000, not"),
     ],
 )

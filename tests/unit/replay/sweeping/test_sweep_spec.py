@@ -144,10 +144,7 @@ def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
         ("[grid]\nmax_tasks = [true]\n", "sweep.toml:10: grid.max_tasks: must be text or a number, not True"),
         ("[fixed]\nhorizon_s = '2 fortnights'\n", "sweep.toml:10: fixed.horizon_s: "),
         ("[fixed]\nhorizon_s = -1\n", "sweep.toml:10: fixed.horizon_s: must be above 0, not -1"),
-        (
-            "[fixed]\nsemantics = 'publshed'\n",
-            ":10: fixed.semantics: is 'publshed' (did you mean 'published'?)",
-        ),
+        ("[fixed]\nsemantics = 'publshed'\n", ":10: fixed.semantics: is 'publshed' (did you mean 'published'?)"),
         ("[[cases]]\n[[cases]]\nmax_tasks = 0\n", "sweep.toml:11: cases.2.max_tasks: must be at least 1, not 0"),
         ("[fixed]\nlog = 'a'\n", "sweep.toml:10: fixed.log: is no setting (write it at the top: log = ...)"),
         ("[fixed]\nseed = 1\n[grid]\nseed = [1]\n", "sweep.toml:12: grid.seed: is fixed as well"),
