@@ -95,7 +95,7 @@ def browser() -> Iterator[chromium.Chromium]:
 
 @pytest.fixture
 def bftrain(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    """Give the command line in this process: ``bftrain("decide", file).out``."""
+    """Return the command line in this process: ``bftrain("decide", file).out``."""
     from tests.helpers.in_process import CommandLine  # noqa: PLC0415 - most tests need none
 
     return CommandLine(monkeypatch, capfd)
@@ -111,7 +111,6 @@ def figures(request: pytest.FixtureRequest) -> Figures:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the figures of benchmarks."""
     if _FIGURES in config.stash:
         terminalreporter.section("figures")
         for line in config.stash[_FIGURES].lines():

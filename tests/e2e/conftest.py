@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def one_node(tmp_path: Path) -> Iterator[OneNode]:
-    """Give a node on which an agent can be started, and the manager's side of it."""
+    """Yield a node on which an agent can be started, and the manager's side of it."""
     running = OneNode(tmp_path)
     yield running
     running.close()

@@ -18,7 +18,7 @@ EVENTS = ROOT / "examples" / "events.jsonl"
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a journal of the example's five steps."""
+    """Return a journal of the example's five steps."""
     path = tmp_path_factory.mktemp("journal") / "harvest.db"
     assert bftrain("decide", EVENTS, "--journal", path).code == 0
     return path

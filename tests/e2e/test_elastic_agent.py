@@ -258,7 +258,7 @@ def test_each_gpu_has_a_worker_that_knows_it(
 
 
 def ports_of(pids: set[int]) -> set[tuple[str, int]]:
-    """Give the addresses on which any of ``pids`` listens, as ss knows them."""
+    """Return the addresses on which any of ``pids`` listens, as ss knows them."""
     shown = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
     found = set()
     for line in shown.splitlines():

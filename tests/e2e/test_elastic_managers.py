@@ -45,7 +45,6 @@ class Site:
         self.managers: list[Manager] = []
 
     def agent(self, node: str, *words: str) -> None:
-        """Start an agent."""
         where = ["--manager", f"127.0.0.1:{self.port}", "--secret", str(self.folder / "secret"), "--node", node]
         command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--parent", str(os.getpid()), *words]
         self.agents[node] = subprocess.Popen(command, start_new_session=True)
@@ -57,11 +56,10 @@ class Site:
         return self.managers[-1]
 
     def workers(self) -> set[int]:
-        """Give all processes below the agents that are neither agents nor prefork servers."""
+        """Return all processes below the agents that are neither agents nor prefork servers."""
         return {pid for agent in self.agents.values() for pid in list(descendants(agent.pid))[1:]}
 
     def close(self) -> None:
-        """End everything."""
         for manager in self.managers:
             if manager.process.poll() is None:
                 manager.close()

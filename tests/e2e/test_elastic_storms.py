@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers.storms import weather
+from tests.helpers.storms import survive_faults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,5 +25,5 @@ CHANGES = {"native": 8, "process": 6, "horovod": 6}
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_storms_end_with_the_work_done(tmp_path: Path, launcher: str, figures: Figures) -> None:
-    for what, number in weather(tmp_path, launcher, changes=CHANGES[launcher], seed=11).items():
+    for what, number in survive_faults(tmp_path, launcher, changes=CHANGES[launcher], seed=11).items():
         figures.add(what, number)

@@ -19,7 +19,6 @@ HOW_TO_ADD = ROOT / "docs" / "adding" / "objective.md"
 
 
 def on_page(path: Path) -> dict[str, str]:
-    """Give the files that a page shows."""
     return {name: block.text for block in page(path).blocks if (name := block.one("file")) is not None}
 
 
@@ -32,7 +31,6 @@ def sizes(bftrain: CommandLine, problem: Path, *options: str | Path) -> dict[str
 
 @pytest.fixture
 def problem(tmp_path: Path) -> Path:
-    """The problem of the tutorial."""
     path = tmp_path / "problem.json"
     path.write_text(on_page(TUTORIAL)["problem.json"])
     return path

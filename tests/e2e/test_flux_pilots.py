@@ -10,7 +10,7 @@ from bftrain.errors import NotAvailable
 from bftrain.live.schedulers import flux
 from bftrain.live.schedulers.port import AgentOrder, Allowed
 from tests.helpers.flux import Flux, needs_flux
-from tests.helpers.pilots import Keeper
+from tests.helpers.pilots import SchedulerRunner
 from tests.helpers.slurm import wait_until
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ duration = "12h"
 pytestmark = [needs_flux, pytest.mark.soak]
 
 
-def keeper(instance: Flux, folder: Path, **settings: object) -> Keeper:
+def keeper(instance: Flux, folder: Path, **settings: object) -> SchedulerRunner:
     known = {"pending": 1, "poll_s": 1.0, "lengths_s": [3600], **settings}
-    return Keeper(flux.make, known, folder, instance.env)
+    return SchedulerRunner(flux.make, known, folder, instance.env)
 
 
 def test_pilots_hold_idle_nodes_and_give_way(tmp_path: Path) -> None:

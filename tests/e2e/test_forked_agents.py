@@ -65,7 +65,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unstarted(slow: Path) -> Iterator[OneNode]:
-    """Give a node whose agents have not been started, and will import ``slow`` until the file ``wait`` is gone."""
+    """Yield a node whose agents have not been started, and will import ``slow`` until the file ``wait`` is gone."""
     node = OneNode(slow.parent)
     (node.folder / "wait").touch()
     node.agents = LocalAgents(node.hub, node.folder / "secret", preload=("slow",), tmp=node.folder)

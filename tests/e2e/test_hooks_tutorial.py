@@ -102,7 +102,7 @@ class Machines:
 
 
 def moved_to(home: Path) -> Callable[[str], str]:
-    """Give what puts the folders and users of the page below ``home``: the test is no root, and no other user."""
+    """Return what puts the folders and users of the page below ``home``: the test is no root, and no other user."""
     us = pwd.getpwuid(os.geteuid()).pw_name
     places = {folder: str(home / folder.strip("/").replace("/", "-")) for folder in (*FOLDERS, "/shared/bftrain")}
     places |= {"/etc/slurm": str(home), "--owner bftrain": f"--owner {us}", "--writer slurm": f"--writer {us}"}
@@ -118,7 +118,7 @@ def moved_to(home: Path) -> Callable[[str], str]:
 
 
 def typed(found: Page, moved: Callable[[str], str]) -> Page:
-    """Give the page with the folders and users of the test."""
+    """Return the page with the folders and users of the test."""
     blocks = [dataclasses.replace(block, text=moved(block.text)) for block in found.blocks]
     return Page(found.path, found.text, found.said, blocks)
 

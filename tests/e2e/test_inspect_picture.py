@@ -21,7 +21,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def picture(ended: Ended) -> list[str]:
-    """Give the lines from the title to the axis."""
     assert ended.code == 0, ended.err
     lines = ANSI.sub("", ended.out).splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith(MIDDLE))

@@ -43,7 +43,7 @@ CURVE = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(28.3, 52.6, 99.9, 203.8
 
 
 def hard_problem() -> AllocationProblem:
-    """Give a hundred tasks alike but for their sizes: CBC is busy with them for minutes."""
+    """Return a hundred tasks alike but for their sizes: CBC is busy with them for minutes."""
     rng = np.random.default_rng(0)
     tasks = [
         CompetingTask(
@@ -64,7 +64,6 @@ HARD = ValueTableBuilder(throughput).table(hard_problem())
 
 @pytest.fixture
 def cbc() -> Iterator[CbcSolver]:
-    """Give a solver with a worker that is warm."""
     solver = CbcSolver()
     assert solver.solve(EASY, PATIENT).termination is Termination.OPTIMAL
     yield solver
@@ -265,7 +264,7 @@ def test_the_worker_ends_with_a_program_that_is_killed() -> None:
 
 
 def alive(pid: int) -> bool:
-    """Say whether the process runs; one that has ended and is not yet waited for does not."""
+    """Return whether the process runs; one that has ended and is not yet waited for does not."""
     try:
         with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - /proc is no ordinary path
             return stat.read().rpartition(")")[2].split()[0] != "Z"

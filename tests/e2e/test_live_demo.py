@@ -49,6 +49,6 @@ def test_tasks_grow_shrink_and_survive_a_timetable_that_begins_when_they_are_war
 
 
 def _slots_idle_in(text: str) -> set[str]:
-    """Give the slots that became idle, by lines that name one slot or, on a busy machine, several."""
+    """Return the slots that became idle, by lines that name one slot or, on a busy machine, several."""
     lines = re.findall(r"s  (slot.*) became idle: ", text)
     return {slot for line in lines for slot in line.split()}

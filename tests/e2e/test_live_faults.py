@@ -130,7 +130,6 @@ class Owner:
             self.promised.add(name)
 
     async def until_answered(self) -> None:
-        """Wait for a daemon."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 with suppress(NotAvailable):
@@ -139,7 +138,6 @@ class Owner:
                 await asyncio.sleep(0.02)
 
     async def want_all(self) -> None:
-        """Resume what is paused."""
         for view in await asyncio.to_thread(self._client.tasks):
             if view.state == "paused":
                 await asyncio.to_thread(self._client.change, view.name, "resume")
@@ -149,7 +147,6 @@ class Owner:
         self._client.close()
 
     async def left(self) -> int:
-        """Say how many tasks are unfinished."""
         return len(await asyncio.to_thread(self._client.tasks))
 
 
@@ -226,7 +223,7 @@ async def through_kills(folder: Path, seed: int, kills: int) -> tuple[World, Own
 
 
 def decisions(journal: Journal) -> Counter[tuple[str, str, tuple[str, ...]]]:
-    """Give what was decided to start and to grow, as the world counts orders."""
+    """Return what was decided to start and to grow, as the world counts orders."""
     return Counter(
         (type(action).__name__.lower(), action.task, tuple(sorted(action.nodes)))
         for step in journal.steps()

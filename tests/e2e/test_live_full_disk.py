@@ -38,7 +38,7 @@ WRITES = (
 
 
 def task(name: str, folder: Path) -> Submission:
-    """Give a task on one node that writes the time into a file."""
+    """Return a task on one node that writes the time into a file."""
     run = Run(argv=(sys.executable, "-c", WRITES), folder=str(folder / name), cwd=str(folder))
     return Submission(run=run, name=name, min_nodes=1, max_nodes=1)
 
@@ -77,7 +77,7 @@ def test_a_full_disk_ends_neither_the_run_nor_a_training() -> None:
 
 @contextmanager
 def small_disk() -> Iterator[Path]:
-    """Give a folder on a file system of 4 MB; skip where none can be mounted."""
+    """Yield a folder on a file system of 4 MB; skip where none can be mounted."""
     with tempfile.TemporaryDirectory(prefix="bft-") as name:
         mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", name]
         if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:

@@ -90,7 +90,6 @@ class Run:
             return client.status()
 
     def nodes(self, kind: str) -> set[str]:
-        """Name the nodes of a kind."""
         with closing(Client(self.socket)) as client:
             return {node.name for node in client.nodes() if node.kind == kind}
 
@@ -106,7 +105,6 @@ class Run:
         return self.say("submit", "tasks.toml")
 
     def held(self, task: str) -> set[str]:
-        """Name the nodes that a task holds."""
         with closing(Client(self.socket)) as client:
             return set(client.task(task).nodes)
 

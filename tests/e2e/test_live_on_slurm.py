@@ -122,7 +122,7 @@ def agents(live: LiveRun) -> list[int]:
 
 
 def workers(live: LiveRun) -> list[int]:
-    """Give the children of prefork servers, which are forks and so have their names."""
+    """Return the children of prefork servers, which are forks and so have their names."""
     preforks = [pid for pid, words in live.processes().items() if "bftrain_elastic.agent.prefork_server" in words]
     return sorted(child for prefork in preforks for child in children(prefork))
 

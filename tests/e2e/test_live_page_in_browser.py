@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bftrain.values.curve import SpeedCurve
-from tests.helpers.live_seen import SeenRun
+from tests.helpers.live_seen import ObservedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,14 +70,13 @@ COLOURS = """
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[SeenRun]:
-    with SeenRun(tmp_path) as running:
+def live(tmp_path: Path) -> Iterator[ObservedRun]:
+    with ObservedRun(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
-def busy(live: SeenRun) -> SeenRun:
-    """Give a run with nodes, tasks and a past."""
+def busy(live: ObservedRun) -> ObservedRun:
     for name in TASKS:
         live.submit(name, largest=6, work_samples=4e6)
     live.submit("x" * 100)  # as long as a name may be
@@ -87,7 +86,7 @@ def busy(live: SeenRun) -> SeenRun:
     return live
 
 
-def opened(browser: Chromium, live: SeenRun, width: int = 1400, **more: bool) -> Page:
+def opened(browser: Chromium, live: ObservedRun, width: int = 1400, **more: bool) -> Page:
     page = browser.open(f"{live.address}#token={live.token}", width=width, **more)
     page.wait_until(LIVE)
     page.frames()
@@ -99,7 +98,7 @@ def text(page: Page, name: str) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: SeenRun, width: int) -> None:
+def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: ObservedRun, width: int) -> None:
     for dark in (False, True):
         page = opened(browser, busy, width, dark=dark)
         page.wait_until("document.getElementById('tasks').children.length === 6")
@@ -119,7 +118,7 @@ def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: 
         assert "NaN" not in words
 
 
-def test_the_token_is_kept_from_the_address_and_sent_to_no_other_host(browser: Chromium, busy: SeenRun) -> None:
+def test_the_token_is_kept_from_the_address_and_sent_to_no_other_host(browser: Chromium, busy: ObservedRun) -> None:
     page = opened(browser, busy)
     assert page.evaluate("location.href") == busy.address
     asked = page.requests()
@@ -130,7 +129,7 @@ def test_the_token_is_kept_from_the_address_and_sent_to_no_other_host(browser: C
     page.wait_until(LIVE)
 
 
-def test_without_a_token_it_asks_and_a_wrong_one_is_refused(browser: Chromium, busy: SeenRun) -> None:
+def test_without_a_token_it_asks_and_a_wrong_one_is_refused(browser: Chromium, busy: ObservedRun) -> None:
     page = browser.open(busy.address, width=900)
     page.wait_until("!document.getElementById('ask').hidden")
     assert page.evaluate("document.getElementById('shown').hidden")
@@ -144,7 +143,7 @@ def test_without_a_token_it_asks_and_a_wrong_one_is_refused(browser: Chromium, b
     assert page.evaluate("document.getElementById('ask').hidden")
 
 
-def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, live: SeenRun) -> None:
+def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, live: ObservedRun) -> None:
     live.submit("alone", largest=8)
     page = opened(browser, live)
     page.wait_until("document.getElementById('card-nodes').textContent === '0 of 0'")
@@ -166,7 +165,7 @@ def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, 
 
 
 def test_where_single_gpus_are_handed_out_it_calls_them_gpus(browser: Chromium, tmp_path: Path) -> None:
-    live = SeenRun(tmp_path, scheduler={"name": "inside", "unit": "gpu"})
+    live = ObservedRun(tmp_path, scheduler={"name": "inside", "unit": "gpu"})
     live.world.unit = "gpu"
     with live:
         live.submit("alone", largest=8)
@@ -182,7 +181,7 @@ def test_where_single_gpus_are_handed_out_it_calls_them_gpus(browser: Chromium, 
         assert page.complaints() == []
 
 
-def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chromium, busy: SeenRun) -> None:
+def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chromium, busy: ObservedRun) -> None:
     page = opened(browser, busy)
     page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")
     busy.end()
@@ -200,7 +199,7 @@ def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chrom
     assert page.evaluate(COLOURS % "sizes") > 4
 
 
-def test_part_of_the_time_is_looked_at_closer_and_others_further_back(browser: Chromium, busy: SeenRun) -> None:
+def test_part_of_the_time_is_looked_at_closer_and_others_further_back(browser: Chromium, busy: ObservedRun) -> None:
     page = opened(browser, busy)
     page.evaluate("document.getElementById('sizes').scrollIntoView()")
     box = page.evaluate("document.getElementById('sizes').getBoundingClientRect().toJSON()")
@@ -217,7 +216,7 @@ def test_part_of_the_time_is_looked_at_closer_and_others_further_back(browser: C
     assert page.complaints() == ["not loaded: net::ERR_ABORTED"]  # the stream of before, which the page ended itself
 
 
-def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: SeenRun) -> None:
+def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: ObservedRun) -> None:
     page = opened(browser, busy)
     page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('12 nodes')")
     press = "document.getElementById('%s').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
@@ -231,7 +230,7 @@ def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: SeenRu
 
 @pytest.mark.parametrize("width", [500, 1400])
 def test_kinds_of_nodes_are_shown(browser: Chromium, tmp_path: Path, width: int) -> None:
-    with SeenRun(tmp_path, kinds={"v100": "nid[00001-00003]", "k80": "nid[00004-00012]"}) as live:
+    with ObservedRun(tmp_path, kinds={"v100": "nid[00001-00003]", "k80": "nid[00004-00012]"}) as live:
         live.submit("picky", largest=2, curves={"v100": SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))})
         live.lend(*NODES)
         page = opened(browser, live, width)
@@ -247,7 +246,7 @@ def test_kinds_of_nodes_are_shown(browser: Chromium, tmp_path: Path, width: int)
         page.screenshot(PICTURES / f"live-page-kinds-{width}.png")
 
 
-def test_with_neither_node_nor_task_it_says_so(browser: Chromium, live: SeenRun) -> None:
+def test_with_neither_node_nor_task_it_says_so(browser: Chromium, live: ObservedRun) -> None:
     page = opened(browser, live, 390)
     page.wait_until("!document.getElementById('shown').hidden")
     page.frames()
@@ -257,7 +256,7 @@ def test_with_neither_node_nor_task_it_says_so(browser: Chromium, live: SeenRun)
     assert page.complaints() == []
 
 
-def test_thousands_of_nodes_fit_and_cost_the_browser_little(browser: Chromium, live: SeenRun) -> None:
+def test_thousands_of_nodes_fit_and_cost_the_browser_little(browser: Chromium, live: ObservedRun) -> None:
     names = tuple(f"h{number:02d}n{node:02d}" for number in range(1, 49) for node in range(96))
     live.submit("wide", largest=4000)
     live.lend(*names)

@@ -88,7 +88,7 @@ def two_slots(folder: Path, *, idle: str = "", grace_s: float = 0.0) -> LocalDae
 
 
 def lines(done: Path) -> list[tuple[int, int, float]]:
-    """Give each step that was done: its number, by which process, and when."""
+    """Return each step that was done: its number, by which process, and when."""
     found = []
     for line in done.read_text().splitlines() if done.exists() else ():
         step, pid, at_s = line.split()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from tests.helpers.live_seen import SeenRun
+from tests.helpers.live_seen import ObservedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 class Top:
     """The command in a pseudo-terminal of so many columns and lines."""
 
-    def __init__(self, live: SeenRun, columns: int = 60, lines: int = 20, term: str = "xterm-256color") -> None:
+    def __init__(self, live: ObservedRun, columns: int = 60, lines: int = 20, term: str = "xterm-256color") -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
         self._theirs = theirs
@@ -56,7 +56,6 @@ class Top:
         os.close(self._theirs)
 
     def type(self, keys: bytes) -> None:
-        """Press keys."""
         os.write(self._ours, keys)
 
     def until(self, words: str) -> None:
@@ -67,7 +66,7 @@ class Top:
             self._read(1.0)
 
     def ended(self) -> int:
-        """Give the exit code, with all that was written until then."""
+        """Return the exit code, with all that was written until then."""
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.screen[-3000:]
@@ -89,14 +88,14 @@ class Top:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenRun]:
-    with SeenRun(tmp_path_factory.mktemp("live")) as running:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedRun]:
+    with ObservedRun(tmp_path_factory.mktemp("live")) as running:
         running.submit("a-task-with-quite-a-long-name", largest=3)
         running.lend("n1", "n2", "n3", "n4")
         yield running
 
 
-def test_q_ends_it_and_the_terminal_is_as_it_was(live: SeenRun) -> None:
+def test_q_ends_it_and_the_terminal_is_as_it_was(live: ObservedRun) -> None:
     with Top(live) as top:
         top.until("3 of 4 nodes used")
         top.until("a-task-with-quite")
@@ -111,7 +110,7 @@ def test_q_ends_it_and_the_terminal_is_as_it_was(live: SeenRun) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_as_well(live: SeenRun, number: signal.Signals) -> None:
+def test_a_signal_ends_it_as_well(live: ObservedRun, number: signal.Signals) -> None:
     with Top(live) as top:
         top.until("nodes used")
         top.process.send_signal(number)
@@ -119,14 +118,14 @@ def test_a_signal_ends_it_as_well(live: SeenRun, number: signal.Signals) -> None
         assert top.as_before
 
 
-def test_on_a_terminal_that_only_prints_it_prints_once(live: SeenRun) -> None:
+def test_on_a_terminal_that_only_prints_it_prints_once(live: ObservedRun) -> None:
     with Top(live, term="dumb") as top:
         assert top.ended() == 0
         assert "3 of 4 nodes used" in top.screen
         assert "\x1b" not in top.screen
 
 
-def test_a_terminal_that_is_made_larger_is_filled(live: SeenRun) -> None:
+def test_a_terminal_that_is_made_larger_is_filled(live: ObservedRun) -> None:
     with Top(live, 60, 12) as top:
         top.until("nodes over time")
         assert "loss" not in ESCAPES.sub("", top.screen)
@@ -137,7 +136,7 @@ def test_a_terminal_that_is_made_larger_is_filled(live: SeenRun) -> None:
 
 
 def test_when_the_live_run_ends_it_says_so_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
-    with SeenRun(tmp_path) as live, Top(live) as top:
+    with ObservedRun(tmp_path) as live, Top(live) as top:
         top.until("0 of 0 nodes used")
         live.end()
         top.until("lost contact at ")

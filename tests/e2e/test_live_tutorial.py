@@ -28,7 +28,7 @@ def found() -> Page:
 
 @pytest.fixture
 def cluster(found: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
-    """Give a Slurm with the partition that the page asks for, in the environment of the user."""
+    """Yield a Slurm with the partition that the page asks for, in the environment of the user."""
     (asked,) = [block.text.splitlines() for block in found.blocks if "PartitionName=" in block.text]
     partitions = [line for line in asked if line.startswith("PartitionName=")]
     assert set(asked) - set(partitions) <= set(slurm.SETTINGS.splitlines()), "the rest holds in the tests' Slurm"

@@ -17,7 +17,7 @@ NOWHERE = "http://127.0.0.1:19999/"  # nothing listens there, so it is refused a
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Give what make needs of the repository, in a directory with an awkward name."""
+    """Return what make needs of the repository, in a directory with an awkward name."""
     place = tmp_path / 'it\'s a "dir" of ünïts'
     for name in ("tools", "bftrain", "solvers", "replay", "datasets", "elastic"):
         shutil.copytree(ROOT / name, place / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,7 +42,6 @@ def run(checkout: Path, *command: str, **env: str) -> subprocess.CompletedProces
 
 
 def fake_python(directory: Path, name: str, script: str) -> None:
-    """Put an executable on a PATH of our own."""
     directory.mkdir(exist_ok=True)
     file = directory / name
     file.write_text(f"#!/bin/sh\n{script}\n")
@@ -50,7 +49,7 @@ def fake_python(directory: Path, name: str, script: str) -> None:
 
 
 def path_without_python(tmp_path: Path) -> str:
-    """Give a PATH with the ordinary commands but no Python at all."""
+    """Return a PATH with the ordinary commands but no Python at all."""
     commands = tmp_path / "commands"
     commands.mkdir()
     for name in ("sh", "dirname", "awk", "sed", "flock", "cat", "ls", "df", "mkdir", "rm", "find", "grep", "tail"):

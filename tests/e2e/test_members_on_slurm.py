@@ -24,7 +24,7 @@ ANN, BOB = "games", "daemon"  # accounts that every Debian has
 
 
 def lacking() -> str:
-    """Say why no other users are available here; nothing if there are."""
+    """Return why no other users are available here; nothing if there are."""
     if os.getuid() != 0:
         return "only root can be several users"
     try:
@@ -82,7 +82,6 @@ class Member:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def join(self, socket: str) -> None:
-        """Start a live run of the user's own."""
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [self._python, "-m", "bftrain", "live", "join", socket], stdout=output, stderr=output, **self._as()
@@ -90,13 +89,11 @@ class Member:
         wait_until(lambda: "running; listening" in self.output.read_text(), "it runs", self.output.read_text)
 
     def kill(self) -> None:
-        """Kill the live run as nothing expects it."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of bftrain's as this user."""
         words = (self._python, "-m", "bftrain", *words)
         return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, **self._as())
 

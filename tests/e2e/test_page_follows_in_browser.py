@@ -58,7 +58,6 @@ def opened(browser: Chromium, material: ReportData, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def page(opened: Page) -> Page:
-    """Give the page as it was when it was opened."""
     opened.to_front()
     opened.wait_until("document.documentElement.dataset.drawn")
     opened.evaluate("document.activeElement.blur(), location.hash = `nothing=${Math.random()}`")
@@ -85,7 +84,7 @@ COLOURED = """
 
 
 def coloured(page: Page, figure: str, rows: int) -> tuple[float, list[int]]:
-    """Give the share of a raster's pixels that have the colour of what is followed, and in which of its rows."""
+    """Return the share of a raster's pixels that have the colour of what is followed, and in which of its rows."""
     found = page.evaluate(f"{COLOURED.replace('COLOUR', repr(FOLLOWED)).replace('ROWS', str(rows))}({figure!r})")
     return found[0], sorted(found[1])
 

@@ -73,7 +73,6 @@ def assert_report_is_quoted(text: str, report: str) -> None:
 
 
 def rows(text: str, first_words: str) -> list[list[str]]:
-    """Give the rows of the table that begins so."""
     table = text.partition(f"\n{first_words}")[2].partition("\n\n")[0]
     return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 

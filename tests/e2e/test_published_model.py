@@ -16,7 +16,7 @@ LINE = SpeedCurve(nodes=(1, 10), rate=(10.0, 100.0))
 
 
 def best_of(problem: AllocationProblem, big: int) -> float:
-    """Give the optimum of the task x node programme."""
+    """Return the optimum of the task x node programme."""
     matrix = published_model(problem, big)
     raw = highs.solver.run(matrix, Limits(deadline_s=60.0))
     assert raw.termination is Termination.OPTIMAL, raw.words
@@ -24,7 +24,7 @@ def best_of(problem: AllocationProblem, big: int) -> float:
 
 
 def drawn(seed: int) -> AllocationProblem:
-    """Give three or four tasks on up to 14 nodes, all of which may be held."""
+    """Return three or four tasks on up to 14 nodes, all of which may be held."""
     rng = np.random.default_rng(seed)
     pool = int(rng.integers(6, 15))
     tasks = []

@@ -24,8 +24,6 @@ GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50.
 
 @pytest.fixture
 def replayed(bftrain: CommandLine) -> Callable[..., dict[str, Any]]:
-    """Give a replay of tasks: its summary."""
-
     def run(tasks: Path, *words: str) -> dict[str, Any]:
         ended = bftrain("replay", "--tasks", tasks, *words, "--json", "-q")
         assert (ended.code, ended.err) == (0, "")

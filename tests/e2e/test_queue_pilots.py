@@ -16,7 +16,7 @@ from tests.helpers.fake_batch import FakeBatch, Job
 from tests.helpers.fake_lsf import FakeLsf
 from tests.helpers.fake_pbs import FakePbs
 from tests.helpers.fake_pbs_module import run_hook
-from tests.helpers.pilots import Keeper
+from tests.helpers.pilots import SchedulerRunner
 from tests.helpers.slurm import wait_until
 
 NODES = ("n1", "n2", "n3")
@@ -24,9 +24,9 @@ MAKE = {FakePbs: pbs.make, FakeLsf: lsf.make}
 both = pytest.mark.parametrize("kind", [FakePbs, FakeLsf], ids=["pbs", "lsf"])
 
 
-def keeper(server: FakeBatch, folder: Path, *, patience_s: float = 30.0, **settings: object) -> Keeper:
+def keeper(server: FakeBatch, folder: Path, *, patience_s: float = 30.0, **settings: object) -> SchedulerRunner:
     known = {"queue": "idle", "pending": 1, "poll_s": 0.5, "lengths_s": [3600], **settings}
-    return Keeper(MAKE[type(server)], known, folder, environment(server), patience_s=patience_s)
+    return SchedulerRunner(MAKE[type(server)], known, folder, environment(server), patience_s=patience_s)
 
 
 def environment(server: FakeBatch) -> dict[str, str]:
@@ -150,7 +150,7 @@ def test_hooks_tell_at_once(tmp_path: Path) -> None:
         server.hooks.append(hook)
         server.submit("sleep 600", 1)
         settings = {"poll_s": 3600.0, "spool": str(spool)}
-        with Keeper(pbs.make_nodes, settings, tmp_path / "site", environment(server)) as watch:
+        with SchedulerRunner(pbs.make_nodes, settings, tmp_path / "site", environment(server)) as watch:
             wait_until(lambda: watch.ours() == {"n2"}, "the free node is ours", watch.tell)
             assert (spool / READER).exists()
             job = server.submit("exec sleep 0.3", 1)

@@ -42,12 +42,10 @@ class Recorded(Slurm):
                 out.write(f"### {time.time():.3f}\n{shown}")
 
     def state(self, job: str) -> str:
-        """Say what a job does."""
         return self.run("squeue", "-h", "-j", job, "-o", "%T", check=False).stdout.strip()
 
 
 def eventful_minute(cluster: Recorded) -> None:
-    """Let jobs end in all the ways that there are."""
     pilot = cluster.submit("sleep 600", "-N1", "-p", "pilot", "-w", "nid0001")
     wait_until(lambda: cluster.state(pilot) == "RUNNING", "the pilot runs", cluster.logs)
     taker = cluster.submit("sleep 2", "-N4")

@@ -24,14 +24,13 @@ TABLES = ("tasks.csv", "decisions.csv", "allocations.csv", "campaigns.csv", "ove
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a copy of the release's files, so that nothing is written beside them; commands run in it."""
+    """Return a copy of the release's files, so that nothing is written beside them; commands run in it."""
     made = Path(shutil.copytree(RELEASE, tmp_path / "release"))
     monkeypatch.chdir(made)
     return made
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """Return the summary of a result."""
     return dict(json.loads((folder / "summary.json").read_text()))
 
 

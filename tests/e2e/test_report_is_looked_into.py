@@ -101,7 +101,6 @@ TICKS = """
 
 
 def ticks(page: Page, figure: str) -> str:
-    """What stands along the time in a figure."""
     return str(page.evaluate(TICKS.replace("FIGURE", figure)))
 
 

@@ -53,7 +53,6 @@ STATIC = """
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write one page of each kind."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "sweep.toml").write_text(SWEEP)
     tasks = ("tasks", "generate", "--kind", "cluster", "--count", "40", "--arrivals-per-hour", "4", "--users", "3")

@@ -29,7 +29,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding=
 
 
 def stand_in() -> EventLog:
-    """Give a log with a thousand events before the time at which the published window ends."""
+    """Return a log with a thousand events before the time at which the published window ends."""
     end_s = datetime(2021, 2, 17, 12, 21, 15, tzinfo=UTC).timestamp()
     log = generate_log(1100, 1, seed=3, idle_share=0.2, start_s=end_s - 80_000)
     assert log.times[1000] < end_s - 10_000
@@ -93,7 +93,7 @@ def test_the_script_writes_the_tables_of_the_page(folder: Path) -> None:
 
 
 def headings(text: str) -> list[str]:
-    """Give the first row of each table, and the first cell of the others."""
+    """Return the first row of each table, and the first cell of the others."""
     found = []
     for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
         first, _, *rows = table.splitlines()

@@ -41,7 +41,6 @@ JOBS = ("--kind", "cluster", "--count", "30", "--gangs", "1:0.7,2:0.3", "--long-
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sweep three policies over load and seeds."""
     place = tmp_path_factory.mktemp("swept")
     (place / "sweep.toml").write_text(SPEC)
     ended = bftrain("sweep", "sweep.toml", "-o", "out", "--jobs", "2", cwd=place)

@@ -12,7 +12,7 @@ from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.hook_install import install
 from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
 from bftrain.live.schedulers.port import Taken
-from tests.helpers.pilots import Keeper, Pilots
+from tests.helpers.pilots import Pilots, SchedulerRunner
 from tests.helpers.slurm import Slurm, wait_until
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slurm
 
 
 def hooked(settings: str, *, nodes: int = 3) -> Slurm:
-    """Give a Slurm with our hook in it; its spool is beside its files."""
+    """Return a Slurm with our hook in it; its spool is beside its files."""
     cluster = Slurm(nodes=nodes, more_settings=settings)
     install("slurm", spool=cluster.home / "spooled", hook=cluster.home / "hook")
     return cluster
@@ -30,13 +30,13 @@ def hooked(settings: str, *, nodes: int = 3) -> Slurm:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
-    """Give a Slurm whose starts and ends are reported."""
+    """Yield a Slurm whose starts and ends are reported."""
     with hooked("EpilogSlurmctld={home}/hook\nPrologSlurmctld={home}/hook\n") as own:
         yield own
 
 
-def watching(cluster: Slurm, folder: Path, **settings: object) -> Keeper:
-    return Keeper(slurm.make_nodes, settings, folder, cluster.env)
+def watching(cluster: Slurm, folder: Path, **settings: object) -> SchedulerRunner:
+    return SchedulerRunner(slurm.make_nodes, settings, folder, cluster.env)
 
 
 def spool_of(cluster: Slurm) -> Path:

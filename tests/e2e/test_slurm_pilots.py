@@ -26,14 +26,13 @@ pytestmark = pytest.mark.slurm
 
 @pytest.fixture
 def cluster(slurm_cluster: Slurm) -> Iterator[Slurm]:
-    """Give the Slurm of this process with all its nodes idle, and leave it so."""
+    """Yield the Slurm of this process with all its nodes idle, and leave it so."""
     end_all(slurm_cluster)
     yield slurm_cluster
     end_all(slurm_cluster)
 
 
 def pids_of(pilots: Pilots, node: str) -> set[int]:
-    """Give all processes of the pilot on a node."""
     agent = next(one["pid"] for one in reversed(pilots.messages) if one["type"] == "registered" and one["node"] == node)
     return {agent, *descendants(agent)}
 

@@ -30,7 +30,7 @@ TASK = {
 
 @pytest.fixture
 def own_slurm() -> Iterator[Slurm]:
-    """Give a Slurm that this test may break."""
+    """Yield a Slurm that this test may break."""
     with Slurm(nodes=4) as cluster:
         yield cluster
 
@@ -72,7 +72,6 @@ class Decider:
             self.tell(*moment)
 
     def tell(self, *events: dict[str, Any]) -> None:
-        """Tell events of one moment."""
         self._time_s += 1
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([{**event, "time_s": self._time_s} for event in events]) + "\n")

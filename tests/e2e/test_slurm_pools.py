@@ -11,7 +11,7 @@ from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.pool_settings import pools_of
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import Site
-from tests.helpers.pilots import QUICK, Keeper, end_all
+from tests.helpers.pilots import QUICK, SchedulerRunner, end_all
 from tests.helpers.slurm import Slurm, wait_until
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ LOW = ("PriorityTier=1", "PreemptMode=CANCEL", "GraceTime=0", "MaxTime=INFINITE"
 
 @pytest.fixture
 def cluster(slurm_cluster: Slurm) -> Iterator[Slurm]:
-    """Give the Slurm of this process with two partitions more, left and right, of half of its nodes each."""
+    """Yield the Slurm of this process with two partitions more, left and right, of half of its nodes each."""
     end_all(slurm_cluster)
     names = slurm_cluster.nodes
     halves = {"left": names[: len(names) // 2], "right": names[len(names) // 2 :]}
@@ -50,7 +50,7 @@ def test_two_partitions_give_nodes_within_their_limits_and_hours(
         return SchedulerPools((pool("left", site, max_nodes=1, kind="v100"), pool("right", site, when="always")))
 
     left, right = (set(cluster.nodes[:2]), set(cluster.nodes[2:]))
-    with Keeper(make, {}, tmp_path / "site", cluster.env) as keeper:
+    with SchedulerRunner(make, {}, tmp_path / "site", cluster.env) as keeper:
         pools = keeper.scheduler
         assert isinstance(pools, SchedulerPools)
         keeper.do(lambda: pools.want(4))
@@ -81,7 +81,7 @@ def test_a_pool_whose_partition_is_not_there_is_named(cluster: Slurm, tmp_path: 
         return SchedulerPools((pool("left", site), pool("gone", site)))
 
     with (
-        Keeper(make, {}, tmp_path / "site", cluster.env) as keeper,
+        SchedulerRunner(make, {}, tmp_path / "site", cluster.env) as keeper,
         pytest.raises(NotAvailable, match=r"pool 'gone': partition 'gone': Slurm has no such partition"),
     ):
         keeper.ask(keeper.scheduler.check(keeper.order))  # type: ignore[attr-defined]  # of those with pilots

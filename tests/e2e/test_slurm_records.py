@@ -37,7 +37,7 @@ def cluster() -> Iterator[Slurm]:
 
 
 def shown(cluster: Slurm, job: str) -> dict[str, str]:
-    """Give what ``scontrol`` shows of a job that is over and not yet forgotten."""
+    """Return what ``scontrol`` shows of a job that is over and not yet forgotten."""
     words = cluster.run("scontrol", "show", "job", job, "-o").stdout.split()
     return dict(word.split("=", 1) for word in words if "=" in word)
 

@@ -41,7 +41,6 @@ class Cluster:
         return self
 
     def start_worker(self, name: str) -> None:
-        """Start a worker of one thread."""
         self._start(name, "dask_worker", self.address, "--name", name, "--nthreads", "1", "--no-nanny")
 
     def _start(self, name: str, module: str, *arguments: str) -> None:
@@ -56,7 +55,6 @@ class Cluster:
             )
 
     def client(self) -> Any:  # noqa: ANN401 - a class without types
-        """Connect, to look."""
         return distributed.Client(self.address, set_as_default=False)
 
     def __exit__(self, *_: object) -> None:

@@ -18,7 +18,7 @@ SWEEP = ("sweep", "sweep.toml", "-o", "out", "--jobs", "2")
 
 @pytest.fixture(scope="module")
 def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give the table of the sweep that nothing disturbs."""
+    """Return the table of the sweep that nothing disturbs."""
     folder = tmp_path_factory.mktemp("undisturbed")
     prepare(folder)
     release(folder)
@@ -28,7 +28,7 @@ def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def alive(pids: set[int]) -> set[int]:
-    """Give those of the processes that are there and not merely waiting to be buried."""
+    """Return those of the processes that are there and not merely waiting to be buried."""
     found = set()
     for pid in pids:
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lacking() -> str:
-    """Say why no second user is available here; nothing if there is one."""
+    """Return why no second user is available here; nothing if there is one."""
     if os.getuid() != 0:
         return "only root can be several users"
     try:
@@ -40,7 +40,7 @@ _PATIENCE_S = 60.0
 
 @contextmanager
 def shared(tmp_path: Path, mode: str, **more: tuple[str, ...]) -> Iterator[LiveThread]:
-    """Give a live run of root's, with its socket where every user can connect."""
+    """Yield a live run of root's, with its socket where every user can connect."""
     folder = Path(tempfile.mkdtemp(prefix="bftrain-users-", dir="/tmp"))
     folder.chmod(0o755)
     try:
@@ -52,7 +52,6 @@ def shared(tmp_path: Path, mode: str, **more: tuple[str, ...]) -> Iterator[LiveT
 
 
 def call(run: LiveThread, uid: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of bftrain's as another user."""
     user = ordinary()
     return subprocess.run(
         [user.python, "-m", "bftrain", *words],

@@ -25,7 +25,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the directory that holds the source archive and the wheel built from it."""
+    """Return the directory that holds the source archive and the wheel built from it."""
     place = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", place, ROOT, cwd=place)
     return place

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What came back."""
+class ApiReply:
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -22,18 +22,16 @@ class Answered:
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - JSON is what it is
-        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def what(self) -> str:
-        """What is wrong, in words."""
         return str(self.json["error"]["what"])
 
 
 async def ask(
     address: Path | str, request: str, body: object = None, *, raw: bytes | None = None, **headers: str
-) -> Answered:
+) -> ApiReply:
     """Ask ``request``, such as "GET /v1/status"; the address is a socket's path or ``http://HOST:PORT``."""
     reader, writer = await connect(address)
     data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
@@ -52,7 +50,7 @@ async def ask(
     first, _, rest = seen.partition(b"\r\n\r\n")
     lines = first.decode("latin-1").split("\r\n")
     heads = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
-    return Answered(int(lines[0].split()[1]), heads, rest)
+    return ApiReply(int(lines[0].split()[1]), heads, rest)
 
 
 async def connect(address: Path | str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

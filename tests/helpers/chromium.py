@@ -39,7 +39,7 @@ _OPTIONS: Final = (
 
 
 def lacking() -> str:
-    """Say why there is no browser here and which command would help; nothing if there is one."""
+    """Return why there is no browser here and which command would help; nothing if there is one."""
     return "" if _program() else f"no Chromium found; as root: {_INSTALL}"
 
 
@@ -173,7 +173,6 @@ class Page:
         return self._browser.call(method, self._session, **params)
 
     def evaluate(self, expression: str) -> Any:  # noqa: ANN401 - a page gives what it likes
-        """Give the value of a JavaScript expression."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
@@ -197,7 +196,6 @@ class Page:
         return found
 
     def requests(self) -> list[str]:
-        """Every address that the page asked for."""
         return [
             event["params"]["request"]["url"]
             for event in self._browser.of(self._session)
@@ -242,7 +240,6 @@ class Page:
             self._call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes.get(key, 0), **typed)
 
     def write(self, text: str) -> None:
-        """Type text into what has the focus."""
         self._call("Input.insertText", text=text)
 
     def to_front(self) -> None:
@@ -255,16 +252,14 @@ class Page:
         self._call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Change the window's size."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def busy_s(self) -> float:
-        """Give the seconds of a core that the page's main thread took so far, other programs not counted."""
+        """Return the seconds of a core that the page's main thread took so far, other programs not counted."""
         metrics = {one["name"]: one["value"] for one in self._call("Performance.getMetrics")["metrics"]}
         return float(metrics["ThreadTime"])
 
     def pdf(self) -> bytes:
-        """Give the page as it is printed."""
         return base64.b64decode(self._call("Page.printToPDF", preferCSSPageSize=True)["data"])
 
     def reload(self) -> None:
@@ -275,11 +270,10 @@ class Page:
         self.frames()
 
     def html(self) -> str:
-        """Give the document as it stands after scripts ran."""
+        """Return the document as it stands after scripts ran."""
         return str(self.evaluate("document.documentElement.outerHTML"))
 
     def screenshot(self, path: Path) -> Path:
-        """Keep a picture of the whole page as PNG."""
         answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))

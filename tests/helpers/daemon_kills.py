@@ -74,7 +74,6 @@ class KilledDaemon(LocalDaemon):
         return limit
 
     def task(self, name: str) -> TaskView:
-        """Return what is known of a task."""
         return next(view for view in self.client.tasks(over=True) if view.name == name)
 
     def record_folder(self, name: str) -> Path:
@@ -84,7 +83,6 @@ class KilledDaemon(LocalDaemon):
         return folder
 
     def record(self, name: str) -> list[dict[str, Any]]:
-        """Return what a task's processes wrote."""
         file = self.folder / "records" / name / "record"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -132,12 +132,12 @@ def commands_that_do_something() -> dict[str, click.Command]:
 
 
 def only_a_group(command: click.Command) -> bool:
-    """Say whether a command does nothing but hold others."""
+    """Return whether a command is only a group of subcommands."""
     return isinstance(command, click.Group) and not isinstance(command, DocumentedCommand)
 
 
 def words_of(name: str, folder: Path, *more: str) -> list[str]:
-    """Give the words to type; what stands after -- is the call's own."""
+    """Return the words to type; what stands after -- is the call's own."""
     return [*name.split(), *(word.replace("{}", str(folder)) for word in CALLS[name].words.split()), *more]
 
 

@@ -73,7 +73,6 @@ class Job:
 
     @property
     def number(self) -> int:
-        """The number in its id."""
         return int(self.id.partition(".")[0])
 
 
@@ -137,7 +136,6 @@ class FakeBatch:
         subprocess.run(["rm", "-r", str(self.home)], check=True)
 
     def open(self) -> None:
-        """Let commands in."""
         door = socket.socket(socket.AF_UNIX)
         door.bind(str(self.home / "server"))
         door.listen(64)
@@ -183,17 +181,14 @@ class FakeBatch:
                 self._schedule()
 
     def submit(self, script: str, size: int) -> str:
-        """Hand in a job of the main queue."""
         with self._lock:
             return self._accept(name="main", queue=self.main, script=script, size=size).id
 
     def delete(self, id_: str) -> None:
-        """Delete a job."""
         with self._lock:
             self._cancel(self.jobs[id_])
 
     def of(self, *states: str, queue: str = "idle") -> list[Job]:
-        """Give the jobs of a queue in these states."""
         with self._lock:
             return [job for job in self.jobs.values() if job.state in states and job.queue == queue]
 
@@ -262,7 +257,6 @@ class FakeBatch:
         raise NotImplementedError
 
     def _cancel(self, job: Job) -> None:
-        """End a job as its owner."""
         if job.state == "Q":
             job.why = "owner"
             self._over(job)

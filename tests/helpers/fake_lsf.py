@@ -154,7 +154,6 @@ class FakeLsf(FakeBatch):
 
 
 def record(job: Job) -> dict[str, str]:
-    """Give what bjobs prints of a job."""
     over = job.state == "F"
     state = {"Q": "PEND", "S": "SSUSP"}.get(job.state, "RUN")
     code = 0 if job.code is None else job.code if job.code >= 0 else 128 - job.code

@@ -25,7 +25,6 @@ _LIMIT: Final = 15148 % 256
 
 
 def attributes(job: Job) -> dict[str, Any]:
-    """Give what qstat prints of a job."""
     over = job.code is not None
     substate = 91 if job.why else 10 if job.state == "Q" else 42 if not over else 92 if job.code == 0 else 93
     found: dict[str, Any] = {
@@ -53,7 +52,7 @@ def attributes(job: Job) -> dict[str, Any]:
 
 
 def walltime(job: Job) -> str:
-    """Give the longest time of a job as PBS prints it."""
+    """Return the longest time of a job as PBS prints it."""
     return f"{job.seconds // 3600:02}:{job.seconds // 60 % 60:02}:{job.seconds % 60:02}"
 
 
@@ -189,7 +188,6 @@ class FakePbs(FakeBatch):
 
 
 def _print(head: str, shown: dict[str, dict[str, Any]]) -> str:
-    """Print attributes as lines below each name."""
     said = ""
     for name, about in shown.items():
         pairs = ((key, ", ".join(value) if isinstance(value, list) else value) for key, value in about.items())

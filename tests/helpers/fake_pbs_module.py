@@ -19,7 +19,6 @@ class Accepted(SystemExit):
 
 
 def run_hook(spool: Path, event: str, job: object) -> list[str]:
-    """Run our hook, with this spool."""
     return run_hook_text(HOOK.read_text().replace("@SPOOL@", str(spool)), event, job)
 
 

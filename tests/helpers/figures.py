@@ -13,15 +13,13 @@ class Figures:
     test: str = ""
 
     def of(self, test: str) -> Figures:
-        """Give the same rows, to which ``test`` adds."""
+        """Return the same rows, to which ``test`` adds."""
         return Figures(self.rows, test)
 
     def add(self, what: str, number: float, unit: str = "") -> None:
-        """Add one figure."""
         self.rows.append((self.test, what, number, unit))
 
     def lines(self) -> list[str]:
-        """Give the rows as a table."""
         tests = max((len(test) for test, *_ in self.rows), default=0)
         whats = max((len(what) for _, what, *_ in self.rows), default=0)
         return [
@@ -31,5 +29,5 @@ class Figures:
 
 
 def _plain(number: float) -> str:
-    """Give four figures, and all of them of a large number."""
+    """Return four figures, and all of them of a large number."""
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -65,7 +65,7 @@ class Flux:
         return self.run("job", "id", "--to=dec", self.run("submit", *words))
 
     def jobs(self, *states: str, form: str = "{name}") -> Sequence[str]:
-        """Give what is asked for of the jobs in these states, one each."""
+        """Return what is asked for of the jobs in these states, one each."""
         return self.run("jobs", "-n", "-o", form, f"--filter={','.join(states)}").split()
 
     def seconds_until_running(self, job: str) -> float:

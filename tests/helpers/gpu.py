@@ -21,7 +21,7 @@ LOG_LETTERS = 4000  # that a failed test shows of each log
 
 
 def lacking() -> str:
-    """Say why tests that need a GPU cannot run here; nothing if they can."""
+    """Return why tests that need a GPU cannot run here; nothing if they can."""
     if not visible_gpus():
         return "no NVIDIA GPU is here"
     if find_spec("torch") is None:
@@ -80,14 +80,12 @@ class GpuTraining:
             time.sleep(0.02)
 
     def logs(self) -> str:
-        """Return the ends of the workers' logs."""
         files = sorted(self.stage.folder.glob("*/**/*.log"))
         logs = [f"{file.name}: {file.read_text()[-LOG_LETTERS:]}" for file in files]
         last = [one for one in self.stage.messages.all if one["type"] != "report"][-8:]
         return "\n".join([*logs, *map(str, last)])
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the last line of each position."""
         found = {}
         for line in self.written.read_text().splitlines():
             if line.endswith("}"):

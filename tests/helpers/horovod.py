@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 
 def lacking() -> str:
-    """Say why tests that need Horovod cannot run here; nothing if they can."""
+    """Return why tests that need Horovod cannot run here; nothing if they can."""
     if find_spec("horovod") is None:
         return "Horovod is not built for this environment; build it with: make horovod"
     return ""

@@ -32,7 +32,6 @@ class CommandLine:
         self._capfd = capfd
 
     def __call__(self, *arguments: str | Path | float, stdin: str | bytes = "") -> Ended:
-        """Run one command."""
         self._monkeypatch.setattr(sys, "argv", ["bftrain", *map(str, arguments)])
         given = stdin.encode() if isinstance(stdin, str) else stdin
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def lines(events: Sequence[object]) -> str:
-    """Give a line for each event, or for each list of events of one moment."""
+    """Return a line for each event, or for each list of events of one moment."""
     return "".join(wire.encode(event).decode() + "\n" for event in events)

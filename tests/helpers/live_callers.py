@@ -17,7 +17,6 @@ CHIEF: Final = Caller(uid=70003, user="chief", operator=True)
 
 
 def submission(name: str = "", largest: int = 4, **more: Any) -> Submission:  # noqa: ANN401 - any field
-    """Return a task as a caller hands it in."""
     run = more.pop("run", None) or Run(argv=("/home/ann/train.py",))
     return Submission(run=run, name=name, max_nodes=largest, **more)
 
@@ -29,5 +28,4 @@ def everywhere(inside: Inside) -> tuple[str, str]:
 
 
 def token_of(inside: Inside) -> str:
-    """Return what opens a live run over TCP."""
     return f"Bearer {inside.daemon.site.token.read_text().strip()}"

@@ -197,7 +197,6 @@ def die_at(point: str, when: str, number: int) -> None:
 
 
 def live(order: dict[str, Any]) -> None:
-    """Be a daemon."""
     global link  # noqa: PLW0603 - one for each process
     folder = Path(order["folder"])
     with (folder / "words").open("ab", buffering=0) as words:
@@ -213,7 +212,6 @@ PARTS = {"scheduler": ("world", "make_scheduler"), "launcher": ("world", "make_l
 
 
 def main() -> None:
-    """Fork a daemon for each line."""
     built_in: Any = registry.BUILT_IN
     for port, (name, attribute) in PARTS.items():
         built_in[port][name] = f"{HERE}:{attribute}"

@@ -64,12 +64,10 @@ class World:
         self._hear: Callable[[dict[str, Any]], None] = lambda _: None
 
     def lend(self, *nodes: str) -> None:
-        """Let nodes be used."""
         self.allowed.update(nodes)
         self.post(Allowed(nodes=nodes))
 
     def take(self, *nodes: str) -> None:
-        """Take nodes back."""
         self.allowed.difference_update(nodes)
         self.post(Taken(nodes=nodes))
 
@@ -79,7 +77,6 @@ class World:
             self._post(news)
 
     def come(self, *nodes: str) -> None:
-        """Let agents register."""
         for node in nodes:
             self._hear({"t": time.time(), "type": "registered", "node": node, "slots": 1})
 
@@ -95,25 +92,20 @@ class World:
         self._hear({"t": time.time(), "type": "notice", "node": node, "grace_s": grace_s})
 
     def tell(self, task: str, what: str, **more: object) -> None:
-        """Tell of a task as its launcher would."""
         if what == "done":
             self.held.pop(task, None)
         self._hear({"t": time.time(), "type": what, "task": task, **more})
 
     def asked(self, what: str) -> list[Any]:
-        """Give all that was asked for in this way."""
         return [value for name, value in self.log if name == what]
 
     def orders(self) -> list[dict[str, Any]]:
-        """Give all actions that were ordered, in order."""
         return [action for actions in self.asked("apply") for action in actions]
 
     def available(self) -> Availability:
-        """Say what the test wants said."""
         return self.available_now
 
     async def run(self, post: Post, agent: AgentOrder) -> None:  # noqa: ARG002 - the port's signature
-        """Post what the test lends and takes."""
         self._post = post
         try:
             self._break("run")
@@ -122,44 +114,36 @@ class World:
             self._post = None
 
     async def look(self) -> frozenset[str] | None:
-        """Name the nodes that are lent."""
         self.log.append(("look", None))
         await self._wait("look")
         self._break("look")
         return frozenset(self.allowed)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Remember it."""
         self.log.append(("want", (nodes, frozenset(without))))
 
     def hint(self) -> None:
-        """Remember it."""
         self.log.append(("hint", None))
 
     def noticed(self, node: str) -> None:
-        """Remember it."""
         self.log.append(("noticed", node))
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Remember it."""
         self.log.append(("give_back", tuple(nodes)))
         await self._wait("give_back")
         self._break("give_back")
 
     async def leave(self) -> None:
-        """Remember it."""
         self.log.append(("leave", None))
         await self._wait("leave")
         self._break("leave")
 
     def add(self, task: str, job: Mapping[str, Any]) -> None:
-        """Know a task."""
         self._break("add")
         self.log.append(("add", task))
         self.jobs[task] = job
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Do at once as ordered."""
         self.log.append(("apply", [dict(action) for action in actions]))
         for action in actions:
             nodes = set(action["nodes"])
@@ -177,16 +161,13 @@ class World:
                     self._vacate(action["task"], nodes)
 
     def set_batch(self, task: str, batch: int) -> None:
-        """Remember it."""
         self.log.append(("batch", (task, batch)))
 
     def drop(self, task: str) -> None:
-        """Forget a task."""
         self.log.append(("drop", task))
         self.held.pop(task, None)
 
     def close(self) -> None:
-        """Remember it."""
         self.log.append(("close", None))
 
     def _vacate(self, task: str, nodes: set[str]) -> None:
@@ -217,13 +198,11 @@ _here: World | None = None  # the world that the next daemon meets
 
 
 def make_scheduler(table: Mapping[str, object], site: Site) -> World:  # noqa: ARG001 - the port's signature
-    """Give the world as a scheduler."""
     assert _here is not None
     return _here
 
 
 def make_launcher(tell: Callable[[dict[str, Any]], None], hub: object) -> World:  # noqa: ARG001 - as above
-    """Give the world as a launcher."""
     assert _here is not None
     _here._hear = tell  # noqa: SLF001 - it is in this file
     return _here
@@ -237,13 +216,12 @@ def parts() -> Any:  # noqa: ANN401 - what patches the registry, as a context
 
 
 def meet(world: World) -> None:
-    """Let the next daemon meet this world."""
     global _here  # noqa: PLW0603 - registered parts are found by name
     _here = world
 
 
 def site_of(folder: Path, world: World, **changes: Any) -> SiteSettings:  # noqa: ANN401 - any setting of a site
-    """Give settings with which a daemon lives in the world; the journal is ``folder/live/live.db``."""
+    """Return settings with which a daemon lives in the world; the journal is ``folder/live/live.db``."""
     home = str(folder / "live")
     given: dict[str, Any] = {
         "folder": home,
@@ -267,7 +245,7 @@ async def live_inside(
     ask_site: AskSite | None = None,
     **changes: Any,  # noqa: ANN401 - any setting of a site
 ) -> AsyncIterator[Inside]:
-    """Give a live run that has begun. It ends as if it were killed, unless the test drains it.
+    """Yield a live run that has begun. It ends as if it were killed, unless the test drains it.
 
     ``said`` takes what it says; ``changes`` are settings of the site.
     """
@@ -298,7 +276,6 @@ async def live_inside(
 
 
 async def submit(service: LiveService, name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskView:  # noqa: ANN401 - any field
-    """Submit a task as the user of this process."""
     run = more.pop("run", None) or Run(argv=("train.py",))
     return await service.submit(
         ourselves(), Submission(run=run, name=name, min_nodes=smallest, max_nodes=largest, **more)
@@ -320,8 +297,6 @@ async def decided(daemon: LiveDaemon) -> None:
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a test of a coroutine function."""
-
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - pytest's fixtures
         async def go() -> None:

@@ -102,7 +102,6 @@ class LiveRun:
         self.until(lambda: self.call("status", check=False).returncode == 0, "it answers")
 
     def kill(self) -> None:
-        """Kill it as nothing expects it."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -116,7 +115,6 @@ class LiveRun:
     def call(
         self, *words: str, check: bool = True, patience_s: float = _PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of bftrain's as the same user."""
         done = subprocess.run(
             [self.user.python, "-m", "bftrain", *words],
             env=self.env,
@@ -135,11 +133,9 @@ class LiveRun:
         return done
 
     def asked(self, *words: str) -> Any:  # noqa: ANN401 - JSON is what it is
-        """Give what a command answers as JSON."""
         return json.loads(self.call(*words, "--json").stdout)
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """Give all tasks by name."""
         return {task["name"]: task for task in self.asked("queue", "--all")}
 
     def until(self, holds: Callable[[], bool], what: str, patience_s: float = _PATIENCE_S) -> None:
@@ -152,7 +148,6 @@ class LiveRun:
             time.sleep(0.2)
 
     def tell(self) -> str:
-        """Say how things stand, for messages."""
         jobs = self.cluster.run("squeue", "-r", check=False).stdout
         return f"{self.output.read_text(errors='replace')[-4000:]}\n{jobs}"
 
@@ -163,7 +158,7 @@ class LiveRun:
         wait_until(lambda: not self.processes(), "no process of ours is left", lambda: f"{self.processes()}")
 
     def processes(self) -> dict[int, str]:
-        """Give the processes of ours, here and in pilots, by their command lines."""
+        """Return the processes of ours, here and in pilots, by their command lines."""
         found = {}
         for pid in self.cluster.processes():
             try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class SeenRun:
+class ObservedRun:
     """A live run on loopback, always on the same port; ``changes`` are settings of its site."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:  # noqa: ANN401 - any setting of a site
@@ -41,34 +41,27 @@ class SeenRun:
         self.port = int(self.run.http.rpartition(":")[2])
 
     def end(self) -> None:
-        """End as if it were killed."""
         self._stack.close()
 
     @property
     def address(self) -> str:
-        """Where the page is."""
         return f"http://127.0.0.1:{self.port}/"
 
     @property
     def token(self) -> str:
-        """The token."""
         return self.run.token_file.read_text().strip()
 
     @property
     def inside(self) -> Inside:
-        """What stands in its process."""
         return self.run.inside
 
     def submit(self, name: str, **more: Any) -> None:  # noqa: ANN401 - any field of a submission
-        """Hand in a task."""
         self.run.do(lambda inside: submit(inside.service, name, **more))
 
     def lend(self, *nodes: str) -> None:
-        """Let nodes become idle."""
         self.run.do(lambda inside: inside.world.lend(*nodes))
 
     def take(self, *nodes: str) -> None:
-        """Take nodes back."""
         self.run.do(lambda inside: inside.world.take(*nodes))
 
     def report(self, task: str, step: int, samples: int = 64, seconds: float = 0.1) -> None:

@@ -26,17 +26,14 @@ class LiveThread:
 
     @property
     def socket(self) -> str:
-        """The path of its socket."""
         return str(self.inside.daemon.site.socket)
 
     @property
     def token_file(self) -> Path:
-        """The file of its token."""
         return self.inside.daemon.site.token
 
     @property
     def http(self) -> str:
-        """Its address over TCP."""
         return next(address for address in self.inside.api.addresses if address.startswith("http"))
 
     def do(self, what: Callable[[Inside], Any]) -> Any:  # noqa: ANN401 - as that returns
@@ -54,7 +51,7 @@ class LiveThread:
 
 @contextmanager
 def live_thread(folder: Path, world: World | None = None, **changes: Any) -> Iterator[LiveThread]:  # noqa: ANN401 - settings of a site
-    """Give a live run that has begun; ``changes`` are settings of its site."""
+    """Yield a live run that has begun; ``changes`` are settings of its site."""
     began: list[LiveThread] = []
     failed: list[BaseException] = []
     ready = threading.Event()

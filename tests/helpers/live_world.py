@@ -96,7 +96,6 @@ class World:
         self._tell(task, {"type": "done", "step": task.steps})
 
     def shuffle(self) -> None:
-        """Lend or take back some nodes."""
         some = set(self._dice.sample(self.nodes, self._dice.randint(1, max(1, len(self.nodes) // 2))))
         if self._dice.random() < 0.5:
             self.take(some & self.allowed)
@@ -104,7 +103,6 @@ class World:
             self.lend(some - self.allowed)
 
     def take(self, nodes: Iterable[str]) -> None:
-        """Take nodes back."""
         nodes = sorted(nodes)
         if nodes:
             self.taken += len(nodes)
@@ -113,7 +111,6 @@ class World:
             self._taken_by.update(dict.fromkeys(nodes, self._news))
 
     def lend(self, nodes: Iterable[str]) -> None:
-        """Lend nodes."""
         nodes = sorted(nodes)
         if nodes:
             self.allowed.update(nodes)

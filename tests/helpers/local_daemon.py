@@ -54,7 +54,6 @@ class LocalDaemon:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
 
     def kill(self) -> None:
-        """Kill it as nothing expects it."""
         self.client.close()
         self.process.kill()
         self.process.wait()
@@ -74,13 +73,11 @@ class LocalDaemon:
             time.sleep(0.05)
 
     def runs(self) -> bool:
-        """Return whether it runs."""
         with suppress(BftrainError):
             return self.client.status().state == "running"
         return False
 
     def story(self) -> str:
-        """Return how things stand, for messages."""
         views: list[str] = []
         with suppress(BftrainError):
             views = [f"{one.name} {one.state} step {one.step} {one.reason}" for one in self.client.tasks(over=True)]

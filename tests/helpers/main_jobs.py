@@ -37,7 +37,6 @@ class Stream:
         return self.waits()
 
     def submit_next(self) -> None:
-        """Submit the next one."""
         number = len(self.submitted)
         began = self._folder / str(number)
         words = f"date +%s.%N > {began}.part; mv {began}.part {began}; sleep {self._lengths[number]}; touch {began}.end"
@@ -45,10 +44,10 @@ class Stream:
         self.submitted.append(time.time())
 
     def all_ran(self) -> bool:
-        """Say whether all that were submitted began and ended."""
+        """Return whether all that were submitted began and ended."""
         return len(list(self._folder.glob("*.end"))) == len(self.submitted)
 
     def waits(self) -> list[float]:
-        """Give how long each waited from the return of sbatch on."""
+        """Return how long each waited from the return of sbatch on."""
         began = [float((self._folder / str(number)).read_text()) for number in range(len(self.submitted))]
         return [at - submitted for at, submitted in zip(began, self.submitted, strict=True)]

@@ -26,7 +26,6 @@ TASK = "task"
 
 
 def main(name: str, port: str, secret: str, folder: str, script: str, nodes: str, *keep_s: str) -> None:
-    """Be the manager."""
     keeps = {"keep_s": float(keep_s[0])} if keep_s else {}
     # Closed until it is known what the task holds: so workers of a manager before us are recognised
     hub = AgentHub(tell, read_secret(Path(secret)), port=int(port), closed=True, **keeps)
@@ -50,7 +49,6 @@ def beat(hub: AgentHub) -> None:
 
 
 def tell(message: dict[str, Any]) -> None:
-    """Print a message."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
@@ -74,11 +72,9 @@ class Manager:
                 self._news.notify_all()
 
     def of(self, what: str) -> list[dict[str, Any]]:
-        """Return all messages of one type."""
         return [one for one in list(self.messages) if one["type"] == what]
 
     def steps(self, size: int, count: int, patience_s: float = 60.0) -> None:
-        """Wait for so many steps at a size."""
         with self._news:
             enough = self._news.wait_for(
                 lambda: len([one for one in self.of("report") if one["size"] == size]) >= count, patience_s
@@ -86,24 +82,20 @@ class Manager:
         assert enough, f"{count} steps at size {size}: {[one for one in self.messages if one['type'] != 'report'][-8:]}"
 
     def first(self, what: str, patience_s: float = 60.0) -> dict[str, Any]:
-        """Wait for the first message of one type."""
         with self._news:
             assert self._news.wait_for(lambda: bool(self.of(what)), patience_s), f"no message '{what}'"
         return self.of(what)[0]
 
     def do(self, *actions: dict[str, Any]) -> None:
-        """Let it carry out actions."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(actions) + "\n")
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """Kill it as nothing can be prepared for."""
         self.process.kill()
         self._gone()
 
     def close(self) -> None:
-        """Let it end everything it started."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._gone()

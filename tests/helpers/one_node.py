@@ -173,7 +173,6 @@ class OneNode:
         self.prefork = children(self.agent.pid)[0]
 
     def spawn(self, script: str, *words: str, slot: int = 0, **more: object) -> str:
-        """Start a worker."""
         path = self.folder / f"script{slot}.py"
         path.write_text(script)
         self.ordered = self.hub.ask(lambda: self.hub.new_name("t", "n1", slot))
@@ -190,7 +189,6 @@ class OneNode:
         return children(self.prefork)[0]
 
     def close(self) -> None:
-        """End everything, stopped processes included."""
         for pid in (self.agent.pid, self.prefork):
             if alive([pid]):
                 os.kill(pid, signal.SIGCONT)
@@ -210,5 +208,4 @@ def until(true: Callable[[], object], words: str, timeout_s: float = PATIENCE_S)
 
 
 def tree(site: OneNode) -> list[int]:
-    """Return the agent and all processes below it."""
     return [site.agent.pid, *descendants(site.agent.pid)]

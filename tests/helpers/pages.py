@@ -35,11 +35,10 @@ class Block:
     prose: str = ""  # what a reader sees between the block before and this one
 
     def all(self, verb: str) -> list[str]:
-        """Give what every comment of this kind says."""
         return [words for found, words in self.said if found == verb]
 
     def one(self, verb: str) -> str | None:
-        """Give what the comment of this kind says, if there is one."""
+        """Return what the comment of this kind says, if there is one."""
         found = self.all(verb)
         assert len(found) <= 1, f"line {self.line}: more than one '{verb}'"
         return found[0] if found else None
@@ -61,7 +60,6 @@ class Page:
 
 
 def page(path: Path) -> Page:
-    """Read a page."""
     found = Page(path, path.read_text(encoding="utf-8"))
     lines = found.text.splitlines()
     said: list[tuple[str, str]] = []
@@ -87,7 +85,7 @@ def page(path: Path) -> Page:
 
 
 def links(text: str) -> list[str]:
-    """Give where a page's links and pictures lead; what stands in code is no link."""
+    """Return where a page's links and pictures lead; what stands in code is no link."""
     plain = _CODE.sub("", text)
     without = _PICTURE.sub(lambda picture: picture["words"], plain)
     targets = [match["target"] for match in (*_PICTURE.finditer(plain), *_LINK.finditer(without))]
@@ -100,7 +98,7 @@ def pictures_without_words(text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Give the names of a page's sections, where the site and the usual forges have the same one for it."""
+    """Return the names of a page's sections, where the site and the usual forges have the same one for it."""
     headings = _HEADING.findall(re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL))
     found: dict[str, int] = {}
     for heading in headings:

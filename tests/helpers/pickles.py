@@ -14,28 +14,23 @@ MARK, STOP = b"(", b"."
 
 
 def whole(*parts: bytes, protocol: int = 4) -> bytes:
-    """Give a pickle of these operations."""
     return b"\x80" + bytes([protocol]) + b"".join(parts) + STOP
 
 
 def text(value: str) -> bytes:
-    """Push a text."""
     octets = value.encode()
     return b"X" + struct.pack("<I", len(octets)) + octets
 
 
 def number(value: int) -> bytes:
-    """Push a whole number."""
     return b"J" + struct.pack("<i", value)
 
 
-def octets(value: bytes) -> bytes:
-    """Push bytes."""
+def blob(value: bytes) -> bytes:
     return b"B" + struct.pack("<I", len(value)) + value
 
 
 def asked(module: str, name: str) -> bytes:
-    """Ask for a name, written as two lines."""
     return b"c" + module.encode() + b"\n" + name.encode() + b"\n"
 
 
@@ -45,59 +40,49 @@ def asked_on_stack(module: str, name: str) -> bytes:
 
 
 def tupled(*parts: bytes) -> bytes:
-    """Push a tuple."""
     return MARK + b"".join(parts) + b"t"
 
 
 def listed(*parts: bytes) -> bytes:
-    """Push a list."""
     return b"]" + MARK + b"".join(parts) + b"e"
 
 
 def mapped(**parts: bytes) -> bytes:
-    """Push a dictionary."""
     return b"}" + MARK + b"".join(text(key) + part for key, part in parts.items()) + b"u"
 
 
 def called(what: bytes, *args: bytes) -> bytes:
-    """Call something."""
     return what + tupled(*args) + b"R"
 
 
 def with_state(made: bytes, state: bytes) -> bytes:
-    """Give what was made a state."""
     return made + state + b"b"
 
 
 def dtype(name: str, order: str = "|") -> bytes:
-    """Describe a type of numbers."""
     made = called(asked("numpy", "dtype"), text(name), b"\x89", b"\x88")
     rest = [b"N", b"N", b"N", number(-1), number(-1), number(0)]
     return with_state(made, tupled(number(3), text(order), *rest))
 
 
 def array(kind: bytes, shape: tuple[int, ...], data: bytes, *, by_column: bool = False) -> bytes:
-    """Describe an array."""
     reconstruct = asked("numpy.core.multiarray", "_reconstruct")
-    made = called(reconstruct, asked("numpy", "ndarray"), tupled(number(0)), octets(b"b"))
+    made = called(reconstruct, asked("numpy", "ndarray"), tupled(number(0)), blob(b"b"))
     sizes = tupled(*(b"\x8a\x08" + struct.pack("<q", size) for size in shape))
     return with_state(made, tupled(number(1), sizes, kind, b"\x88" if by_column else b"\x89", data))
 
 
 def labels(data: bytes, kind: bytes = b"") -> bytes:
-    """Describe an index."""
     what = asked("pandas.core.indexes.base", "_new_Index")
     return called(what, kind or asked("pandas.core.indexes.base", "Index"), mapped(data=data, name=b"N"))
 
 
 def names(*found: str) -> bytes:
-    """Describe an index of texts."""
     return labels(array(dtype("O8"), (len(found),), listed(*map(text, found))))
 
 
 def times(*seconds: int) -> bytes:
-    """Describe an index of whole numbers."""
-    return labels(array(dtype("i8", "<"), (len(seconds),), octets(struct.pack(f"<{len(seconds)}q", *seconds))))
+    return labels(array(dtype("i8", "<"), (len(seconds),), blob(struct.pack(f"<{len(seconds)}q", *seconds))))
 
 
 def frame(columns: bytes, index: bytes, *blocks: tuple[bytes, bytes]) -> bytes:
@@ -109,12 +94,11 @@ def frame(columns: bytes, index: bytes, *blocks: tuple[bytes, bytes]) -> bytes:
 
 
 def places(begin: int, end: int, step: int = 1) -> bytes:
-    """Describe the places of columns."""
     return called(asked("builtins", "slice"), number(begin), number(end), number(step))
 
 
 def table(values: bytes, *, rows: int = 2, columns: tuple[str, ...] = ("a", "b")) -> bytes:
-    """Give the pickle of a table with these values in one block."""
+    """Return the pickle of a table with these values in one block."""
     parts = (values, places(0, len(columns)))
     return whole(frame(names(*columns), times(*range(100, 100 + rows)), parts))
 
@@ -125,7 +109,7 @@ def load(content: bytes) -> SavedFrame:
 
 
 def refused(content: bytes) -> str:
-    """Give what is said of a pickle that must be refused as no table."""
+    """Return what is said of a pickle that must be refused as no table."""
     with pytest.raises(BadInput) as caught:
         load(content)
     assert caught.value.where == "x.pkl"

@@ -168,7 +168,6 @@ class PilotStage:
             await asyncio.sleep(0.001)
 
     def idle_nodes(self) -> dict[str, float | None]:
-        """Give what is ours by all that was posted."""
         ours: dict[str, float | None] = {}
         for one in self.news:
             match one:
@@ -184,6 +183,5 @@ class PilotStage:
 
 
 def play(test: Callable[[], Coroutine[Any, Any, None]] | Awaitable[None]) -> None:
-    """Run a test that is a coroutine."""
     assert asyncio.iscoroutine(test)
     asyncio.run(asyncio.wait_for(test, 120))

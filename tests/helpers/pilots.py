@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -24,7 +23,7 @@ R = TypeVar("R")
 QUICK = {"partition": "pilot", "pending": 2, "poll_s": 1.0}
 
 
-class Keeper:
+class SchedulerRunner:
     """Runs the scheduler that ``make`` makes while it is open; the folder is the shared one. Close leaves pilots alone.
 
     ``env`` is the environment in which the scheduler's commands find theirs.
@@ -95,21 +94,18 @@ class Keeper:
         return asyncio.run_coroutine_threadsafe(what, self.loop).result(timeout_s)
 
     def do(self, what: Callable[[], object]) -> None:
-        """Let our loop call something."""
         self.loop.call_soon_threadsafe(what)
 
     def problem(self) -> BaseException | None:
-        """Give what ended the scheduler, if anything did."""
+        """Return what ended the scheduler, if anything did."""
         assert self._running is not None
         ended = self._running.done() and not self._running.cancelled()
         return self._running.exception() if ended else None
 
     def remarks(self) -> str:
-        """Give all remarks."""
         return "\n".join(one.text for one in self.news if isinstance(one, Remark))
 
     def agents(self) -> set[str]:
-        """Name the nodes with an agent."""
         return set(self.hub.nodes())
 
     def ours(self) -> set[str]:
@@ -129,19 +125,18 @@ class Keeper:
         wait_until(lambda: self.agents() == wanted == self.ours(), f"{what}: {sorted(wanted)}", self.tell)
 
     def tell(self) -> str:
-        """Say how things stand, for messages."""
         logs = "".join(f"{log.name}: {log.read_text()}" for log in (self.folder / "pilots").glob("*.log"))
         return f"{self.problem()}\n{sorted(self.agents())}\n{self.news[-5:]}\n{logs}"
 
     def gone_at(self, node: str, since_s: float) -> float | None:
-        """Say when the agent of a node said goodbye after ``since_s``."""
+        """Return when the agent of a node said goodbye after ``since_s``."""
         times = [
             one["t"] for one in self.messages if one["type"] == "gone" and one["node"] == node and one["t"] >= since_s
         ]
         return min(times, default=None)
 
 
-class Pilots(Keeper):
+class Pilots(SchedulerRunner):
     """Keeps pilots on a Slurm."""
 
     def __init__(
@@ -160,13 +155,12 @@ class Pilots(Keeper):
         super().__init__(slurm.make, {**QUICK, **settings}, folder, cluster.env, **more)  # type: ignore[arg-type]  # as above
 
     def jobs(self, *states: str) -> list[str]:
-        """Give the ids of pilots in these states of Slurm's, in any that is not over if none is named."""
+        """Return the ids of pilots in these states of Slurm's, in any that is not over if none is named."""
         which = ",".join(states) or "PENDING,RUNNING,COMPLETING"
         said = self.cluster.run("squeue", "-h", "-r", "-p", "pilot", "-t", which, "-o", "%i").stdout
         return said.split()
 
     def tell(self) -> str:
-        """Say how things stand, for messages."""
         return super().tell() + self.cluster.run("squeue", "-r", "-t", "all", check=False).stdout
 
 
@@ -174,13 +168,3 @@ def end_all(cluster: Slurm) -> None:
     """Cancel all jobs and wait until all nodes are idle, so that the next test finds them so."""
     cluster.run("scancel", "--user", str(os.getuid()), check=False)
     wait_until(lambda: cluster.idle() == set(cluster.nodes), "all nodes are idle", cluster.logs)
-
-
-def seconds_until(holds: Callable[[], bool], patience_s: float = 30.0) -> float:
-    """Measure how long it takes until ``holds()``, to a few milliseconds."""
-    begun = time.monotonic()
-    while not holds():
-        if time.monotonic() - begun > patience_s:
-            raise TimeoutError
-        time.sleep(0.002)
-    return time.monotonic() - begun

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def varied_problem(seed: int) -> AllocationProblem:
-    """Give a small problem whose tasks differ in weight, user, work and past; some have none."""
+    """Return a small problem whose tasks differ in weight, user, work and past; some have none."""
     rng = np.random.default_rng(seed)
     problem = random_problem(seed)
     tasks = tuple(
@@ -38,7 +38,7 @@ def varied_problem(seed: int) -> AllocationProblem:
 
 
 def of_two_kinds(seed: int) -> AllocationProblem:
-    """Give a small problem on two kinds of nodes; one task in five runs on one of them only."""
+    """Return a small problem on two kinds of nodes; one task in five runs on one of them only."""
     rng = np.random.default_rng(seed)
     pools = {"v": int(rng.integers(1, 4)), "p": int(rng.integers(1, 4))}
     tasks = []
@@ -67,13 +67,13 @@ def of_two_kinds(seed: int) -> AllocationProblem:
 
 
 def plain(name: str, *rates: float, **more: object) -> CompetingTask:
-    """Give a task with these speeds on 1, 2, 3, ... nodes."""
+    """Return a task with these speeds on 1, 2, 3, ... nodes."""
     curve = SpeedCurve(nodes=tuple(range(1, len(rates) + 1)), rate=rates)
     return replace(CompetingTask(name=name, max_nodes=len(rates), curve=curve), **more)
 
 
 def divisions(table: ValueTable) -> Iterator[tuple[int, ...]]:
-    """Give every choice of columns that there are the nodes for."""
+    """Yield every choice of columns for which there are enough nodes."""
     counts = [*table.problem.by_kind.values(), 0]
     for chosen in product(*(np.flatnonzero(row > -np.inf).tolist() for row in table.values)):
         used = [0] * len(counts)

@@ -135,5 +135,5 @@ def replayed(tasks: Sequence[TaskSpec], gpus: int, *, objective: str, solver: So
 
 
 def mean_completion_h(result: ReplayResult) -> float:
-    """Give the mean time from the submission to the end, hours."""
+    """Return the mean time from the submission to the end, hours."""
     return float(np.mean([(task.finish_s or np.inf) - task.submit_s for task in result.tasks])) / 3600.0

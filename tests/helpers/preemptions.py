@@ -90,7 +90,6 @@ class Seen:
 
     @property
     def last(self) -> TaskView:
-        """Return the last view."""
         return self.views[-1][1]
 
     def committed_before(self, t: float) -> int:
@@ -215,11 +214,9 @@ class PreemptedRun:
         return found
 
     def folder(self, name: str) -> Path:
-        """Return the folder of a task's record."""
         return self.live.folder / "records" / name
 
     def record(self, name: str) -> list[dict[str, Any]]:
-        """Return all lines that a program wrote."""
         file = self.folder(name) / "record"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -37,7 +37,7 @@ class Ended:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Give the environment of a plain shell: nothing in it decides about colour, width or language."""
+    """Return the environment of a plain shell: nothing in it decides about colour, width or language."""
     odd = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "TTY_", "PYTHON", "COVERAGE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(odd)}
     return kept | {"LC_ALL": "C.UTF-8", "TERM": "xterm-256color"} | changes
@@ -86,7 +86,7 @@ def let_work(running: subprocess.Popen[bytes], core_s: float) -> None:
 
 
 def children_core_s() -> float:
-    """Give how long all that was run and waited for so far has been on a core: others' work makes that no longer."""
+    """Return the processor time of all finished child processes; it does not depend on other load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def published_model(problem: AllocationProblem, big: int) -> ModelMatrix:
-    """Give the programme for throughput, with ``big`` for ``M``: ``2 * pool + 1`` is right, ``pool + 1`` published.
+    """Return the programme for throughput, with ``big`` for ``M``: ``2 * pool + 1`` is right, ``pool + 1`` published.
 
     The objective lacks a constant: nothing, as every task's speed enters with its choice of size.
     """

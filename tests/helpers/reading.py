@@ -39,7 +39,7 @@ _WORDS: Final = 3  # what says less gives no reason
 
 
 def way(block: Block, before: Block | None) -> str:
-    """Say what is done with a block: not run, typed, output, file or read; AssertionError if nothing is."""
+    """Return how a block is tested: not run, typed, output, file or read; raise AssertionError if it is not."""
     place = f"the block in line {block.line}"
     strange = {verb for verb, _ in block.said} - set(VERBS)
     assert not strange, f"{place}: what is '{strange}'? Known: {', '.join(VERBS)}"
@@ -77,7 +77,7 @@ class Reader:
         place = self.page.said.get("in", "")
         assert place in ("", CHECKOUT, f"{CHECKOUT} with .venv activated"), f"{self.page.name}: where is {place}?"
         self.found = place != CHECKOUT
-        assert not unsaid(self.page), unsaid(self.page)
+        assert not undisclosed_needs(self.page), undisclosed_needs(self.page)
         if place:
             copytree(ROOT / "examples", self.folder / "examples")
             (self.folder / ".venv").symlink_to(sys.prefix)
@@ -142,7 +142,7 @@ class Reader:
         return f"{self.page.name}:{block.line}: {words}"
 
 
-def unsaid(page: Page) -> list[str]:
+def undisclosed_needs(page: Page) -> list[str]:
     """Return what readers of a page need and cannot see, since it is in comments."""
     said = _COMMENTS.sub("", page.text)
     wanted = [re.compile("checkout|git clone")] if "in" in page.said else []
@@ -159,7 +159,6 @@ def _is_named(name: str, block: Block) -> bool:
 
 
 def read_as(block: Block) -> None:
-    """Read a block as what it is said to be."""
     match block.one("read as"):
         case "events":
             for line in block.text.splitlines():

@@ -26,12 +26,11 @@ def imported(folder: Path, *texts: str | bytes, **options: Any) -> Imported:  # 
 
 
 def finding(found: Imported, name: str) -> LogFinding:
-    """Give the finding of this name; there must be one."""
+    """Return the finding of this name; there must be one."""
     return {each.name: each for each in found.findings}[name]
 
 
 def kinds(found: Imported) -> set[str]:
-    """Names of all findings."""
     return {each.name for each in found.findings}
 
 

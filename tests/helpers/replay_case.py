@@ -93,7 +93,7 @@ def _tasks(path: str | None, span_s: float, times: int, work_samples: float) -> 
 
 
 def _peak_mb() -> float:
-    """Give the most memory this process ever held; the figure of getrusage begins with that of the parent."""
+    """Return the most memory this process ever held; the figure of getrusage begins with that of the parent."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 

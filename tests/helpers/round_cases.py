@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def gang(name: str, work: float | None, nodes: int = 1, submit_s: float = 0.0, **more: object) -> TaskSpec:
-    """Give a task of one size; ``speeds`` by kind, or speed 1 on its nodes."""
+    """Return a task of one size; ``speeds`` by kind, or speed 1 on its nodes."""
     speeds: Mapping[str, float] = more.pop("speeds", {})  # type: ignore[assignment]  # as said above
     curves = {kind: SpeedCurve(nodes=(nodes,), rate=(speed,)) for kind, speed in speeds.items()}
     curve = next(iter(curves.values()), SpeedCurve(nodes=(nodes,), rate=(1.0,)))
@@ -69,7 +69,7 @@ def by_key(key: Callable[[Job], float]) -> Order:
 
 
 def fastest_first(job: Job) -> list[str]:
-    """Give the kinds on which it runs."""
+    """Return the kinds on which it runs."""
     return sorted(job.speeds, key=lambda kind: -job.speeds[kind])
 
 

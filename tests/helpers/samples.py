@@ -21,7 +21,6 @@ def swf_job(job: int, submit: object, wait: object, run: object, procs: object =
 
 
 def scontrol_job(job: object, start: float | str, end: float | str, nodes: str, **other: object) -> str:
-    """Write a job as scontrol shows it."""
     return (
         f"JobId={job} JobName={other.get('name', 'a job')}\n   UserId=ann(501) GroupId=staff(16) MCS_label=N/A\n"
         f"   JobState={other.get('state', 'COMPLETED')} Reason=None Dependency=(null)\n"
@@ -102,7 +101,6 @@ def bhist_job(job: object, *events: tuple[int, str], until: int = DAY + 999, yea
 
 
 def sge_job(job: object, host: str, start: object, end: object, **other: object) -> str:
-    """Write Grid Engine's line about a job."""
     fields = ["all.q", host, "staff", "ann", "a job", job, "sge", 0, DAY, start, end, other.get("failed", 0), 0]
     fields += [0] * 18
     fields += ["NONE", "defaultdepartment", other.get("environment", "NONE"), other.get("slots", 1)]
@@ -135,7 +133,7 @@ def sge_object(job: object, host: str, start: object, end: object, **other: obje
 
 
 def condor_ad(job: int, start: float, end: float, host: str, **other: object) -> dict[str, object]:
-    """Give a few attributes of the ad of a job that was completed, after HTCondor's manual; further ones by name."""
+    """Return a few attributes of the ad of a job that was completed, after HTCondor's manual; further ones by name."""
     ad = {"ClusterId": job, "CompletionDate": end, "EnteredCurrentStatus": end, "JobCurrentStartDate": start}
     ad |= {"JobStartDate": start, "JobStatus": 4, "JobUniverse": 5, "LastRemoteHost": host, "Owner": "ann", "ProcId": 0}
     return ad | {"LastRemoteWallClockTime": end - start, "RemoteWallClockTime": end - start, **other}
@@ -163,14 +161,13 @@ def moab_event(kind: str, time: int, job: object, start: object, end: object, ho
 
 
 def zulu(time_s: float) -> str:
-    """Write a time as Kubernetes does."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod(
     name: str, start: float, ends: Sequence[float], node: str, owner: str = "Job", **other: object
 ) -> dict[str, object]:
-    """Give a pod after Kubernetes' API; its containers finish at ``ends``, or if there are none it runs."""
+    """Return a pod after Kubernetes' API; its containers finish at ``ends``, or if there are none it runs."""
     state = [
         {"name": f"c{end}", "state": {"terminated": {"startedAt": zulu(start), "finishedAt": zulu(end)}}}
         for end in ends
@@ -192,14 +189,13 @@ def pod(
 
 
 def kube_event(reason: str, time: float, about: str, message: str, kind: str = "Pod") -> dict[str, object]:
-    """Give an event after Kubernetes' API."""
+    """Return an event after Kubernetes' API."""
     what = {"kind": kind, "namespace": "lab", "name": about, "uid": f"uid-{about}"}
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{about}.17"}, "involvedObject": what}
     return event | {"reason": reason, "message": message, "lastTimestamp": zulu(time), "type": "Normal", "count": 1}
 
 
 def kube_list(*items: dict[str, object]) -> str:
-    """Write them as kubectl get -o json does."""
     return json.dumps(
         {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}, indent=4
     )
@@ -229,7 +225,6 @@ def oar_details(**jobs: dict[str, object]) -> str:
 
 
 def oar_gantt(resources: dict[int, str], **jobs: dict[str, object]) -> str:
-    """Write the data of OAR's Gantt chart."""
     usual: dict[str, object] = {"state": "Terminated", "queue_name": "default", "start_time": DAY}
     nodes = [{"resource_id": str(number), "network_address": host} for number, host in resources.items()]
     job_records = {job.removeprefix("j"): usual | fields for job, fields in jobs.items()}

@@ -46,7 +46,6 @@ def allocated(time_s: float, job: object, nodes: str, queue: str = "main") -> st
 
 
 def done(time_s: float, job: object) -> str:
-    """Write that a job is done: two lines."""
     return ctld(time_s, f"_job_complete: JobId={job} WEXITSTATUS 0") + ctld(time_s, f"_job_complete: JobId={job} done")
 
 
@@ -57,7 +56,6 @@ def poll(time: float | str, *rows: str, header: str = "PARTITION AVAIL  TIMELIMI
 
 
 def shown(state: str, nodes: str, partition: str = "main*") -> str:
-    """Write a row of sinfo."""
     return f"{partition}      up   infinite     10  {state:>5} {nodes}"
 
 
@@ -69,12 +67,10 @@ def pbs(kind: str, job: object, time_s: float, **values: object) -> str:
 
 
 def pbs_start(job: object, start: float, hosts: str, **values: object) -> str:
-    """Write the record of a job's start."""
     return pbs("S", job, start, start=start, exec_host=hosts, **values)
 
 
 def pbs_end(job: object, start: float, end: float, hosts: str, kind: str = "E", **values: object) -> str:
-    """Write the record of a job's end."""
     return pbs(kind, job, end, start=start, exec_host=hosts, session=1, end=end, Exit_status=0, **values)
 
 

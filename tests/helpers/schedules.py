@@ -63,7 +63,6 @@ def scheduled(  # noqa: PLR0913 - one option each
     max_backlog_s: float = NEVER,
     **more: Any,  # noqa: ANN401 - further options of the policy
 ) -> JobSchedule:
-    """Schedule these jobs."""
     jobs = jobs_of(rows, shares)
     if isinstance(policy, str):
         options = PolicyOptions(backfill_depth=depth, half_life_s=half_life_s, shares=jobs.shares, **more)
@@ -74,12 +73,10 @@ def scheduled(  # noqa: PLR0913 - one option each
 
 
 def starts(rows: Sequence[Row], nodes: int, policy: str, estimates: str = "limit", **options: object) -> list[float]:
-    """Give when each job starts."""
     return list(scheduled(rows, nodes, policy, estimates, **options).start_s)  # type: ignore[arg-type]  # see scheduled
 
 
 def swf(path: Path, rows: Sequence[Row], *header: str) -> Path:
-    """Write rows as an SWF log."""
     lines = [f"; {line}" for line in header]
     for number, row in enumerate(rows, start=1):
         head = f"{number} {row.submit:.15g} -1 {row.run:g} {row.size} -1 -1 {row.size} {row.limit or -1:g}"

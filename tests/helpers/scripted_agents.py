@@ -72,7 +72,6 @@ class Agent:
         return True
 
     def hears_nothing(self) -> bool:
-        """Tell whether nothing arrives for a moment."""
         self._connection.settimeout(0.2)
         try:
             return not self._heard and not self._connection.recv(65536)
@@ -169,7 +168,6 @@ class Simple:
 
 
 def start(launcher: AgentLauncher, *nodes: str) -> None:
-    """Start the task on these nodes."""
     launcher.apply([{"action": "start", "task": "t", "nodes": list(nodes)}])
 
 

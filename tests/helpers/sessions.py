@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def alive_in_session(session: int) -> bool:
-    """Tell whether a process of this session still runs; zombies do not count."""
+    """Return whether a process of this session still runs; zombies do not count."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, _, _, belongs_to = path.read_text().rpartition(") ")[2].split()[:4]

@@ -132,7 +132,7 @@ class WatchedNodes:
         return [file for file in self.jobs.iterdir() if not file.suffix]
 
     def shared_s(self) -> list[float]:
-        """Give for each job and node how long there was a worker on the node after the job began."""
+        """Return by job and node the seconds for which a worker was on the node after the job began."""
         found = []
         for file in self._over():
             nodes, began, ended = file.read_text().split()

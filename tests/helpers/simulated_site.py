@@ -150,7 +150,6 @@ class SimulatedSite:
 
     @property
     def figures(self) -> Mapping[str, float]:
-        """What is worth knowing of it."""
         with Journal.open(self.folder / "live" / "live.db") as journal:
             steps, parts = len(journal), len(journal.parts)
         return {
@@ -165,7 +164,6 @@ class SimulatedSite:
 
 
 def _leave_files(given: str) -> None:
-    """Write what a task leaves: a log and a commit."""
     folder = Path(given)
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "n0.0.log").write_text("it began\n")

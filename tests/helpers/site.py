@@ -35,7 +35,7 @@ _OF_STYLES: Final = re.compile(r"url\(\s*[\"']?([^\"')]+)|@import\s+[\"']([^\"']
 
 
 def lacking() -> str:
-    """Say why no site can be built here and what would help; nothing if it can."""
+    """Return why no site can be built here and what would help; nothing if it can."""
     return "" if find_spec("mkdocs") and find_spec("material") else f"no MkDocs with its theme here; {_INSTALL}"
 
 
@@ -72,7 +72,6 @@ class Built(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take an element in."""
         given = {name: value or "" for name, value in attrs}
         self.names |= {given[name] for name in ("id", "name") if given.get(name)}
         if tag == "a" and "href" in given:
@@ -92,7 +91,6 @@ class Built(HTMLParser):
             self._inside.pop()
 
     def handle_data(self, data: str) -> None:
-        """Take words in."""
         if not self._inside:
             self.words.append(data)
         elif self._inside[-1] == "style":
@@ -100,11 +98,10 @@ class Built(HTMLParser):
 
     @property
     def text(self) -> str:
-        """Its words, one blank between them."""
         return " ".join("".join(self.words).split())
 
 
 def styled(css: str) -> list[str]:
-    """Give what a style sheet fetches; what it holds itself (data:) is not fetched."""
+    """Return what a style sheet fetches; what it holds itself (data:) is not fetched."""
     found = [first or second for first, second in _OF_STYLES.findall(css)]
     return [address for address in found if not address.startswith("data:")]

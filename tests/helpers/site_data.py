@@ -11,7 +11,7 @@ _BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "data"
 
 
 def site_data(name: str) -> Path:
-    """Give the path of a real log such as ``summit/...``, or skip the test that asks for it."""
+    """Return the path of a real log such as ``summit/...``, or skip the test that asks for it."""
     folder = Path(os.environ.get("BFTRAIN_SITE_DATA", _BESIDE_THE_REPOSITORY))
     path = folder / name
     if not path.exists():

@@ -45,13 +45,12 @@ class SlowUser:
     campaigns: list[SlowCampaign] = field(default_factory=list)
 
     def left(self, campaign: SlowCampaign) -> Fraction:
-        """Give what is left of a campaign and of all before it."""
+        """Return what is left of a campaign and of all before it."""
         until = self.campaigns.index(campaign) + 1
         return sum((each.load for each in self.campaigns[:until]), Fraction(0)) - self.received
 
     @property
     def active(self) -> bool:
-        """Say whether any virtual work is left."""
         return bool(self.campaigns) and self.left(self.campaigns[-1]) > 0
 
 
@@ -62,8 +61,7 @@ class SlowVirtual:
         self.users = [SlowUser(Fraction(share)) for share in shares]
         self.level = Fraction(0)
 
-    def pour(self, seconds: int, busy: int) -> None:
-        """Let time pass."""
+    def advance(self, seconds: int, busy: int) -> None:
         left_s = Fraction(seconds)
         while left_s > 0:
             active = [user for user in self.users if user.active]
@@ -102,7 +100,7 @@ class SlowVirtual:
         self.settle()
 
     def end(self, campaign: SlowCampaign) -> Fraction:
-        """Give the level at which a campaign ends virtually."""
+        """Return the level at which a campaign ends virtually."""
         user = self.users[campaign.user]
         return campaign.ended if campaign.ended is not None else self.level + user.left(campaign) / user.share
 
@@ -138,7 +136,7 @@ class SlowMachine:
         self.last_campaign: dict[int, SlowCampaign] = {}
 
     def run(self, policy: str) -> list[int]:
-        """Give the minute at which each job starts."""
+        """Return the minute at which each job starts."""
         arrivals = sorted(range(len(self.jobs)), key=lambda job: self.jobs[job].submit)
         while arrivals or self.waiting or self.running:
             ended = sorted(job for job in self.running if self.at(job) + self.jobs[job].run == self.now)
@@ -150,9 +148,9 @@ class SlowMachine:
                 self.virtual.change(self.campaign_of[job], -spare)
             overran = [job for job in self.running if self.at(job) + self.believed[job] == self.now]
             for job in overran:
-                self.believe_longer(job)
+                self.raise_estimate(job)
             if policy == "conservative":
-                self.mend_promises(early=bool(early))
+                self.renew_promises(early=bool(early))
             new = [job for job in arrivals if self.jobs[job].submit == self.now]
             for job in new:
                 arrivals.remove(job)
@@ -164,14 +162,13 @@ class SlowMachine:
                     self.running.append(job)
                     self.start[job] = self.now
             busy = sum(self.jobs[job].size for job in self.running)
-            self.virtual.pour(60, busy)
+            self.virtual.advance(60, busy)
             for job in self.running:
                 self.usage[self.jobs[job].user] += self.jobs[job].size
             self.now += 1
         return [start for start in self.start if start is not None]
 
     def at(self, job: int) -> int:
-        """Give the start of a job that has started."""
         start = self.start[job]
         assert start is not None
         return start
@@ -194,8 +191,7 @@ class SlowMachine:
         self.campaign_of[job] = last
         self.virtual.change(last, known * 60 * row.size)
 
-    def believe_longer(self, job: int) -> None:
-        """Raise the estimate of a job that outlived it."""
+    def raise_estimate(self, job: int) -> None:
         row, ran = self.jobs[job], self.believed[job]
         self.steps[job] += 1
         raised = ran + STEPS[self.steps[job] - 1]
@@ -216,7 +212,7 @@ class SlowMachine:
         return running + planned
 
     def earliest(self, job: int, begins: dict[int, int]) -> int:
-        """Give the first minute from which a job fits, beside the others that begin as promised."""
+        """Return the first minute from which a job fits, beside the others that begin as promised."""
         others = [each for each in begins if each != job]
         size, minute = self.jobs[job].size, self.now
         while any(
@@ -225,7 +221,7 @@ class SlowMachine:
             minute += 1
         return minute
 
-    def mend_promises(self, *, early: bool) -> None:
+    def renew_promises(self, *, early: bool) -> None:
         """Keep the promises of conservative backfilling, or make new ones where they cannot be kept."""
         far = max([self.now, *(self.promise[job] + self.believed[job] for job in self.promise)])
         if any(self.used(minute, self.promise, self.promise) > self.nodes for minute in range(self.now, far)):
@@ -239,11 +235,9 @@ class SlowMachine:
                     self.promise[job] = self.earliest(job, self.promise)
 
     def free(self, started: Iterable[int] = ()) -> int:
-        """Count the nodes that are free now."""
         return self.nodes - sum(self.jobs[job].size for job in (*self.running, *started))
 
     def fcfs(self) -> list[int]:
-        """Start in order."""
         started: list[int] = []
         for job in self.waiting:
             if self.jobs[job].size > self.free(started):
@@ -265,7 +259,7 @@ class SlowMachine:
         return started
 
     def head_starts(self, head: int, started: Sequence[int]) -> int:
-        """Give the first minute in which there is room for the head, if nothing else starts."""
+        """Return the first minute in which there is room for the head, if nothing else starts."""
         begins = dict.fromkeys(started, self.now)
         minute = self.now
         while self.used(minute, started, begins) + self.jobs[head].size > self.nodes:
@@ -283,13 +277,11 @@ class SlowMachine:
         return due
 
     def fairshare(self) -> list[int]:
-        """Rank users by what they used."""
         oldest = {user: next(job for job in self.waiting if self.jobs[job].user == user) for user in self.waiters()}
         ranked = sorted(oldest, key=lambda user: (self.usage[user] * 60 / self.shares[user], oldest[user]))
         return self.backfilled([job for user in ranked for job in self.waiting if self.jobs[job].user == user])
 
     def waiters(self) -> set[int]:
-        """Name the users of waiting jobs."""
         return {self.jobs[job].user for job in self.waiting}
 
     def ostrich_fifo(self) -> list[int]:

@@ -66,7 +66,7 @@ BY_GPU: Final = "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nGresT
 
 
 def lacking() -> str:
-    """Say why no Slurm can be started here and which command would help; nothing if one can."""
+    """Return why no Slurm can be started here and which command would help; nothing if one can."""
     missing = [name for name in (*_DAEMONS, *_COMMANDS) if not shutil.which(name, path=_PATH)]
     if missing:
         return f"Slurm's {', '.join(missing)} not found; as root: {_INSTALL}"
@@ -158,11 +158,9 @@ class Slurm:
         return subprocess.run(command, env=self.env, check=check, timeout=timeout_s, capture_output=True, text=True)
 
     def answers(self) -> bool:
-        """Say whether the controller answers."""
         return self.run("scontrol", "ping", check=False).returncode == 0
 
     def idle(self) -> set[str]:
-        """Name the idle nodes."""
         return set(self.run("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N", check=False).stdout.split())
 
     def submit(self, script: str, *options: str) -> str:
@@ -172,7 +170,6 @@ class Slurm:
         return self.run("sbatch", "--parsable", "--output=/dev/null", *options, str(file)).stdout.strip()
 
     def logs(self) -> str:
-        """Give the end of every daemon's log."""
         files = sorted(self.home.glob("*.log"))
         return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-2000:]}" for file in files)
 

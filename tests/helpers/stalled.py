@@ -58,7 +58,6 @@ class Stalled:
             self.stage.launcher.drop(self.task)
 
     def record(self, what: str) -> list[dict[str, Any]]:
-        """Return what the program wrote."""
         file = self.records / "record"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [line for line in lines if line["what"] == what]

@@ -78,7 +78,6 @@ class StormSite:
             self._demand_nothing_is_left(ports)
 
     def start_agent(self, node: str) -> None:
-        """Start an agent: the node is idle."""
         where = ["--manager", f"127.0.0.1:{self._port}", "--secret", str(self.folder / "secret"), "--node", node]
         command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--slots", "1", "--parent", str(os.getpid())]
         env = {**os.environ, "TMPDIR": str(self.folder / "tmp")}
@@ -136,9 +135,9 @@ class StormSite:
                 if depth < len(pids):
                     kill(pids[-1 - depth], signal.SIGTERM)
             time.sleep(gap_s)
-        self.bury(nodes, _ENDING_S)
+        self.mark_taken(nodes, _ENDING_S)
 
-    def bury(self, nodes: Sequence[str], patience_s: float = 0.0) -> None:
+    def mark_taken(self, nodes: Sequence[str], patience_s: float = 0.0) -> None:
         """Know that these nodes are taken: their agents end, or are killed; the task holds them no more."""
         for node in nodes:
             agent = self.agents.pop(node)
@@ -160,11 +159,9 @@ class StormSite:
         return next(iter(children(prefork)), None) if prefork else None
 
     def of(self, what: str, since: int = 0) -> list[dict[str, Any]]:
-        """Return all messages of one type."""
         return [one for one in self.messages[since:] if one["type"] == what]
 
     def step(self) -> int:
-        """Return the furthest step that was reported."""
         return max((one["step"] for one in self.of("report")), default=0)
 
     def until(self, true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
@@ -185,7 +182,6 @@ class StormSite:
         return f"held {self.held}, step {self.step()}, {tree}; its last messages:\n{lines}\n" + "\n".join(logs)
 
     def record(self) -> list[dict[str, Any]]:
-        """Return what the program wrote."""
         file = self.records / "record"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

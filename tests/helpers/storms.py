@@ -73,7 +73,7 @@ def assert_never_behind_a_commit(stage: LocalStage, task: str) -> None:
 
 
 @dataclass
-class Weather:
+class RandomFaults:
     """Random changes of nodes, and random kills and stops of all kinds of processes, of one task on a site.
 
     Nearly half of the changes are followed by the next one at once, before the task has come to rest.
@@ -87,8 +87,7 @@ class Weather:
         """Begin the same sequence of changes every time."""
         self._chance = random.Random(self.seed)  # noqa: S311 - the same storm every time
 
-    def blow(self, changes: int) -> None:
-        """Make so many changes."""
+    def inject(self, changes: int) -> None:
         self._resize()
         self._wait_for_steps(3)
         for _ in range(changes):
@@ -136,7 +135,7 @@ class Weather:
     def _hit_agent(self) -> None:
         node = self._chance.choice(self.site.held)
         if self._hit(self.site.agents[node].pid):
-            self.site.bury([node])
+            self.site.mark_taken([node])
 
     def _hit_manager(self) -> None:
         if self._hit(self.site.manager.pid):
@@ -186,13 +185,13 @@ _GAPS_S: Final = (0.0, 0.001, 0.02, 0.1)  # between the SIGTERM of one process o
 _FURTHER: Final = 150  # steps that are left when the storm is over
 
 
-def weather(folder: Path, launcher: str, *, changes: int, seed: int, nodes: int = 4) -> dict[str, float]:
+def survive_faults(folder: Path, launcher: str, *, changes: int, seed: int, nodes: int = 4) -> dict[str, float]:
     """Put a task through a storm, demand that nothing is lost or left behind, and return figures."""
     script = {"horovod": "training_horovod.py"}.get(launcher, "training.py")
     names = [f"n{number}" for number in range(1, nodes + 1)]
     with StormSite(folder, launcher, script, names, "--step-s", "0.01", "--ballast-mb", "8") as site:
-        storm = Weather(site, seed)
-        storm.blow(changes)
+        storm = RandomFaults(site, seed)
+        storm.inject(changes)
         limit = storm.finish()
         demand_nothing_is_lost(site, limit)
         begins = [line for line in site.record() if line["what"] == "began"]

@@ -57,7 +57,6 @@ class StubAgent:
 
     @property
     def running(self) -> int:
-        """How many workers run here."""
         return len(self._workers)
 
     def report(self) -> None:

@@ -62,12 +62,11 @@ def prepare(folder: Path, spec: str = SPEC) -> Path:
 
 
 def release(folder: Path) -> None:
-    """Let all that wait go on."""
     (folder / "hold").unlink(missing_ok=True)
 
 
 def at_work(folder: Path) -> set[int]:
-    """Give the processes that have come to where they are held, or slow."""
+    """Return the processes that have reached the blocking, or slow, objective."""
     return {int(path.name.rpartition("-")[2]) for path in folder.glob("at-work-*")}
 
 
@@ -87,7 +86,7 @@ def outcomes(folder: Path) -> list[dict[str, Any]]:
 
 
 def repeatable(folder: Path) -> str:
-    """Give the table of a sweep without the columns that a clock measured, as text."""
+    """Return the table of a sweep without the columns that a clock measured, as text."""
     rows = list(csv.reader((folder / "table.csv").read_text().splitlines()))
     end = rows[0].index("point") + 1
     return "\n".join(",".join(row[:end]) for row in rows)

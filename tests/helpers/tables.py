@@ -21,7 +21,7 @@ _CURVE = SpeedCurve(nodes=(1,), rate=(1.0,))
 
 
 def table_of(values: ArrayLike, pool: int, present: Sequence[int] | None = None) -> ValueTable:
-    """Give a table of these entries; the tasks are called t0, t1, ... and hold ``present`` nodes."""
+    """Return a table of these entries; the tasks are called t0, t1, ... and hold ``present`` nodes."""
     entries = np.array(values, dtype=np.float64)
     rows, width = entries.shape
     sizes = present or [0] * rows

@@ -66,7 +66,6 @@ class WarmProcess:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
 

@@ -71,7 +71,6 @@ class Worker:
         self._guest = None
 
     def tell(self, **message: object) -> None:
-        """Say something to the worker."""
         assert self._guest is not None
         self._guest.send(json.dumps(message).encode())
 
@@ -92,15 +91,12 @@ class Worker:
         return self.process.wait(PATIENCE_S)
 
     def of(self, what: str) -> list[dict[str, Any]]:
-        """Give all that was heard of one kind."""
         return [one for one in self.said if one["type"] == what]
 
     def lines(self) -> list[dict[str, Any]]:
-        """Give the lines of JSON that the script wrote."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith('{"')]
 
     def close(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.wait()
         for one in (self._guest, self._door):

@@ -89,14 +89,12 @@ SAMPLES: Final = {"gavel": GAVEL, "philly": PHILLY, "philly table": ARRIVALS, "b
 
 
 def table(folder: Path, content: object = TABLE) -> Path:
-    """Save a throughput table."""
     path = folder / "speeds.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
 
 
 def read(folder: Path, text: str | bytes, *, speeds: object = None, **options: Any) -> TrainingWorkload:  # noqa: ANN401 - options
-    """Read jobs from a file that holds this."""
     path = folder / "jobs"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     if speeds is not None:

@@ -27,7 +27,7 @@ CURVE = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(1, 2, 3.9, 7.5, 14, 26,
 
 
 def harvester(tasks: int, nodes: tuple[str, ...]) -> Harvester:
-    """Give a core in which ``tasks`` compete, as many wait, and ``nodes`` are idle."""
+    """Return a core in which ``tasks`` compete, as many wait, and ``nodes`` are idle."""
     core = Harvester(solver=solver, objective=throughput, admission=FirstComeAdmission(tasks))
     specs = [
         TaskSpec(name=f"t{number}", curve=CURVE, max_nodes=64, grow_cost_s=18, shrink_cost_s=12)

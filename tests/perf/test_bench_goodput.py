@@ -54,7 +54,7 @@ def test_goodput_is_no_slower_than_polluxs_rule(figures: Figures, gpus: int, hou
 
 
 def proven_s(tasks: list[TaskSpec], gpus: int) -> Iterator[float]:
-    """Give how long each decision of a replay takes, the fastest of three as others use the machine too."""
+    """Yield how long each decision of a replay takes, the fastest of three as others use the machine too."""
     asked: list[AllocationProblem] = []
 
     class Recorder:

@@ -65,7 +65,7 @@ def test_a_hundred_random_resizes_with_random_kills(figures: Figures) -> None:
 
 
 def gaps(stage: conformance.LocalStage, task: str, before: int, after: int) -> list[float]:
-    """Give the seconds between the last step at one size and the first at the next, less one step."""
+    """Return the seconds between the last step at one size and the first at the next, less one step."""
     pairs = list(pairwise(stage.messages.of("report", task)))
     step = statistics.median(later["t"] - earlier["t"] for earlier, later in pairs)
     return [

@@ -52,7 +52,6 @@ class Import:
     measured: dict[str, Any]
 
     def show(self, figures: Figures, what: str) -> None:
-        """Print what it took."""
         figures.add(what, self.core_s, "s")
         figures.add("by the clock", self.took_s, "s")
         figures.add("memory", self.measured["peak_mb"], "MB")
@@ -156,7 +155,7 @@ def test_curie_as_counts_and_inspected(figures: Figures, tmp_path: Path) -> None
 
 
 def table_columns(jobs: int, nodes: int) -> dict[str, Any]:
-    """Give jobs of a busy machine as columns, in the names of PM100; sets of nodes as Slurm writes them."""
+    """Return jobs of a busy machine as columns, in the names of PM100; sets of nodes as Slurm writes them."""
     rng = np.random.default_rng(0)
     sizes = np.minimum(rng.geometric(0.12, jobs), 64)
     first = rng.integers(0, nodes - 64, jobs)

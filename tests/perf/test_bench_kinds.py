@@ -24,7 +24,7 @@ SPEED = {"v100": 1.0, "p100": 0.5, "k80": 0.2}  # of the kinds, give or take 30 
 
 
 def problem(seed: int) -> AllocationProblem:
-    """Give tasks of up to 64 nodes that run on most kinds; three of five hold nodes, and to rescale costs something."""
+    """Return tasks of up to 64 nodes that run on most kinds; three of five hold nodes; rescaling costs something."""
     rng = np.random.default_rng(seed)
     free, tasks = dict(POOLS), []
     for place in range(100):

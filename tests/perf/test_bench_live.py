@@ -102,7 +102,6 @@ class Times:
     busy: list[float] = field(default_factory=list)  # of our processor time
 
     def add_to(self, figures: Figures, what: str) -> None:
-        """Print them."""
         for name, times in (("", self.clock), (" of processor time", self.busy)):
             for share in (50, 99):
                 figures.add(f"{what}: event to orders, p{share}{name}", 1e3 * float(np.percentile(times, share)), "ms")
@@ -122,7 +121,6 @@ async def follow(feed: Feed, daemon: LiveDaemon, events: int, most: int) -> Time
 
 
 async def fill(service: LiveService, tasks: int, largest: int) -> None:
-    """Hand in tasks."""
     for number in range(tasks):
         await submit(service, f"t{number}", 1, largest, curve=CURVE, grow_cost_s=8, shrink_cost_s=4, start_cost_s=10)
 
@@ -237,7 +235,7 @@ async def something_of_everything(feed: Feed, service: LiveService, number: int)
 
 
 def resident_mb() -> float:
-    """Give the memory of this process that is in use."""
+    """Return the memory of this process that is in use."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
 
@@ -301,6 +299,5 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def seconds_used(pid: int) -> float:
-    """Give the processor time that a process used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -31,7 +31,7 @@ BAR_OF_KINDS_S = 10.0  # the deadline of a decision, unless set otherwise
 
 
 def problem(seed: int, *, past: bool, pool: int = 1000) -> AllocationProblem:
-    """Give 100 tasks of sixteen users with curves that flatten out, new ones or such that have a past."""
+    """Return 100 tasks of sixteen users with curves that flatten out, new ones or such that have a past."""
     rng = np.random.default_rng(seed)
     held = 0
     tasks = []
@@ -87,7 +87,7 @@ def test_more_tasks_than_nodes(name: str, figures: Figures) -> None:
 
 
 def over_kinds(seed: int, count: int = 35, each: int = 36) -> AllocationProblem:
-    """Give new tasks on so many nodes of each of three kinds."""
+    """Return new tasks on so many nodes of each of three kinds."""
     rng = np.random.default_rng(seed)
     kinds = {"v100": 3.0, "p100": 2.0, "k80": 1.0}
     tasks = []

@@ -36,7 +36,6 @@ def jobs(count: int) -> Iterator[tuple[int, int, int, int, int]]:
 
 
 def node_set(first: int, size: int) -> str:
-    """Name nodes that stand side by side."""
     return f"nid[{first:05d}-{first + size - 1:05d}]"
 
 

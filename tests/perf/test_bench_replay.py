@@ -79,7 +79,7 @@ def test_the_engine_without_a_solver(figures: Figures) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with a log like Summit's: 4,734 nodes, 15 days."""
+    """Return a folder with a log like Summit's: 4,734 nodes, 15 days."""
     made = tmp_path_factory.mktemp("replay")
     log = generate_log(4734, 15, seed=0)
     save_log(log, made / "fortnight.npz")

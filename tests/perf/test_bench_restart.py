@@ -82,7 +82,6 @@ class LargeSite:
         return begun
 
     def connect(self) -> None:
-        """Start an agent on each node."""
         argv = [sys.executable, "-m", "tests.helpers.stub_agents", "127.0.0.1", str(self.port)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         secret = str(self.folder / "shared" / "secret")
@@ -90,7 +89,6 @@ class LargeSite:
             self.agents = subprocess.Popen([*argv, secret, *self.nodes], stderr=log, **pipes)
 
     def counts(self) -> dict[str, int]:
-        """Return what the agents count."""
         assert self.agents is not None
         assert self.agents.stdin is not None
         assert self.agents.stdout is not None
@@ -117,7 +115,6 @@ class LargeSite:
         return status.agents == NODES and status.state == "running" and status.decision is not None
 
     def used_s(self) -> float:
-        """Return the processor time of the daemon."""
         fields = Path(f"/proc/{self.daemon.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

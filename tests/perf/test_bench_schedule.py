@@ -40,14 +40,12 @@ class Ended:
     output: dict[str, Any]
 
     def show(self, figures: Figures, what: str) -> None:
-        """Print what it took."""
         figures.add(what, self.core_s, "s")
         figures.add("by the clock", self.took_s, "s")
         figures.add("of that the simulation", self.output["jobs_per_s"], "jobs/s")
 
 
 def scheduled(log: Path, folder: Path, *options: str) -> Ended:
-    """Run the whole command, files and all."""
     begin, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [PROGRAM, "schedule", str(log), "-o", str(folder), "--json", "-q", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())

@@ -30,14 +30,14 @@ SCARCE_BARS = {"max-min": 0.1, "water-filling": 0.1, "hierarchical": 1.4}  # pro
 
 @cache
 def drawn() -> Callable[[int, int], SharingProblem]:
-    """Give what draws tasks of all kinds of speeds, six times as many as there is room for, of sixteen groups."""
+    """Return what draws tasks of all kinds of speeds, six times as many as there is room for, of sixteen groups."""
     script = run_path(str(ROOT / "docs" / "scripts" / "policy_times.py"))
     found: Callable[[int, int], SharingProblem] = script["sharing"]
     return found
 
 
 def problem(count: int, seed: int) -> SharingProblem:
-    """Give such tasks, and what their groups are worth."""
+    """Return such tasks, and what their groups are worth."""
     inside = (Inside.FAIR, Inside.FIFO)
     entities = {f"group{place}": Entity(weight=1.0 + place % 3, inside=inside[place % 2]) for place in range(16)}
     return replace(drawn()(count, seed), entities=entities)
@@ -100,7 +100,7 @@ def test_one_plain_programme(figures: Figures, monkeypatch: pytest.MonkeyPatch) 
 
 
 def packed(count: int, seed: int) -> SharingProblem:
-    """Give tasks of 26 models and three gangs on three kinds of nodes, and what each pair of models does together."""
+    """Return tasks of 26 models and three gangs on three kinds of nodes, and what each pair of models does together."""
     rng = np.random.default_rng(seed)
     kinds, models = ("v100", "p100", "k80"), [f"model{number}" for number in range(26)]
     alone = {

@@ -77,7 +77,6 @@ def cluster() -> Iterator[Slurm]:
 
 
 def holding(live: LiveRun) -> int:
-    """Say how many nodes the task holds."""
     return len(live.tasks()["everywhere"]["nodes"])
 
 
@@ -96,7 +95,6 @@ def harvesting(cluster: Slurm, *, reserve: int = 0) -> Iterator[LiveRun]:
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Take processor time from everything else."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -239,12 +237,12 @@ def preempted(pilots: Pilots, launcher: Any, task: str, folder: Path) -> tuple[l
 
 
 def decided_at(cluster: Slurm, job: str) -> float:
-    """Say when Slurm decided to take the first node for a job."""
+    """Return when Slurm decided to take the first node for a job."""
     words = rf"\[(\S+)\] preempted JobId=\S+ has been killed to reclaim resources for JobId={job}$"
     times = re.findall(words, (cluster.home / TIMES).read_text(encoding="utf-8"), re.MULTILINE)
     return min(datetime.fromisoformat(at).timestamp() for at in times)
 
 
 def workers(agent: int) -> list[int]:
-    """Give the processes of workers below an agent: those that are not its prefork server."""
+    """Return the processes of workers below an agent: those that are not its prefork server."""
     return [pid for pid in descendants(agent) if b"trap" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -35,7 +35,7 @@ ALIKE: Final = SpeedCurve(nodes=POINTS, rate=(2831.0, 5259.0, 9988.0, 20379.0, 3
 
 @cache
 def tables(kind: str, tasks: int, pool: int, count: int) -> tuple[ValueTable, ...]:
-    """Give ``count`` tables: tasks of many speeds, or alike; rough curves; sizes held now, or all waiting."""
+    """Return ``count`` tables: tasks of many speeds, or alike; rough curves; sizes held now, or all waiting."""
     rng = np.random.default_rng(tasks + pool)
     return tuple(ValueTableBuilder(throughput).table(problem(rng, kind, tasks, pool)) for _ in range(count))
 
@@ -131,12 +131,12 @@ def test_backend(
 
 
 def waited_s() -> float:
-    """Give for how long this thread could have run while other programs had the processor."""
+    """Return for how long this thread could have run while other programs had the processor."""
     return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
 def over_kinds(given: AllocationProblem) -> AllocationProblem:
-    """Give the same tasks on as many nodes of each of three kinds; what they hold is of the first."""
+    """Return the same tasks on as many nodes of each of three kinds; what they hold is of the first."""
     parts = {"v100": 1.0, "p100": 0.5, "k80": 0.2}
     tasks = [
         replace(
@@ -196,7 +196,7 @@ def test_published_model_on_cbc(figures: Figures) -> None:
 
 
 def usable(name: str) -> Solver:
-    """Give the solver, or skip and say what is missing."""
+    """Return the solver, or skip and say what is missing."""
     solver: Solver = registry.load("solver", name)
     state = solver.available()
     if not state.ok:

@@ -30,7 +30,7 @@ def median_ms(times: list[float]) -> float:
 
 
 def worked_ms(what: Callable[[], object], times: int = 20) -> float:
-    """Give the median of the time that a core works for something."""
+    """Return the median of the time that a core works for something."""
     found = []
     for _ in range(times):
         before = time.process_time()

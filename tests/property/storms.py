@@ -174,7 +174,6 @@ class Model:
                 self._happened(event, rest)
 
     def _happened(self, event: Event, rest: list[Action]) -> None:
-        """Follow what happened to a task that is known."""
         match event:
             case TaskFinished(task=task):
                 self._over(task)

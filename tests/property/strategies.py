@@ -57,7 +57,6 @@ def curves(draw: DrawFn, largest: int = LARGEST, fastest: float = 1e300) -> Spee
 
 @st.composite
 def bounds(draw: DrawFn, largest: int = LARGEST) -> dict[str, int]:
-    """Smallest and largest size."""
     smallest = draw(st.integers(1, largest))
     return {"min_nodes": smallest, "max_nodes": draw(st.integers(smallest, largest))}
 

@@ -21,9 +21,9 @@ PIECES = st.one_of(
     st.sampled_from(sorted(ADMITTED)).map(lambda pair: pickles.asked(*pair)),
     st.integers(-(2**31), 2**31 - 1).map(pickles.number),
     st.sampled_from(["i1", "O8", "M8", "<", "_mgr", "data", "axes", "blocks", "0.14.1", "values"]).map(pickles.text),
-    st.binary(max_size=12).map(pickles.octets),
+    st.binary(max_size=12).map(pickles.blob),
     st.just(pickles.dtype("i1")),
-    st.just(pickles.array(pickles.dtype("i1"), (2, 2), pickles.octets(bytes(4)))),
+    st.just(pickles.array(pickles.dtype("i1"), (2, 2), pickles.blob(bytes(4)))),
     st.just(pickles.names("a", "b")),
     st.just(pickles.times(1, 2)),
 )

@@ -38,14 +38,14 @@ POLICIES = (
 
 @st.composite
 def numbers(draw: st.DrawFn, middle: int | None = None) -> float:
-    """Give a number of any size, or one near 10**middle."""
+    """Return a number of any size, or one near 10**middle."""
     low, high = (-300, 300) if middle is None else (max(-300, middle - 2), min(300, middle + 2))
     return draw(st.floats(1.0, 9.0)) * 10.0 ** draw(st.integers(low, high - 1))
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> AllocationProblem:
-    """Give a few tasks, most of them about as fast as each other, on nodes of one or two kinds."""
+    """Return a few tasks, most of them about as fast as each other, on nodes of one or two kinds."""
     kinds = draw(st.sampled_from([(), (), ("a", "b")]))
     middle = draw(st.none() | st.integers(-300, 300))
     costs = st.just(0.0) | st.sampled_from([12.0, 18.0]) | numbers()
@@ -110,7 +110,7 @@ def check_claims(name: str, problem: AllocationProblem, objective: str) -> None:
 
 @st.composite
 def sharing_problems(draw: st.DrawFn) -> SharingProblem:
-    """Give a few tasks with speeds, weights, work and ages of any size, or near to each other."""
+    """Return a few tasks with speeds, weights, work and ages of any size, or near to each other."""
     kinds, middle = "abc"[: draw(st.integers(1, 3))], draw(st.none() | st.integers(-300, 300))
     weights = st.sampled_from([1.0, 2.0]) | numbers(0) | numbers()
     tasks = []

@@ -54,7 +54,6 @@ def made(count: int, seed: int, options: dict[str, Any]) -> tuple[TaskSpec, ...]
 
 
 def streams(tasks: tuple[TaskSpec, ...], options: dict[str, Any]) -> dict[str, list[object]]:
-    """What was drawn for each task, by property."""
     rigid = not options["elastic"]
     gang = [task.min_nodes if rigid else None for task in tasks]
     times = [

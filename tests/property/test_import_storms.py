@@ -48,7 +48,7 @@ WINDOWS = st.tuples(EDGES, EDGES).filter(lambda pair: None in pair or pair[0] < 
 
 
 def seconds_of(log: EventLog) -> NDArray[np.int8]:
-    """Give the state of each node in each second: what the log says, read off event by event."""
+    """Return the state of each node in each second: what the log says, read off event by event."""
     begin, end = round(log.start_s), round(log.end_s)
     states = np.zeros((len(log.node_names), end - begin), dtype=np.int8)
     for number, time_s in enumerate(log.times.tolist()):

@@ -15,7 +15,7 @@ _POOLS = st.fixed_dictionaries({"a": st.integers(0, 12), "b": st.integers(0, 12)
 
 @st.composite
 def confined(draw: st.DrawFn) -> CompetingTask:
-    """Give a task that runs on one kind only, faster the more nodes it has."""
+    """Return a task that runs on one kind only, faster the more nodes it has."""
     most = draw(st.integers(1, 12))
     task = plain("any", *(float(size) for size in range(1, most + 1)))
     kind = draw(st.sampled_from(["a", "b"]))

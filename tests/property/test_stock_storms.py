@@ -63,7 +63,6 @@ class World:
                     self.put(pilot.id, PilotState.RUNNING, mark, f"n{pilot.id}", self.now)
 
     def round(self, *, fails: Trouble | None = None) -> PilotMoves:
-        """Let the stock look and act."""
         seen = [*self.pilots.values()]
         moves = self.stock.moves(self.now, self.now, seen, marks=MARKS, idle=self.idle)
         alive = len(self.of(*ALIVE))
@@ -85,7 +84,6 @@ class World:
         return moves
 
     def happen(self, kind: str, value: object) -> None:
-        """Change the world."""
         match kind, value:
             case "main", int():
                 self.take(value)

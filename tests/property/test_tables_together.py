@@ -68,7 +68,7 @@ def problems(draw: st.DrawFn) -> AllocationProblem:
 
 
 def both(problem: AllocationProblem, objective: str) -> list[np.ndarray | str]:
-    """Give the table computed task by task and all at once, or what is said to be wrong."""
+    """Return the table computed task by task and all at once, or what is said to be wrong."""
     found: list[np.ndarray | str] = []
     for many in (10**9, 1):
         with pytest.MonkeyPatch.context() as patch:

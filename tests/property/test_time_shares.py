@@ -27,7 +27,7 @@ _SPEED = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.7, 8.0])
 
 @st.composite
 def problems(draw: st.DrawFn) -> SharingProblem:
-    """Give a few tasks, some of which are confined to few kinds, on nodes that are scarce or plenty."""
+    """Return a few tasks, some of which are confined to few kinds, on nodes that are scarce or plenty."""
     kinds = _KINDS[: draw(st.integers(1, 3))]
     nodes = {kind: draw(st.integers(1, 6)) for kind in kinds}
     tasks = []

@@ -49,7 +49,7 @@ def tables(draw: st.DrawFn) -> ValueTable:
 
 
 def reached(table: ValueTable, chosen: tuple[int, ...]) -> tuple[list[float], float]:
-    """Give the levels that matter, the worst first, and what is done."""
+    """Return the levels that matter, the worst first, and what is done."""
     coupling = table.coupling
     assert isinstance(coupling, LevelCoupling)
     levels = sorted(table.values[place, chosen[place]] for place in coupling.counted)

@@ -11,7 +11,7 @@ from bftrain_elastic.tryout.local_stage import LocalStage
 from tests.helpers.daemon_kills import kill_daemon
 from tests.helpers.preemptions import survive
 from tests.helpers.stalled import PROGRAMS, SOON_S, WORDS, Stalled
-from tests.helpers.storms import weather
+from tests.helpers.storms import survive_faults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_hundred_preemptions_of_the_whole_pool(grace_s: float, soak_log: Log) 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("launcher", ["native", "process", HOROVOD])
 def test_three_hundred_changes(tmp_path: Path, launcher: str, seed: int, soak_log: Log) -> None:
-    soak_log(weather(tmp_path, launcher, changes=300, seed=seed))
+    soak_log(survive_faults(tmp_path, launcher, changes=300, seed=seed))
 
 
 def test_five_hundred_kills_of_the_daemon(tmp_path: Path, soak_log: Log) -> None:

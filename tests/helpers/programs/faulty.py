@@ -26,12 +26,10 @@ class Mistakes:
         lock.acquire()
 
     def stuck_if_alone(self, state: Any) -> None:  # noqa: ANN401 - as above
-        """Hang in a group of one too."""
         if state.workers == 1:
             self.stuck_for_ever(state)
 
     def crash(self, state: Any) -> None:  # noqa: ANN401 - as above
-        """Die of a mistake in the script."""
         self._record.write("crash", rank=state.rank, step=state.position)
         raise ValueError("a batch of the wrong form")
 

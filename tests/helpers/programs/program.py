@@ -26,7 +26,6 @@ class Checkpoint:
         self._file = folder / "checkpoint"
 
     def save(self, step: int) -> None:
-        """Write the step so that it survives a crash."""
         new = self._file.with_suffix(f".{os.getpid()}")
         with new.open("w") as file:
             file.write(str(step))
@@ -35,7 +34,6 @@ class Checkpoint:
         new.replace(self._file)
 
     def load(self) -> int:
-        """Return the last step that was saved."""
         return int(self._file.read_text()) if self._file.exists() else 0
 
 

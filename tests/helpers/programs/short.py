@@ -28,7 +28,6 @@ def begun(pid: int) -> str:
 
 
 def main() -> None:
-    """Do so many steps."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--record", required=True)
     parser.add_argument("--steps", type=int, required=True)

@@ -10,7 +10,6 @@ SAMPLES: Final = 12  # of all workers in a step
 
 
 def arguments() -> argparse.Namespace:
-    """Read the line that all of them receive."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--record", required=True)
     parser.add_argument("--load-s", type=float, default=0.0, help="how long it takes until the training begins")
@@ -30,7 +29,6 @@ def model_and_optimizer() -> tuple[Any, Any]:
 
 
 def ballast(megabytes: int) -> Any:  # noqa: ANN401 - torch.Tensor, imported late
-    """Return a tensor that makes the state larger."""
     import torch
 
     return torch.zeros(megabytes * 2**18)

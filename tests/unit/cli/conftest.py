@@ -15,13 +15,13 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 @pytest.fixture
 def events() -> Path:
-    """Give the example of five steps."""
+    """Return the example of five steps."""
     return EXAMPLES / "events.jsonl"
 
 
 @pytest.fixture
 def journal(bftrain: CommandLine, events: Path, tmp_path: Path) -> Path:
-    """Give a journal of the example's five steps."""
+    """Return a journal of the example's five steps."""
     path = tmp_path / "harvest.db"
     assert bftrain("decide", events, "--journal", path).code == 0
     return path

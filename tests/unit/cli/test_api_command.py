@@ -35,7 +35,6 @@ def expressions(board: Any) -> list[str]:  # noqa: ANN401 - as above
 
 
 def names(given: Iterable[str]) -> set[str]:
-    """Give the metrics that expressions ask for."""
     words = re.findall(r"\b[a-z_]{2,}\b", re.sub(r"\{[^}]*\}|\[[^]]*\]", "", "\n".join(given)))
     return {word.removesuffix("_bucket") for word in words if word not in _WORDS}
 

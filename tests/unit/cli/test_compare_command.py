@@ -25,7 +25,6 @@ TASKS = [task("a", grow_cost_s=40.0), task("b", rate=(8.0, 16.0, 20.0), grow_cos
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Replay with three solvers."""
     place = tmp_path_factory.mktemp("replays")
     for solver in ("exact", "equal-share", "greedy"):
         replay_folder.write(study(LOG, TASKS, ReplaySettings(solver=solver)), place / solver)
@@ -34,7 +33,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Replay another log."""
     folder = tmp_path_factory.mktemp("replays") / "other"
     replay_folder.write(study(log_of((0.0, "ab", ""), end_s=1000.0), TASKS, ReplaySettings()), folder)
     return folder

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a cache of its own to the test, which other tests do without."""
+    """Return a cache of its own to the test, which other tests do without."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("BFTRAIN_NO_CACHE", "0")
     return tmp_path / "cache" / "bftrain" / "replays"

@@ -23,7 +23,7 @@ def findings(bftrain: CommandLine) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty directory that is the whole PATH."""
+    """Return an empty directory that is the whole PATH."""
     place = tmp_path / "bin"
     place.mkdir()
     monkeypatch.setenv("PATH", str(place))

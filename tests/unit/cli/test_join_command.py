@@ -24,7 +24,6 @@ class Idle(World):
     """A world with four idle nodes."""
 
     async def idle(self) -> int:
-        """Count them."""
         return 4
 
 

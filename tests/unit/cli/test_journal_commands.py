@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def recorded(bftrain: CommandLine, tmp_path: Path) -> Path:
-    """Give a journal of three steps, whose figures can be counted by hand."""
+    """Return a journal of three steps, whose figures can be counted by hand."""
     path = tmp_path / "run.journal"
     assert bftrain("decide", "--journal", path, stdin=lines(A_DAY)).code == 0
     return path

@@ -76,7 +76,7 @@ class Eager(World):
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Give a folder whose path is short enough for a socket."""
+    """Yield a folder whose path is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="bft-") as folder:
         yield Path(folder)
 

@@ -31,7 +31,7 @@ ME = ourselves().user
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
-    """Give a live run without nodes, which commands find by themselves."""
+    """Yield a live run without nodes, which commands find by themselves."""
     with live_thread(tmp_path / "run", api=Api(tcp="127.0.0.1:0")) as found:
         monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
         monkeypatch.chdir(tmp_path)

@@ -66,7 +66,7 @@ def site(folder: Path, text: str) -> SiteSettings:
 
 
 def keys(text: str) -> list[tuple[str, re.Match[str]]]:
-    """Give all keys, those behind a # too, with their tables."""
+    """Return all keys, those behind a # too, with their tables."""
     found, table = [], ""
     for line in text.splitlines():
         if head := re.fullmatch(r"\[(\w+)\]", line):

@@ -39,7 +39,7 @@ echo "$(basename "$0") $*" >>"$PLAYED/calls"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
-    """Give a live run with a task on a node, and Slurm's commands."""
+    """Yield a live run with a task on a node, and Slurm's commands."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in (("sbatch", SBATCH), ("squeue", OTHER), ("scancel", OTHER)):

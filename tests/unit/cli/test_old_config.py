@@ -26,7 +26,6 @@ NOTE = (
 
 @pytest.fixture
 def replay(bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
-    """Return a function that replays a small log."""
     monkeypatch.chdir(tmp_path)
     save_log(generate_log(12, 0.2, 3), tmp_path / "log.npz")
     save_tasks(generate_mix(5, 3), tmp_path / "tasks.toml")

@@ -15,7 +15,6 @@ from tests.helpers.program import ANSI
 @click.command()
 @prints_results
 def speaking(out: Output) -> None:
-    """Say everything that can be said."""
     out.say("said")
     out.detail("detailed")
     out.warn("warned")

@@ -42,7 +42,7 @@ ROUNDS = "replay --cluster 4 --tasks gang.toml --round 60"
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with inputs and parts that raise, in which commands run."""
+    """Return a folder with inputs and parts that raise, in which commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     save_log(generate_log(12, 0.1, 3), tmp_path / "log.npz")

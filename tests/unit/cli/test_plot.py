@@ -22,7 +22,7 @@ def plot(values: list[float], end_s: float | None = None, step_s: float = 1.0, b
 
 
 def picture(lines: list[str], signs: str = "┤│") -> list[str]:
-    """Give the rows without their axis."""
+    """Return the rows without their axis."""
     rows = [line for line in lines if any(sign in line for sign in signs)]
     return [row[min(row.index(sign) for sign in signs if sign in row) + 1 :] for row in rows]
 

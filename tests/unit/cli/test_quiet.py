@@ -87,7 +87,7 @@ SLOW = {"demo", "train", "elastic"}  # test_replay_and_solve.py and tests/e2e/te
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with inputs of all commands, in which they run."""
+    """Return a folder with inputs of all commands, in which they run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     save_log(generate_log(12, 0.2, 3), tmp_path / "log.npz")

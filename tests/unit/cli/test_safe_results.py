@@ -30,7 +30,7 @@ SWEEP = 'log = "log.npz"\ntasks = "tasks.toml"\nyardsticks = false\n[grid]\nmax_
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with inputs of all commands, in which they run."""
+    """Return a folder with inputs of all commands, in which they run."""
     monkeypatch.chdir(tmp_path)
     save_log(generate_log(12, 0.2, 3), tmp_path / "log.npz")
     save_tasks(generate_mix(5, 3, shape=TaskShape(max_nodes=6, work_samples=3e7)), tmp_path / "tasks.toml")

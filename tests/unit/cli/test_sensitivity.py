@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
-    """Give a command with the table, which tests leave out unless they ask for it."""
+    """Return a command with the table, which tests leave out unless they ask for it."""
     monkeypatch.setenv("BFTRAIN_QUICK", "0")
     log, tasks = tmp_path / "log.npz", tmp_path / "tasks.toml"
     save_log(generate_log(16, 0.2, 3), log)

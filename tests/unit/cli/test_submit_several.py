@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
-    """Give a live run without nodes, which commands find by themselves."""
+    """Yield a live run without nodes, which commands find by themselves."""
     with live_thread(tmp_path / "run") as found:
         monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
         monkeypatch.chdir(tmp_path)

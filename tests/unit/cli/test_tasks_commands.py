@@ -25,7 +25,7 @@ PAIR = [min(PICKLES.glob(f"*-{name}.pkl")) for name in ("bounds", "speeds")]
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Path:
-    """Give a Gavel trace; its throughput table lies beside it."""
+    """Return a Gavel trace; its throughput table lies beside it."""
     path = tmp_path / "jobs.trace"
     path.write_text(GAVEL)
     table(tmp_path)

@@ -35,7 +35,7 @@ from bftrain.live.model.schemas import (
     TaskRow,
     Update,
 )
-from tests.helpers.live_seen import SeenRun
+from tests.helpers.live_seen import ObservedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,14 +208,14 @@ def test_a_scene_forgets_what_is_gone_and_what_is_too_long_ago() -> None:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenRun]:
-    with SeenRun(tmp_path_factory.mktemp("live")) as running:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedRun]:
+    with ObservedRun(tmp_path_factory.mktemp("live")) as running:
         running.submit("cnn", largest=3)
         running.lend("n1", "n2", "n3", "n4")
         yield running
 
 
-def test_in_a_pipe_it_prints_once(bftrain: CommandLine, live: SeenRun) -> None:
+def test_in_a_pipe_it_prints_once(bftrain: CommandLine, live: ObservedRun) -> None:
     ended = bftrain("top", "--live", live.run.socket)
     assert (ended.code, ended.err) == (0, "")
     assert "3 of 4 nodes used" in ended.out
@@ -224,7 +224,7 @@ def test_in_a_pipe_it_prints_once(bftrain: CommandLine, live: SeenRun) -> None:
     assert max(map(len, ended.out.splitlines())) <= 100
 
 
-def test_as_json_it_is_the_first_update(bftrain: CommandLine, live: SeenRun) -> None:
+def test_as_json_it_is_the_first_update(bftrain: CommandLine, live: ObservedRun) -> None:
     ended = bftrain("top", "--json", "--live", live.run.socket)
     output = json.loads(ended.out)
     assert output["status"]["pool"] == 4
@@ -239,7 +239,7 @@ def test_no_live_run_is_an_error_and_no_screen(bftrain: CommandLine, tmp_path: P
     assert ended.out == ""
 
 
-def test_what_the_live_run_refuses_is_reported(bftrain: CommandLine, live: SeenRun, tmp_path: Path) -> None:
+def test_what_the_live_run_refuses_is_reported(bftrain: CommandLine, live: ObservedRun, tmp_path: Path) -> None:
     wrong = tmp_path / "token"
     wrong.write_text("x" * 40)
     ended = bftrain("top", "--live", live.run.http, "--token-file", wrong)
@@ -267,7 +267,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 @contextmanager
-def watched(live: SeenRun, terminal: Terminal, script: Callable[[Callable[[str], str]], None]) -> Iterator[str]:
+def watched(live: ObservedRun, terminal: Terminal, script: Callable[[Callable[[str], str]], None]) -> Iterator[str]:
     """Watch ``live`` while ``script`` plays: it is given a way to wait until something is on the screen."""
     screen = io.StringIO()
     problems: list[BaseException] = []
@@ -302,7 +302,7 @@ def watched(live: SeenRun, terminal: Terminal, script: Callable[[Callable[[str],
         yield screen.getvalue()
 
 
-def test_it_keeps_itself_up_to_date_and_leaves_the_terminal_as_it_was(live: SeenRun, terminal: Terminal) -> None:
+def test_it_keeps_itself_up_to_date_and_leaves_the_terminal_as_it_was(live: ObservedRun, terminal: Terminal) -> None:
     def script(until: Callable[[str], str]) -> None:
         until("3 of 4 nodes used")
         assert not termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
@@ -321,7 +321,7 @@ def test_it_keeps_itself_up_to_date_and_leaves_the_terminal_as_it_was(live: Seen
         assert "\x1b[?1049l" in left  # the screen of before is back
 
 
-def test_ctrl_c_ends_it(live: SeenRun, terminal: Terminal) -> None:
+def test_ctrl_c_ends_it(live: ObservedRun, terminal: Terminal) -> None:
     def script(until: Callable[[str], str]) -> None:
         until("nodes used")
         os.kill(os.getpid(), signal.SIGINT)
@@ -331,7 +331,7 @@ def test_ctrl_c_ends_it(live: SeenRun, terminal: Terminal) -> None:
 
 
 def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
-    live: SeenRun, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    live: ObservedRun, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = []
 
@@ -352,7 +352,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
 
 
 def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, terminal: Terminal) -> None:
-    with SeenRun(tmp_path) as live:
+    with ObservedRun(tmp_path) as live:
         live.lend("n1")
 
         def script(until: Callable[[str], str]) -> None:
@@ -369,7 +369,7 @@ def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, te
             pass
 
 
-def test_a_follower_that_is_ended_takes_nothing_more(live: SeenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_that_is_ended_takes_nothing_more(live: ObservedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = threading.Semaphore(0)
     client = Client(live.run.socket)
     follower = StreamClient(client, 600.0, changes.release)
@@ -406,14 +406,14 @@ def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch
     keyboard.wake()  # a late call wakes no reader, and writes into no file that came after
 
 
-def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live: SeenRun) -> None:
+def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live: ObservedRun) -> None:
     ended = bftrain("page", "--live", live.run.socket)
     assert (ended.code, ended.out) == (0, f"{live.address}#token={live.token}\n")
     assert json.loads(bftrain("page", "--json", "--live", live.run.socket).out) == {"address": ended.out.strip()}
 
 
 def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
-    bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bftrain: CommandLine, live: ObservedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)) or True)
@@ -429,7 +429,7 @@ def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
 
 
 def test_without_a_browser_it_says_so(
-    bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bftrain: CommandLine, live: ObservedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("webbrowser.open", lambda _: False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -439,7 +439,7 @@ def test_without_a_browser_it_says_so(
     assert not list(tmp_path.iterdir())
 
 
-def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: SeenRun) -> None:
+def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: ObservedRun) -> None:
     token = live.run.token_file
     hidden = token.rename(token.with_name("elsewhere"))
     try:
@@ -451,7 +451,7 @@ def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: S
     assert ended.out == ""
 
 
-def test_without_tcp_there_is_no_page(bftrain: CommandLine, live: SeenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tcp_there_is_no_page(bftrain: CommandLine, live: ObservedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live.inside.service, "addresses", ("unix:/somewhere",))
     ended = bftrain("page", "--live", live.run.socket)
     assert ended.code == 4

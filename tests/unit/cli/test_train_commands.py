@@ -63,11 +63,9 @@ class Played(ScriptTrial):
         """As a launcher."""
 
     def tell(self, what: str, **more: object) -> None:
-        """Tell of the task."""
         self._hear({"t": self.t, "type": what, "task": TASK, **more})
 
     def steps(self, count: int, size: int, *, loss: float | None = 1.0) -> None:
-        """Tell of steps, a tenth of a second each."""
         for _ in range(count):
             self.step += 1
             self.t += 0.1
@@ -76,7 +74,6 @@ class Played(ScriptTrial):
 
 
 def well(played: Played, size: int) -> None:
-    """Train as a good script does."""
     if not size:
         played.tell("paused", step=played.step)
         return
@@ -88,7 +85,7 @@ def well(played: Played, size: int) -> None:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a script, whose training is played."""
+    """Return a script, whose training is played."""
     path = tmp_path / "cnn.py"
     path.write_text("from bftrain_elastic import run\n")
     monkeypatch.setattr(try_script, "ScriptTrial", Played)

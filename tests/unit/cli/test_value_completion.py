@@ -15,7 +15,7 @@ from bftrain.registry import Port
 
 
 def offered(*words: str) -> list[tuple[str, str]]:
-    """Give type and value of what is offered for the last word."""
+    """Return type and value of what is offered for the last word."""
     shell = ShellComplete(main, {}, "bftrain", "_BFTRAIN_COMPLETE")
     return [(item.type, item.value) for item in shell.get_completions(list(words[:-1]), words[-1])]
 

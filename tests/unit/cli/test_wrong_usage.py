@@ -56,7 +56,7 @@ READERS = {
 
 @pytest.fixture(scope="module")
 def good_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Give a log and tasks that are as they should be."""
+    """Return a log and tasks that are as they should be."""
     place = tmp_path_factory.mktemp("good")
     log, tasks = place / "log.npz", place / "tasks.toml"
     save_log(generate_log(8, 0.1, 1), log)

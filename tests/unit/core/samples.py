@@ -90,12 +90,12 @@ def make(kind: type, /, **changes: object) -> Any:  # noqa: ANN401 - a value of 
 
 
 def curve(*rates: float) -> SpeedCurve:
-    """Give a curve with these speeds on 1, 2, 3, ... nodes."""
+    """Return a curve with these speeds on 1, 2, 3, ... nodes."""
     return SpeedCurve(nodes=tuple(range(1, len(rates) + 1)), rate=rates)
 
 
 def spec(name: str, smallest: int = 1, largest: int = 4, **more: Any) -> TaskSpec:  # noqa: ANN401 - any field
-    """Give a task whose speed grows by 10 samples/s a node."""
+    """Return a task whose speed grows by 10 samples/s a node."""
     steady = SpeedCurve(nodes=(1, largest), rate=(10.0, 10.0 * largest)) if largest > 1 else curve(10.0)
     return TaskSpec(name=name, min_nodes=smallest, max_nodes=largest, **{"curve": steady, **more})
 
@@ -118,7 +118,7 @@ def nodes(first: int, last: int) -> tuple[str, ...]:
 
 
 def table(pool: int, *rows: Sequence[float], present: Iterable[int] = ()) -> ValueTable:
-    """Give a table with one row per task (t0, t1, ...): its value at sizes 0, 1, ..."""
+    """Return a table with one row per task (t0, t1, ...): its value at sizes 0, 1, ..."""
     sizes = [*present, *[0] * len(rows)][: len(rows)]
     width = max(map(len, rows), default=1)
     tasks = tuple(

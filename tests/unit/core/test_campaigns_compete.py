@@ -206,7 +206,7 @@ def test_books_go_through_json_and_come_back_as_they_were() -> None:
 
 
 def prolonged() -> RecordedAdmission:
-    """Give one whose older campaign, without an end, began again after the younger one."""
+    """Return one whose older campaign, without an end, began again after the younger one."""
     campaigns = RecordedAdmission()
     campaigns.enter(0.0, task("endless", "ann", None))
     campaigns.passed(3500.0, 1)
@@ -300,7 +300,7 @@ def test_who_is_paused_or_too_large_is_passed_over() -> None:
 
 
 def moments(seed: int) -> list[tuple[Event, ...]]:
-    """Give a storm: nodes come and go, tasks are submitted, finish, fail, are cancelled and measured."""
+    """Return a storm: nodes come and go, tasks are submitted, finish, fail, are cancelled and measured."""
     random = Random(seed)  # noqa: S311 - a die, no secret
     found: list[tuple[Event, ...]] = [(joined(0.0, *nodes(1, 12)),)]
     alive: list[str] = []

@@ -37,7 +37,7 @@ def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 
 
 
 def running(*script: parts.Answer, pool: int = 6, **more: Any) -> Harvester:  # noqa: ANN401 - as above
-    """Give a harvester with nodes n1 to n<pool>, where task a (2 to 4 nodes) runs on n1 to n4."""
+    """Return a harvester with nodes n1 to n<pool>, where task a (2 to 4 nodes) runs on n1 to n4."""
     made = harvester(sizes(a=4), *script, **more)
     made.handle(joined(0, *nodes(1, pool)), submitted(0, spec("a", 2, 4)))
     assert made.plan == Plan(holdings={"a": nodes(1, 4)})

@@ -26,7 +26,7 @@ def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 
 
 
 def ready(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as above
-    """Give a harvester with nodes n1 to n6 and the tasks a and b, which has decided nothing yet."""
+    """Return a harvester with nodes n1 to n6 and the tasks a and b, which has decided nothing yet."""
     made = harvester(*script, **more)
     made.absorb(joined(0, *nodes(1, 6)), submitted(0, spec("a", 2, 4)), submitted(0, spec("b", 1, 4)))
     return made

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def free(*groups: str) -> dict[int, dict[str, None]]:
-    """Give free nodes: one word per group, a letter a node; groups are numbered from 0."""
+    """Return free nodes: one word per group, a letter a node; groups are numbered from 0."""
     return {number: dict.fromkeys(group) for number, group in enumerate(groups) if group}
 
 

@@ -60,7 +60,7 @@ def test_only_what_changes_a_decision_is_news() -> None:
 
 
 def plan(held: int, smallest: int, known: set[int]) -> list[int]:
-    """Give the sizes at which a task runs one after the other, each until it is known."""
+    """Return the sizes at which a task runs one after the other, each until it is known."""
     visited = [size_to_measure(held, smallest, known)]
     while visited[-1] not in known:
         known.add(visited[-1])

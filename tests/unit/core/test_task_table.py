@@ -12,7 +12,7 @@ from tests.unit.core.samples import curve, spec
 
 
 def pool_of(*groups: str) -> NodePool:
-    """Give a pool whose groups are the words given, a letter a node."""
+    """Return a pool whose groups are the words given, a letter a node."""
     pool = NodePool()
     for group in groups:
         pool.join(group)

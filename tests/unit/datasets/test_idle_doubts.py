@@ -39,7 +39,6 @@ def log_with(*doubtful: DoubtfulTime, findings: tuple[LogFinding, ...] = ()) -> 
 
 
 def doubtful(cause: str, *steps: tuple[float, int]) -> DoubtfulTime:
-    """From so many hours on so many nodes."""
     times, nodes = zip(*steps, strict=True)
     return DoubtfulTime(cause=cause, of_nodes=4, times=tuple(1e9 + HOUR * at for at in times), nodes=tuple(nodes))
 

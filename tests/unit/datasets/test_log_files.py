@@ -27,7 +27,7 @@ SUFFIXES = (".npz", ".csv", pytest.param(".parquet", marks=_HAS_PARQUET))
 
 
 def awkward_log() -> EventLog:
-    """Give a log with odd names, odd times, a node that is down, one that is never idle, and an empty first time."""
+    """Return a log with odd names, odd times, a node that is down, one that is never idle, and an empty first time."""
     return log_from_transitions(
         [(0.1 + 0.2, 'say "hi", node', IDLE), (1e9 + 1 / 3, "ñode-ß", DOWN), (1e9 + 1 / 3, 'say "hi", node', BUSY)],
         node_names=("never", "#5", "ñode-ß"),
@@ -218,7 +218,6 @@ def test_a_flipped_byte_anywhere_in_an_npz_is_an_error_or_harmless(tmp_path: Pat
 
 
 def rewritten(path: Path, **members: np.ndarray) -> None:
-    """Replace parts of an archive."""
     with np.load(path, allow_pickle=True) as old:
         parts = {name: old[name] for name in old.files} | members
     with zipfile.ZipFile(path, "w") as archive:

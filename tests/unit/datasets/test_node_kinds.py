@@ -29,7 +29,7 @@ KINDS = {"a1": "fast", "b1": "slow one", "a2": "fast", "b2": "slow one"}
 
 
 def mixed_log(kinds: dict[str, str] | None = None) -> EventLog:
-    """Give a log of 100 s in which two nodes of each of two kinds come and go."""
+    """Return a log of 100 s in which two nodes of each of two kinds come and go."""
     return log_from_pool_changes(
         [(0.0, ("a1", "b1"), ()), (10.0, ("b2", "a2"), ()), (30.0, (), ("a2", "b1")), (80.0, ("b1",), ("a1",))],
         node_names=("a1", "b1", "a2", "b2"),

@@ -28,7 +28,6 @@ def small_log() -> EventLog:
 
 
 def other(path: Path, time: object, node: object, state: object) -> Path:
-    """Write a table as another program does."""
     parquet.write_table(pa.table({"time": time, "node": node, "state": state}), path)
     return path
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.pages import PAGES, ROOT, Block, page, shown_in
-from tests.helpers.reading import ABOUT_PAGES, VERBS, Reader, unsaid, way
+from tests.helpers.reading import ABOUT_PAGES, VERBS, Reader, undisclosed_needs, way
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -20,7 +20,7 @@ def test_every_block_is_tried_or_says_why_not(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_needs_nothing_that_it_does_not_say(path: Path) -> None:
-    assert unsaid(page(path)) == []
+    assert undisclosed_needs(page(path)) == []
 
 
 NAMED = "This is `a.json`:\n\n<!-- file: a.json -->\n```json\n{}\n```\n"
@@ -42,7 +42,7 @@ NAMED = "This is `a.json`:\n\n<!-- file: a.json -->\n```json\n{}\n```\n"
 def test_what_a_page_does_not_say_is_found(text: str, expected: list[str], tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(text)
-    assert unsaid(page(path)) == expected
+    assert undisclosed_needs(page(path)) == expected
 
 
 @pytest.mark.parametrize("verb", ["then", "shows"])

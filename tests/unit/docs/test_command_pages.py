@@ -23,26 +23,25 @@ every = pytest.mark.parametrize("path", TREE, ids=" ".join)
 
 
 def page_of(path: tuple[str, ...]) -> str:
-    """Give the part of a page that is about this command alone."""
+    """Return the part of a page that is about this command alone."""
     after = re.split(rf"^#+ bftrain {' '.join(path)}$", PAGES[f"{path[0]}.md"], flags=re.MULTILINE)
     assert len(after) == 2, "each command has one heading"
     return re.split(r"^#+ bftrain ", after[1], flags=re.MULTILINE)[0]
 
 
 def rows(page: str) -> dict[str, tuple[str, str]]:
-    """Give option -> what it does and its default, as a reader sees them."""
+    """Return option -> what it does and its default, as a reader sees them."""
     found = re.findall(r"^\| `(-[^`]*)` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
     assert len({names for names, _, _ in found}) == len(found), "an option is listed twice"
     return {names: (plain(words), plain(default)) for names, words, default in found}
 
 
 def plain(text: str) -> str:
-    """Take Markdown's signs away."""
     return re.sub(r"\\(.)|`", r"\1", re.sub(r"\[(.*?)\]\(\.\./\1\.md\)", r"docs/\1.md", text))
 
 
 def help_of(path: tuple[str, ...]) -> str:
-    """Give what ``bftrain ... --help`` prints, in long lines."""
+    """Return what ``bftrain ... --help`` prints, in long lines."""
     done = CliRunner().invoke(main, [*path, "--help"], prog_name="bftrain", terminal_width=2000, max_content_width=2000)
     assert done.exit_code == 0
     return done.output

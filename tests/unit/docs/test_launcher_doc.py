@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "adding" / "launcher.md").read_text(encoding="utf-8")
 
 
 def table(first_words: str) -> str:
-    """Give the table whose header begins so."""
+    """Return the table whose header begins so."""
     return PAGE.split(f"| {first_words} |")[1].split("\n\n")[0]
 
 

@@ -13,7 +13,7 @@ every_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.re
 
 
 def leads_nowhere(target: str, path: Path) -> str:
-    """Say what is wrong with a link of the page at ``path``; nothing if it leads somewhere."""
+    """Return what is wrong with a link of the page at ``path``; nothing if it leads somewhere."""
     parts = urlsplit(target)
     if parts.scheme or parts.netloc:
         return "" if well_formed(target) else "no address"

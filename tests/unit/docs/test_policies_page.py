@@ -21,7 +21,7 @@ BATCH_MODEL = runpy.run_path(str(ROOT / "docs" / "scripts" / "batch_model.py"))
 
 
 def rows(section: str) -> dict[str, tuple[str, ...]]:
-    """Give the rows of the first table of a section by what is in their first cell."""
+    """Return the rows of the first table of a section by what is in their first cell."""
     text = PAGE.split(f"## {section}\n")[1]
     table = re.search(r"(^\|.*\n)+", text, re.MULTILINE)
     assert table is not None

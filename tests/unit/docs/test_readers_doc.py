@@ -25,7 +25,7 @@ HOW_TO_ADD = (DOCS / "adding" / "reader.md").read_text()
 
 
 def anchor(section: str) -> str:
-    """Give the name under which a section can be linked to."""
+    """Return the name under which a section can be linked to."""
     return re.sub(r"[^\w -]", "", section.partition("\n")[0].lower()).replace(" ", "-")
 
 
@@ -37,7 +37,7 @@ def test_every_format_is_in_the_table_and_has_its_section() -> None:
 
 
 def row(name: str, hazard: RecordHazard) -> str:
-    """Give the line of the table that a kind of doubt should have."""
+    """Return the line of the table that a kind of doubt should have."""
     option = f"`{hazard.option}`" if re.fullmatch(r"--\S+", hazard.option) else hazard.option
     return f"| `{name}` | {hazard.says} | {hazard.done} | {option} | {'doubt' if hazard.doubt else ''} |"
 

@@ -29,7 +29,7 @@ def hub(inbox: MessageInbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentH
 
 @pytest.fixture
 def comes(hub: AgentHub) -> Iterator[Callable[..., Agent]]:
-    """Give what lets an agent come: its node, and the workers it has."""
+    """Yield what lets an agent come: its node, and the workers it has."""
     agents: list[Agent] = []
 
     def come(node: str, *workers: Message, **more: Any) -> Agent:  # noqa: ANN401 - as Agent takes them

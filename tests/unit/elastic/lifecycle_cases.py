@@ -64,7 +64,7 @@ class ProcessCase:
         self.lifecycle.set_nodes(nodes, at_once=frozenset(at_once))
 
     def started(self, port: int = 4000) -> list[str]:
-        """Give rank 0's port, and all that were started then."""
+        """Return rank 0's port, and all that were started then."""
         first = self.context.spawned[0]
         self.lifecycle.spawned(first, port)
         new, self.context.spawned = self.context.spawned, []
@@ -83,13 +83,11 @@ class ProcessCase:
         self.tick(self.context.settle_s + 0.1)
 
     def lose(self, *nodes: str) -> None:
-        """Let a scheduler take nodes."""
         for node in nodes:
             self.context.there[node] = 0
             self.lifecycle.node_gone(node)
 
     def find(self, *nodes: str) -> None:
-        """Let agents come back."""
         for node in nodes:
             self.context.there[node] = 1
             self.lifecycle.node_up(node)

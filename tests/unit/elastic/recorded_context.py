@@ -53,7 +53,6 @@ class RecordedContext:
         self.inspected.append(worker)
 
     def notes(self) -> list[str]:
-        """Give the texts of all notes."""
         return [one["text"] for one in self.messages if one["type"] == "note"]
 
     def emit(self, message: Message) -> None:

@@ -37,7 +37,7 @@ def test_a_path_may_be_longer_than_the_kernel_takes(tmp_path: Path, depth: int) 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[AgentChannel, socket.socket]]:
-    """Give a worker's channel and the agent's end of it."""
+    """Yield a worker's channel and the agent's end of it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(str(tmp_path / "agent"))
         door.listen()

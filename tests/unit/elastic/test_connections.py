@@ -99,7 +99,6 @@ class LinkLoop:
         self.run(until=lambda: time.monotonic() > end or not self.link.welcomed, often=often)
 
     def close(self) -> None:
-        """End both sides."""
         self.hub.abandon()
         self.run(until=lambda: not self.link.welcomed)
         self._selector.close()
@@ -107,7 +106,7 @@ class LinkLoop:
 
 @pytest.fixture
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LinkLoop]:
-    """Give a link that leaves its manager after 0.4 s without a sign of life, unless the test says that it need not."""
+    """Yield a link that drops its manager after 0.4 s without a sign of life, unless the test disables that."""
     monkeypatch.setattr("bftrain_elastic.manager.agent_hub._SILENCE_S", 0.4)
     loop = LinkLoop(getattr(request, "param", 0.0))
     yield loop

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.torch
 
 
 def parts(monkeypatch: pytest.MonkeyPatch, loader: ElasticLoader, rank: int, workers: int) -> Iterator[list[float]]:
-    """Give what one worker trains of each batch."""
     monkeypatch.setattr(elastic_loader, "group_rank", lambda: (rank, workers))
     for batch in loader:
         yield batch.tolist() if loader.weight else []

@@ -28,7 +28,6 @@ MORE = 0.5  # what a step adds to the weight
 
 @pytest.fixture
 def horovod(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Put a stand-in where scripts find Horovod."""
     stand_in = StandIn()
     names = ("horovod", "horovod.torch", "horovod.torch.elastic", "horovod.common", "horovod.common.exceptions")
     modules: dict[str, Any] = {name: ModuleType(name) for name in names}

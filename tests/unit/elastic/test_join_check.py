@@ -34,14 +34,12 @@ class PairOfMembers:
         self.step()
 
     def step(self) -> None:
-        """Make the same step."""
         for state in self.states:
             for one in state.model.parameters():
                 one.grad = one.detach() + 1
             state.optimizer.step()
 
     def checks(self) -> list[JoinCheck]:
-        """Begin a check on each member."""
         places = capture(self.states[0])
         computing = [JoinCheck(one, places, stepped(one), computes=True) for one in self.states]
         return [*computing, JoinCheck(self.states[0], places, (), computes=False)]

@@ -16,7 +16,7 @@ from bftrain_elastic.worker import process_groups
 
 
 def shown() -> list[tuple[str, str]]:
-    """Give what ``ip address`` shows: pairs of an interface and an IPv4 address."""
+    """Return what ``ip address`` shows: pairs of an interface and an IPv4 address."""
     if shutil.which("ip") is None:
         return [("lo", "127.0.0.1")]
     said = subprocess.run(["ip", "-4", "-json", "address"], capture_output=True, check=True).stdout

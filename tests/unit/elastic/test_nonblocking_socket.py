@@ -23,7 +23,6 @@ class Ends:
         self.wire = NonblockingSocket(self._selector, ours, self.heard.append, self.ended.append)
 
     def turn(self) -> None:
-        """Go through the loop once."""
         for key, events in self._selector.select(0):
             key.data(events)
 

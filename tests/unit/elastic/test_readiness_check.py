@@ -16,7 +16,7 @@ SCRIPT = Path("fit.py")
 
 
 def reports(steps: int = 60, **more: Any) -> list[Message]:  # noqa: ANN401 - fields of a report
-    """Give what is reports of a training on one, two and one nodes."""
+    """Return what is reports of a training on one, two and one nodes."""
     found: list[Message] = []
     for step in range(1, steps + 1):
         size = 2 if steps / 3 < step <= 2 * steps / 3 else 1

@@ -163,7 +163,7 @@ def test_an_optimizer_without_moments_may_stay_outside() -> None:
 def reported(
     state: State, other: ReplicaSample | None = None, samples: float | None = None, seed: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Give what the first of two workers reports, beside one that has drawn ``other``; its own if none."""
+    """Return what the first of two workers reports, beside one that has drawn ``other``; its own if none."""
     own, said = inner(state), []
     own.commits, own.group.place, own.report = 2, GroupRank(1, 0, 2, 2), said.append
 

@@ -26,7 +26,6 @@ PATIENCE_S = 20.0
 
 
 def training(seed: int, kind: str = "Adam") -> State:
-    """Return a state that differs by seed."""
     import torch
 
     torch.manual_seed(seed)
@@ -77,7 +76,6 @@ class Members:
         return found
 
     def commit(self, *, leaving: bool = False) -> None:
-        """Commit as a group does."""
         keep(self.state)
         self.stream.at_commit(leaving=leaving)
 

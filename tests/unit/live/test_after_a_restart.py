@@ -25,7 +25,6 @@ LONG = Times(reunion_s=30.0)
 
 @pytest.fixture
 def hub_calls() -> Iterator[list[str]]:
-    """Give what hubs are asked for, in order."""
     calls: list[str] = []
     real = {name: getattr(AgentHub, name) for name in ("hold_workers", "open", "start_workers")}
 

@@ -17,7 +17,7 @@ from bftrain.live.api.server import ApiServer
 from bftrain.live.model import callers
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.site_config import Api as ApiSettings
-from tests.helpers.asking import Answered, ask, connect
+from tests.helpers.asking import ApiReply, ask, connect
 from tests.helpers.live_callers import ANN, BOB, CHIEF, everywhere, token_of
 from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
 
@@ -222,7 +222,7 @@ def broken(error: Exception) -> Route:
     return Route(method="GET", path="/broken", about="", answer=answer, gives=bytes)
 
 
-async def _asked_of(route: Route, site: SiteSettings, inside: Inside, request: str) -> Answered:
+async def _asked_of(route: Route, site: SiteSettings, inside: Inside, request: str) -> ApiReply:
     api = ApiServer(inside.service, site, (route,))
     await api.open()
     try:
@@ -301,7 +301,7 @@ async def test_no_user_keeps_the_others_out(tmp_path: Path, monkeypatch: pytest.
 
 
 async def _held(path: Path) -> asyncio.StreamWriter:
-    """Give a connection that was answered once, so that it counts."""
+    """Return a connection that was answered once, so that it counts."""
     reader, writer = await connect(path)
     writer.write(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
     assert b" 200 " in await reader.readline()

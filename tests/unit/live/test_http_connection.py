@@ -35,14 +35,13 @@ class Client:
         await self.writer.drain()
 
     async def hears(self) -> tuple[int, dict[str, str], bytes]:
-        """Give one answer."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = await self.reader.readexactly(int(headers.get("content-length", 0)))
         return int(head[0].split()[1]), headers, body
 
     async def rest(self) -> bytes:
-        """Give all that comes until the end."""
+        """Return all that comes until the end."""
         return await self.reader.read()
 
     def hangs_up(self) -> None:
@@ -51,7 +50,7 @@ class Client:
 
 @asynccontextmanager
 async def talk(handle: http_connection.Handle | None = None) -> AsyncIterator[tuple[Client, asyncio.Task[None]]]:
-    """Give a client, and what serves it."""
+    """Yield a client, and what serves it."""
     ours, theirs = socket.socketpair()
     served = asyncio.create_task(_serve(ours, handle or _echo))
     reader, writer = await asyncio.open_unix_connection(sock=theirs)

@@ -29,7 +29,7 @@ PAGE = 4096
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the journal of two live runs with other settings, in one file, with snapshots in it."""
+    """Return the journal of two live runs with other settings, in one file, with snapshots in it."""
     folder = tmp_path_factory.mktemp("whole")
 
     async def two_runs() -> None:
@@ -56,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(whole: Path, tmp_path: Path) -> Path:
-    """Give a copy to damage, where a live run would look for it."""
+    """Return a copy to damage, where a live run would look for it."""
     (tmp_path / "live").mkdir(mode=0o700)
     return shutil.copy(whole, tmp_path / "live" / "live.db")
 

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 
 def pilots() -> World:
-    """Give a world in which nodes come with agents, and tasks leave only when the test says so."""
+    """Return a world in which nodes come with agents, and tasks leave only when the test says so."""
     return World(agents=True, agents_suffice=True, vacates=False)
 
 
 async def running_on(daemon: LiveDaemon, service: LiveService, world: World, *nodes: str) -> None:
-    """Let a task run on nodes that come."""
     world.come(*nodes)
     await submit(service, "a", 1, 4)
     await decided(daemon)

@@ -55,7 +55,7 @@ def record(name: str = "a", state: LiveTaskState = LiveTaskState.DONE, **more: A
 
 @contextmanager
 def receiver(*answers: int) -> Iterator[tuple[str, list[Any]]]:
-    """Give the address of a server that answers so, the last answer again and again, and what it was sent."""
+    """Yield the address of a server that answers so, the last answer again and again, and what it was sent."""
     got: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def receiver(*answers: int) -> Iterator[tuple[str, list[Any]]]:
 
 @contextmanager
 def mail_server(**answers: str) -> Iterator[tuple[str, list[bytes]]]:
-    """Give the address of a mail server, and the mails that it took; ``answers`` to verbs, else all is fine."""
+    """Yield the address of a mail server, and the mails that it took; ``answers`` to verbs, else all is fine."""
     mails: list[bytes] = []
 
     class Handler(socketserver.StreamRequestHandler):

@@ -12,7 +12,7 @@ import pytest
 from bftrain.live.api import page
 from bftrain.live.api.routes import ROUTES
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT
-from tests.helpers.live_seen import SeenRun
+from tests.helpers.live_seen import ObservedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,12 @@ DATA = ("/v1/status", "/v1/tasks", "/v1/nodes", "/v1/history", "/v1/watch?update
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenRun]:
-    with SeenRun(tmp_path_factory.mktemp("live")) as running:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedRun]:
+    with ObservedRun(tmp_path_factory.mktemp("live")) as running:
         yield running
 
 
-def ask(live: SeenRun, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+def ask(live: ObservedRun, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=30)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
@@ -41,7 +41,7 @@ def test_each_file_in_the_folder_is_served_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", page.FILES)
-def test_a_file_needs_no_token_and_comes_under_a_strict_policy(live: SeenRun, name: str) -> None:
+def test_a_file_needs_no_token_and_comes_under_a_strict_policy(live: ObservedRun, name: str) -> None:
     status, headers, body = ask(live, "/" if name == page.FIRST else f"/{name}")
     assert (status, body) == (200, (FOLDER / name).read_bytes())
     assert headers["content-type"] == page.FILES[name]
@@ -55,7 +55,7 @@ def test_a_file_needs_no_token_and_comes_under_a_strict_policy(live: SeenRun, na
 
 
 @pytest.mark.parametrize("path", DATA)
-def test_what_tells_of_the_run_needs_the_token(live: SeenRun, path: str) -> None:
+def test_what_tells_of_the_run_needs_the_token(live: ObservedRun, path: str) -> None:
     assert ask(live, path)[0] == 401
     assert ask(live, path, authorization=f"Bearer {live.token[:-1]}")[0] == 401
     assert ask(live, path, authorization=f"Bearer {live.token}")[0] == 200
@@ -70,25 +70,25 @@ def test_only_the_page_is_open_to_every_user() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/v1/status"])
-def test_a_foreign_name_that_points_to_us_is_refused(live: SeenRun, path: str) -> None:
+def test_a_foreign_name_that_points_to_us_is_refused(live: ObservedRun, path: str) -> None:
     assert ask(live, path, host="evil.example", authorization=f"Bearer {live.token}")[0] == 421
 
 
-def test_a_page_is_read_and_not_written(live: SeenRun) -> None:
+def test_a_page_is_read_and_not_written(live: ObservedRun) -> None:
     assert ask(live, "/", "POST")[0] in {401, 405}
     status, headers, body = ask(live, "/", "HEAD")
     assert (status, body) == (200, b"")
     assert int(headers["content-length"]) == (FOLDER / page.FIRST).stat().st_size
 
 
-def test_the_stream_is_one_of_server_sent_events(live: SeenRun) -> None:
+def test_the_stream_is_one_of_server_sent_events(live: ObservedRun) -> None:
     status, headers, body = ask(live, "/v1/watch?span=3600&updates=2", authorization=f"Bearer {live.token}")
     assert (status, headers["content-type"]) == (200, "text/event-stream")
     assert re.fullmatch(rb"(data: \{[^\n]*\}\n\n){2}", body)
 
 
 @pytest.mark.parametrize("query", ["span=0", "span=x", "updates=-1", "updates=x", "spam=1"])
-def test_an_odd_request_is_refused_before_anything_is_sent(live: SeenRun, query: str) -> None:
+def test_an_odd_request_is_refused_before_anything_is_sent(live: ObservedRun, query: str) -> None:
     assert ask(live, f"/v1/watch?{query}", authorization=f"Bearer {live.token}")[0] == 400
 
 

@@ -54,7 +54,6 @@ class RecordedAgent:
             pass
 
     def close(self) -> None:
-        """Hang up."""
         self._connection.close()
 
 

@@ -26,7 +26,6 @@ class Idle(World):
     nodes_idle = 4
 
     async def idle(self) -> int:
-        """Say how many."""
         return self.nodes_idle
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Give a world that the next run meets."""
     found = World()
     meet(found)
     with parts():

@@ -39,11 +39,9 @@ def task(name: str = "t", *, rate: tuple[float, ...] = (10.0, 18.0), **given: ob
 
 
 def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: object) -> ReplayResult:
-    """Replay with the real decision core."""
     how = Settings(**settings)  # type: ignore[arg-type]  # the fields' own types
     return result_of(run(log, tasks, build_harvester(how)), how)
 
 
 def progress(spec: TaskSpec, now_s: float = 0.0) -> TaskProgress:
-    """Let a task arrive."""
     return TaskProgress(spec, spec.curve.speeds(spec.max_nodes).tolist(), now_s)

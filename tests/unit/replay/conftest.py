@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Path]:
-    """Give a function that replays and writes the folder of that name."""
+    """Return a function that replays and writes the folder of that name."""
 
     def replayed(
         name: str,

@@ -32,7 +32,7 @@ LOG = log_of((0.0, "abcd", ""), (20000.0, "", "b"), end_s=50000.0)
 
 @pytest.fixture
 def in_rounds(tmp_path: Path) -> Callable[..., Path]:
-    """Give a function that shares time in rounds and writes the folder of that name."""
+    """Return a function that shares time in rounds and writes the folder of that name."""
 
     def made(name: str, *, nodes: Any = FOUR, form: str = "csv", **settings: Any) -> Path:  # noqa: ANN401 - as rounds() takes them
         settings = {"round_s": 60.0, **settings}

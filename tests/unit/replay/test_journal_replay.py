@@ -84,7 +84,7 @@ def written(journal: Path, steps: Sequence[Sequence[Event]], *, thinks_s: float 
 
 
 def books(of: EngineRun, uncounted: frozenset[str]) -> list[tuple[object, ...]]:
-    """Give what tasks came to; changes are not counted of tasks that change when a log ends: a replay is over then."""
+    """Return the figures of tasks; without changes of tasks at the end of a log, where a replay is over."""
     found: list[tuple[object, ...]] = []
     for task in of.tasks:
         assert isinstance(task, TaskProgress)

@@ -36,7 +36,6 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def script() -> str:
-    """As another process would."""
     vega.script.cache_clear()
     try:
         return vega.script()

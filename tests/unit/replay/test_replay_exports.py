@@ -58,7 +58,6 @@ def trace(folder: Path) -> list[dict[str, Any]]:
 
 
 def numbers(text: str) -> set[int]:
-    """Read an interval set as Batsim writes it."""
     parts = (part.split("-") for part in text.split(" "))
     return {number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)}
 

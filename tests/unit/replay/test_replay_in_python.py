@@ -33,7 +33,6 @@ TASKS = [task("x", work_samples=2500.0, start_cost_s=7.0), task("y", rate=(5.0, 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to a folder with a log and tasks."""
     monkeypatch.chdir(tmp_path)
     bftrain.save_log(generate_log(16, 0.5, seed=3), Path("log.npz"))
     bftrain.save_tasks(generate_mix(6, seed=3), Path("tasks.toml"))

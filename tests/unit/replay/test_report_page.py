@@ -70,7 +70,6 @@ def page_of(done: ReplayStudy, title: str = "") -> str:
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """Return the data of the page's script."""
     page_data: dict[str, Any] = json.loads(read(page).scripts[0])
     return page_data
 

@@ -209,7 +209,6 @@ def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
 
 
 def idle_times(node: str) -> list[tuple[float, float]]:
-    """When LOG's node is idle, written by hand."""
     return {
         "a": [(0.0, 410.0), (700.0, 2000.0)],
         "b": [(0.0, 130.0), (700.0, 2000.0)],

@@ -30,7 +30,7 @@ TASKS = generate_mix(8, 3, shape=TaskShape(max_nodes=6, work_samples=3e7, start_
 
 
 def named(settings: ReplaySettings, *tasks: TaskSpec) -> list[tuple[str, str, bool, bool]]:
-    """Give what, setting, whether it is chosen, and whether it has to be replayed."""
+    """Return what, setting, whether it is chosen, and whether it has to be replayed."""
     return [(each.what, each.setting, each.chosen, each.settings is not None) for each in alternatives(settings, tasks)]
 
 

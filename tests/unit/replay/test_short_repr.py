@@ -24,7 +24,7 @@ LONGEST_HTML = 2500
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Give one value of each kind, each of many parts."""
+    """Return one value of each kind, each of many parts."""
     folder = tmp_path_factory.mktemp("values")
     log, tasks = generate_log(300, 0.5, 1), generate_mix(200, 1, shape=TaskShape(max_nodes=8))
     bftrain.save_log(log, folder / "log.npz")

@@ -21,7 +21,7 @@ TASKS = tuple(
 
 
 def one_node(*, kind: str = "") -> EventLog:
-    """Give a log in which one node is idle, and another for a moment now and then, so that decisions are taken."""
+    """Return a log in which one node is idle, and another for a moment now and then, so that decisions are taken."""
     builder = LogBuilder()
     for node in ("stays", "comes") if kind else ():
         builder.set_kind(node, kind)
@@ -38,7 +38,7 @@ def replayed(tasks: tuple[TaskSpec, ...] = TASKS, log: EventLog | None = None, *
 
 
 def mistaken_seed(error: float = 1.0) -> int:
-    """Give a seed with which the slow task is believed to be the faster one."""
+    """Return a seed with which the slow task is believed to be the faster one."""
     for seed in range(100):
         fast, slow = (WrongSpeeds(error, 0.0, seed).believed(task).curve.speed(1) for task in TASKS)
         if fast < slow:

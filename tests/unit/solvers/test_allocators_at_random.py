@@ -30,7 +30,7 @@ class Held(NamedTuple):
 
 
 def drawn(seed: int) -> AllocationProblem:
-    """Give tasks on one kind of nodes or on two, in turn, of different age and past."""
+    """Return tasks on one kind of nodes or on two, in turn, of different age and past."""
     problem, rng = varied_problem(seed), np.random.default_rng(seed)
     if seed % 2:
         problem = of_two_kinds(seed)
@@ -58,7 +58,7 @@ def fits(problem: AllocationProblem, held: Sequence[Held]) -> bool:
 
 
 def ways(problem: AllocationProblem, of_each: Sequence[Sequence[Held]]) -> Iterator[list[Held]]:
-    """Give every choice for all tasks that there are the nodes for."""
+    """Yield every choice for all tasks that there are the nodes for."""
     if not of_each:
         yield []
         return

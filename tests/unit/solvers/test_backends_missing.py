@@ -22,7 +22,7 @@ SMALL = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
 
 
 def rough(tasks: int) -> ValueTable:
-    """Give a table in which every size is a piece of its own."""
+    """Return a table in which every size is a piece of its own."""
     rng = np.random.default_rng(0)
     return table_of(np.cumsum(rng.random((tasks, 65)), axis=1), pool=20 * tasks)
 

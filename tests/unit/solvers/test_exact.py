@@ -98,7 +98,7 @@ def test_larger_tables_with_many_ties(seed: int) -> None:
 
 
 def tied(rng: np.random.Generator, rows: int, width: int, pool: int) -> ValueTable:
-    """Give a table of small whole numbers: straight, bent, rough or few kinds of rows, with holes now and then."""
+    """Return a table of small whole numbers: straight, bent, rough or few kinds of rows, with holes now and then."""
     kind = int(rng.integers(4))
     steps = rng.integers(0, 4, (rows, width))
     if kind == 1:
@@ -138,7 +138,7 @@ def test_values_of_any_kind(seed: int) -> None:
 
 
 def hard_table() -> ValueTable:
-    """Give 400 tasks alike, with curves that leave nearly everything open."""
+    """Return 400 tasks alike, with curves that leave nearly everything open."""
     sizes = np.arange(65.0)
     row = np.where(sizes > 0, 100.0 * sizes**0.97 + 3.0 * (sizes % 7), 0.0)
     return table_of([row] * 400, pool=4733)

@@ -26,7 +26,7 @@ MANY = 10**9
 
 
 def needs(seed: int) -> ResourceDemands:
-    """Give a few people with a few options each, one of which fits for certain, and rather too little of everything."""
+    """Return scarce demands of a few tasks with a few options each; one choice fits for certain."""
     rng = np.random.default_rng(seed)
     people, options, resources = int(rng.integers(1, 6)), 3, int(rng.integers(2, 4))
     uses = rng.integers(0, 5, (people, options, resources))

@@ -21,7 +21,7 @@ KINDS = ("a", "b", "c")
 
 
 def drawn(seed: int, tasks: int, part: int, *, alike: bool) -> SharingProblem:
-    """Give tasks of six groups, every second one in its order, and n/``part`` nodes of each of three kinds."""
+    """Return tasks of six groups, every second one in its order, and n/``part`` nodes of each of three kinds."""
     rng = np.random.default_rng(seed)
     spread = 0.05 if alike else 1.0
     rates = rng.lognormal(0.0, 1.0, (tasks, 1)) * [3.0, 2.0, 1.0] * rng.lognormal(0.0, spread, (tasks, 3))

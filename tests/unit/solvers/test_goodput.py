@@ -25,7 +25,7 @@ CURVE = SpeedCurve(nodes=(1, 2), rate=(100.0, 160.0))
 
 
 def task(name: str = "a", curve: SpeedCurve = CURVE, **batch: float) -> CompetingTask:
-    """Give a task; without ``batch`` one that does not say its batches."""
+    """Return a task; without ``batch`` one that does not say its batches."""
     scaling = BatchScaling(**batch) if batch else None  # type: ignore[arg-type]  # counts are whole numbers
     return CompetingTask(name=name, max_nodes=curve.last_measured, curve=curve, batch=scaling)
 
@@ -156,7 +156,7 @@ def test_no_sizes_and_batches_are_better(seed: int) -> None:
 
 
 def left_samples(tasks: list[CompetingTask], best: list[list[float]]) -> list[float]:
-    """Give the work left, at least what one node does in 10 s; where it is not known, as long as the longest takes."""
+    """Return the remaining work, at least 10 s of one node; unknown work takes as long as the longest known."""
     sizes = [next(size for size, made in enumerate(row) if made > 0.0) for row in best]
     single = [row[size] / size for row, size in zip(best, sizes, strict=True)]
     seconds = [

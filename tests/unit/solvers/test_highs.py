@@ -26,7 +26,7 @@ PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its 
 
 
 def rough(tasks: int) -> ValueTable:
-    """Give a table in which every size is a piece of its own."""
+    """Return a table in which every size is a piece of its own."""
     return table_of(np.cumsum(np.random.default_rng(tasks).random((tasks, 17)), axis=1), pool=5 * tasks)
 
 

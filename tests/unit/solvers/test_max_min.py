@@ -95,7 +95,7 @@ def levels(policy: str, problem: AllocationProblem, counted: tuple[int, ...], si
 
 
 def done(problem: AllocationProblem, sizes: list[int], spare: NDArray[np.float64] | None) -> float:
-    """Say what all tasks do together: samples, or node-seconds where only these are looked at."""
+    """Return what all tasks do together: samples, or node-seconds where only these are looked at."""
     if spare is not None:
         return float(sum(spare[place, size] for place, size in enumerate(sizes)))
     return sum(samples(task, size, problem.horizon_s) for task, size in zip(problem.tasks, sizes, strict=True))

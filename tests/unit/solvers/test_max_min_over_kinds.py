@@ -26,7 +26,7 @@ def table_for(policy: str, problem: AllocationProblem) -> ValueTable:
 
 
 def many(seed: int, tasks: int, each: int, *, of_models: int | None = None) -> AllocationProblem:
-    """Give new tasks on ``each`` nodes of three kinds, all different or of a few models."""
+    """Return new tasks on ``each`` nodes of three kinds, all different or of a few models."""
     rng = np.random.default_rng(seed)
     sizes = (1, 2, 4, 8, 16)
     fast = {"v100": 3.0, "p100": 2.0, "k80": 1.0}

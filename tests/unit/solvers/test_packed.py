@@ -23,7 +23,7 @@ MODELS = ("a", "b", "c")
 
 
 def drawn(seed: int, *, most: int = 9, packed: bool = True) -> SharingProblem:
-    """Give tasks of three models and two gangs, and what pairs of them do; none if they are not ``packed``."""
+    """Return tasks of three models and two gangs, and what pairs of them do; none if they are not ``packed``."""
     rng = np.random.default_rng(seed)
     alone = {(model, kind): float(rng.lognormal(0.0, 1.0)) for model in MODELS for kind in KINDS}
     pairs = []
@@ -68,7 +68,6 @@ class Column(NamedTuple):
 
 
 def columns_of(problem: SharingProblem) -> list[Column]:
-    """List all combinations in plain loops."""
     columns = []
     for kind, count in problem.nodes.items():
         for place, task in enumerate(problem.tasks):

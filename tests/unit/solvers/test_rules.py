@@ -26,7 +26,7 @@ def shares(table: ValueTable, solver: object = equal_share) -> list[int]:
 
 
 def limited(pool: int, *between: tuple[int, int]) -> ValueTable:
-    """Give a table of tasks with these minima and maxima."""
+    """Return a table of tasks with these minima and maxima."""
     width = 1 + max(most for _, most in between)
     values = np.full((len(between), width), -inf)
     values[:, 0] = 0.0

@@ -22,7 +22,7 @@ PLENTY_S = 60.0
 
 
 def several(seed: int, tasks: int = 30, pools: tuple[int, ...] = (40, 60, 80), largest: int = 32) -> ValueTable:
-    """Give a table like those of a real site: curves that flatten, some tasks that run, costs of rescaling."""
+    """Return a table like those of a real site: curves that flatten, some tasks that run, costs of rescaling."""
     rng = np.random.default_rng(seed)
     counts = {f"kind{place}": count for place, count in enumerate(pools)}
     free = dict(counts)

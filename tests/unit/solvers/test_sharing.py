@@ -64,7 +64,7 @@ def drawn(seed: int, count: int = 6, kinds: int = 3) -> SharingProblem:
 
 
 def most(given: ShareColumns, gains: Floats, floor: Floats | None = None) -> tuple[float, Floats]:
-    """Give the largest ``gains @ speeds``, every speed being at least its ``floor``: as a plain programme."""
+    """Return the largest ``gains @ speeds``, every speed being at least its ``floor``: as a plain programme."""
     market = given.market
     count, kinds = market.speeds.shape
     cost = -(gains[:, None] * market.speeds).ravel()
@@ -151,7 +151,7 @@ def test_no_task_can_be_faster_without_another_slower(policy: str, seed: int) ->
 
 
 def highest(given: ShareColumns, rate: Floats, floor: Floats) -> float:
-    """Give how high all can rise together, each at its ``rate`` from its ``floor``: as a plain programme."""
+    """Return how high all can rise together, each at its ``rate`` from its ``floor``: as a plain programme."""
     market = given.market
     count, kinds = market.speeds.shape
     of_tasks = np.kron(np.eye(count), np.ones(kinds))

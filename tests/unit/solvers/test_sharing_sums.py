@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def limits(columns: ShareColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give the rows of the programme over all shares, one after the other, and what they come to at most."""
+    """Return the rows of the programme over all shares, one after the other, and what they come to at most."""
     tasks, kinds = columns.market.speeds.shape
     of_tasks = np.kron(np.eye(tasks), np.ones(kinds))
     of_kinds = np.kron(columns.market.nodes, np.eye(kinds))

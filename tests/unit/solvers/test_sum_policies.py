@@ -21,7 +21,7 @@ from tests.helpers.policy_cases import divisions, of_two_kinds, plain, varied_pr
 
 
 def tables(policy: str, problem: AllocationProblem) -> tuple[ValueTable, ValueTable]:
-    """Give the table of samples, and the one that is solved."""
+    """Return the table of samples, and the one that is solved."""
     found = [
         ValueTableBuilder(resolve_objective(name)).table(replace(problem, objective=name))
         for name in ("throughput", policy)

@@ -36,7 +36,7 @@ def outcome(
     nodes: str,
     **more: Any,  # noqa: ANN401 - see Intake.job
 ) -> tuple[str, float]:
-    """Say what became of one job: "used" or the reason, and the node-seconds that were counted for that."""
+    """Return what became of one job: "used" or the reason, and the node-seconds that were counted for that."""
     before = {each.name: each.node_s for each in intake.findings()}
     aside = intake.aside.copy()
     intake.row(intake.line + 1)

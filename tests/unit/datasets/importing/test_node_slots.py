@@ -32,7 +32,6 @@ def taken(*jobs: Job, **options: Any) -> tuple[EventLog, dict[str, tuple[int, fl
 
 
 def busy(log: EventLog, at_s: float) -> set[str]:
-    """Name the slots that are busy at a time."""
     states = log.states_at(DAY + at_s).tolist()
     return {name for name, state in zip(log.node_names, states, strict=True) if state == BUSY}
 

@@ -34,7 +34,7 @@ def taken(*jobs: Job, names: tuple[str, ...] = (), **options: object) -> tuple[E
 
 
 def spans(log: EventLog, node: str) -> list[tuple[float, int]]:
-    """Give what a node is from which time on."""
+    """Return what a node is from which time on."""
     place = log.node_names.index(node)
     mine = log.nodes == place
     times = log.times[log.time_index[mine]] - DAY

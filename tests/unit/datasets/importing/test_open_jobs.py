@@ -13,7 +13,6 @@ def job(name: str, start_s: float, nodes: str = "n1", *also: str) -> OpenJob:
 
 
 def opened(*jobs: OpenJob) -> RecordIntake:
-    """Make an intake with these jobs open."""
     intake = RecordIntake()
     intake.begin_file("log")
     for each in jobs:

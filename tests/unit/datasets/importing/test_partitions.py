@@ -121,7 +121,7 @@ def test_a_file_with_what_is_no_node_set_is_refused() -> None:
 
 
 def _phillips(log: EventLog) -> Iterator[tuple[str, float, str]]:
-    """Give partition, seconds within the log, and node set of each job in the dump."""
+    """Yield partition, seconds within the log, and node set of each job in the dump."""
     with gzip.open(site_data("pernode/xdmod-phillips.sacct.log.gz"), "rt", encoding="utf-8") as file:
         for cells in csv.reader(file, delimiter="|", quoting=csv.QUOTE_NONE):
             begin_s, end_s = (datetime.fromisoformat(f"{cell}+00:00").timestamp() for cell in cells[12:14])

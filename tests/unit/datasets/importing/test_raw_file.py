@@ -41,7 +41,7 @@ def tarred(*contents: bytes, mode: str = "w") -> bytes:
 
 
 def sparse(size: int) -> bytes:
-    """Give an archive with a file that is nothing but a hole."""
+    """Return an archive with a file that is nothing but a hole."""
     member = tarfile.TarInfo("hole")
     member.pax_headers = {"GNU.sparse.size": str(size), "GNU.sparse.map": f"{size},0"}
     file = io.BytesIO()

@@ -29,7 +29,6 @@ SHOWN = {
 
 
 def read(folder: Path, text: str) -> list[object]:
-    """Read a file that has this text."""
     path = folder / "records.json"
     path.write_text(text)
     intake = RecordIntake()

@@ -11,24 +11,11 @@ import pytest
 
 from bftrain.errors import BadInput
 from tests.helpers import pickles
-from tests.helpers.pickles import (
-    array,
-    asked,
-    called,
-    dtype,
-    listed,
-    load,
-    number,
-    octets,
-    refused,
-    text,
-    tupled,
-    whole,
-)
+from tests.helpers.pickles import array, asked, blob, called, dtype, listed, load, number, refused, text, tupled, whole
 from tests.helpers.samples import PICKLES
 
 PANDAS = ("0.25", "1.1", "1.5", "2.2", "3.1")
-ZEROS = array(dtype("i1"), (2, 2), octets(bytes(4)))
+ZEROS = array(dtype("i1"), (2, 2), blob(bytes(4)))
 
 
 # Arrays
@@ -37,18 +24,18 @@ ZEROS = array(dtype("i1"), (2, 2), octets(bytes(4)))
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (array(dtype("i1"), (2, 2), octets(bytes(5))), "does not have 5 bytes"),
-        (array(dtype("i1"), (1 << 40, 1 << 40), octets(b"")), "does not have 0 bytes"),
-        (array(dtype("i1"), (-1, 2), octets(b"")), "an impossible shape"),
-        (array(dtype("i1"), (1, 2, 2), octets(bytes(4))), "an impossible shape"),
+        (array(dtype("i1"), (2, 2), blob(bytes(5))), "does not have 5 bytes"),
+        (array(dtype("i1"), (1 << 40, 1 << 40), blob(b"")), "does not have 0 bytes"),
+        (array(dtype("i1"), (-1, 2), blob(b"")), "an impossible shape"),
+        (array(dtype("i1"), (1, 2, 2), blob(bytes(4))), "an impossible shape"),
         (array(dtype("i1"), (2, 2), text("abcd")), "bytes are missing"),
-        (array(dtype("O8"), (2, 2), octets(bytes(32))), "does not have 4 values"),
+        (array(dtype("O8"), (2, 2), blob(bytes(32))), "does not have 4 values"),
         (array(dtype("O8"), (2, 2), listed(b"N")), "does not have 4 values"),
-        (array(dtype("V8"), (2, 2), octets(bytes(32))), "an unknown type"),
-        (array(dtype("M8"), (2, 2), octets(bytes(32))), "an unknown type"),
-        (array(dtype("i3"), (2, 2), octets(bytes(12))), "an unknown type"),
-        (array(dtype("i8", "="), (2, 2), octets(bytes(32))), "an unknown type"),
-        (array(text("i1"), (2, 2), octets(bytes(4))), "an unknown type"),
+        (array(dtype("V8"), (2, 2), blob(bytes(32))), "an unknown type"),
+        (array(dtype("M8"), (2, 2), blob(bytes(32))), "an unknown type"),
+        (array(dtype("i3"), (2, 2), blob(bytes(12))), "an unknown type"),
+        (array(dtype("i8", "="), (2, 2), blob(bytes(32))), "an unknown type"),
+        (array(text("i1"), (2, 2), blob(bytes(4))), "an unknown type"),
         (number(1), "values of an unknown kind"),
         (called(asked("numpy", "ndarray"), tupled(number(1 << 30))), "values of an unknown kind"),
     ],
@@ -60,7 +47,7 @@ def test_arrays_are_checked_before_they_are_made(values: bytes, says: str) -> No
 
 AB, TWO_ROWS, BOTH = pickles.names("a", "b"), pickles.times(1, 2), pickles.places(0, 2)
 NO_NAME = pickles.labels(array(dtype("O8"), (1,), listed(b"N")))
-NO_ROW = array(dtype("i1"), (1, 0), octets(b""))
+NO_ROW = array(dtype("i1"), (1, 0), blob(b""))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +130,7 @@ def arrow(count: int, ends: tuple[int, ...], texts: bytes, *, kind: str = "large
     """Describe an index of texts as Arrow lays them out."""
     width = {"large_string": "q", "string": "i"}.get(kind, "q")
     buffers = [struct.pack(f"<{len(ends)}{width}", *ends), texts]
-    pushed = [called(asked("pyarrow.lib", "py_buffer"), octets(buffer)) for buffer in buffers]
+    pushed = [called(asked("pyarrow.lib", "py_buffer"), blob(buffer)) for buffer in buffers]
     of_kind = called(asked("pyarrow.lib", "type_for_alias"), text(kind))
     parts = tupled(of_kind, number(count), number(nulls), number(0), listed(b"N", *pushed), b"]", b"N")
     made = called(asked("pyarrow.lib", "_restore_array"), parts)
@@ -181,8 +168,8 @@ SCALAR = asked("numpy.core.multiarray", "scalar")
     ("scalar", "says"),
     [
         (called(SCALAR, dtype("i1")), "has no type"),
-        (called(SCALAR, dtype("O8"), octets(b"")), "has no type"),
-        (called(SCALAR, dtype("f8", "<"), octets(b"1")), "does not have 1 bytes"),
+        (called(SCALAR, dtype("O8"), blob(b"")), "has no type"),
+        (called(SCALAR, dtype("f8", "<"), blob(b"1")), "does not have 1 bytes"),
         (called(SCALAR, dtype("i1"), called(asked("_codecs", "encode"), text("€"), text("latin1"))), "no bytes"),
     ],
 )

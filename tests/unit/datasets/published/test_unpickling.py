@@ -25,12 +25,12 @@ from tests.helpers.pickles import (
     array,
     asked,
     asked_on_stack,
+    blob,
     called,
     dtype,
     listed,
     load,
     number,
-    octets,
     refused,
     text,
     tupled,
@@ -236,13 +236,13 @@ def test_depth_is_no_danger() -> None:
     assert "no pandas DataFrame" in refused(whole(b"N", b"\x85" * deep))
     made = called(asked("numpy.core.multiarray", "_reconstruct"), number(0))
     shape = b"N" + b"\x85" * deep
-    values = pickles.with_state(made, tupled(number(1), shape, dtype("i1"), b"\x89", octets(b"")))
+    values = pickles.with_state(made, tupled(number(1), shape, dtype("i1"), b"\x89", blob(b"")))
     assert "an impossible shape" in refused(pickles.table(values))
 
 
 def test_reading_a_huge_byte_string_needs_its_room_once() -> None:
     size = 16 << 20
-    content = pickles.table(array(dtype("i1"), (2, size // 2), octets(bytes(size))), rows=2)
+    content = pickles.table(array(dtype("i1"), (2, size // 2), blob(bytes(size))), rows=2)
     stream = io.BytesIO(content)
     tracemalloc.start()
     try:

@@ -31,7 +31,7 @@ Run = tuple[float, float, "list[str] | int"]  # begin, end, and the names of the
 
 
 def rows_of(name: str) -> str:
-    """Give a few rows of a public set, as published; docs/readers.md says where each is from."""
+    """Return a few rows of a public set, as published; docs/readers.md says where each is from."""
     return (ROWS / name).read_text()
 
 

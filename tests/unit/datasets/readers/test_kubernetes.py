@@ -18,12 +18,12 @@ PODS = [pod(f"p{number}", start, [start + 5, end], node) for number, (node, star
 
 
 def assigned(name: str, time: float, node: str) -> dict[str, object]:
-    """Give the event of a pod that is bound to a node."""
+    """Return the event of a pod that is bound to a node."""
     return kube_event("Scheduled", time, name, f"Successfully assigned lab/{name} to {node}")
 
 
 def stopped(name: str, time: float, container: str = "c0") -> dict[str, object]:
-    """Give the event of a container that is stopped."""
+    """Return the event of a container that is stopped."""
     return kube_event("Killing", time, name, f"Stopping container {container}")
 
 

@@ -30,7 +30,7 @@ def iso(seconds: float) -> str:
 
 
 def cells(number: object, start: object, end: object, nodes: str, **other: str) -> dict[str, str]:
-    """Give one job by column; numbers are seconds after DAY."""
+    """Return one job by column; numbers are seconds after DAY."""
     times = {"Start": start, "End": end, "Submit": 0}
     written = {name: iso(value) if isinstance(value, (int, float)) else str(value) for name, value in times.items()}
     usual = {"JobID": str(number), "JobName": "job", "Partition": "main", "NNodes": "1", "State": "COMPLETED"}

@@ -24,7 +24,6 @@ IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 
 
 def states(log: EventLog, time_s: float) -> dict[str, NodeState]:
-    """What each node is at a time."""
     return {name: NodeState(state) for name, state in zip(log.node_names, log.states_at(time_s).tolist(), strict=True)}
 
 

@@ -34,7 +34,6 @@ HOLE = [Row(0, 10, 1), Row(0, 99, 1), Row(0, 20, 2), Row(5, 30, 2), Row(12, 50, 
 
 
 def log_of(places: PlacedJobs) -> EventLog:
-    """Give the log as it stands."""
     return places.log(0.0, LogProvenance())
 
 
@@ -117,7 +116,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def changes(log: EventLog) -> list[tuple[float, int]]:
-    """Give the times at which the size of the pool changes, not only its nodes."""
+    """Return the times at which the size of the pool changes, not only its nodes."""
     found = pools(log)
     return [step for before, step in zip([(0.0, -1), *found], found, strict=False) if step[1] != before[1]]
 

@@ -13,7 +13,6 @@ plans = st.lists(st.tuples(st.integers(0, END), st.integers(0, 15), st.integers(
 
 
 def plain(profile: FreeNodesProfile) -> list[int]:
-    """Count the free nodes of every second."""
     return [profile.free[max(place for place, at in enumerate(profile.times) if at <= time)] for time in range(END * 2)]
 
 

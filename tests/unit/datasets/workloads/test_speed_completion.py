@@ -27,7 +27,7 @@ def measured_at(model: Profile, *sizes: int) -> Profile:
 
 
 def errors(models: Sequence[Profile], *sizes: int) -> tuple[list[float], list[float]]:
-    """Give the relative errors at sizes that were left out: completed, and by the line through the last two points."""
+    """Return the relative errors at omitted sizes: completed, and by the line through the last two points."""
     found: tuple[list[float], list[float]] = ([], [])
     for place, model in enumerate(models):
         few = measured_at(model, *sizes)

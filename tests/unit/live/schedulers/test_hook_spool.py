@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reading(folder: Path) -> HookSpool:
-    """Give a spool that is open. The folders of pytest are in a place where others may write, which is tried below."""
+    """Return an open spool. Other users may write where the folders of pytest are; tests below cover that."""
     opened = HookSpool(folder)
     opened.open()
     return opened

@@ -37,7 +37,6 @@ class Slots:
 
     @property
     def allowed(self) -> set[str]:
-        """The slots that are ours by what was posted."""
         found: set[str] = set()
         for news in self.news:
             if isinstance(news, Allowed):
@@ -47,7 +46,6 @@ class Slots:
         return found
 
     def agents(self) -> dict[str, int]:
-        """Give the processes of agents that live."""
         found = {}
         for file in self.folder.glob("slot?"):
             agent = local._Agent.found(file)  # noqa: SLF001 - as a daemon finds them that comes back

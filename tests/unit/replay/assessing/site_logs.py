@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def site_log(name: str) -> EventLog:
-    """Give the log: a part of Summit, of wagap or of a schedule of Theta's jobs, or all of ub-micro."""
+    """Return the log: a part of Summit, of wagap or of a schedule of Theta's jobs, or all of ub-micro."""
     if name == "summit":
         whole = import_logs(site_data("summit/ndstat-10sdn6-evt.tar.gz")).log
         return whole.select(nodes=slice(0, 96), window=(whole.start_s, whole.start_s + 4.3 * 86_400.0))

@@ -83,7 +83,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, table: str, **settings: Any) -> tup
 
 
 def parts(problem: SharingProblem) -> dict[tuple[str, str, str], float]:
-    """Give the part of its believed speed alone that each task is believed to keep beside another one, by kind."""
+    """Return the part of its believed speed alone that each task is believed to keep beside another one, by kind."""
     found, of_model = {}, {task.model: task for task in problem.tasks}
 
     def alone(model: str, kind: str) -> float:

@@ -111,7 +111,7 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
 
 
 def problem(rng: np.random.Generator, names: list[str], part: float) -> SharingProblem:
-    """Give tasks of one or two nodes, and what a pair keeps of its speed."""
+    """Return tasks of one or two nodes, and what a pair keeps of its speed."""
     tasks = tuple(
         SharingTask(name=name, model="m", nodes=1 + int(name[1:]) % 2, speeds={"v": 2.0, "k": 1.0}) for name in names
     )

@@ -27,7 +27,7 @@ SEEDS = range(50)
 
 
 def case(seed: int) -> tuple[list[TaskSpec], dict[str, int]]:
-    """Give gangs that come in the first hour, more than there is room for, on one or two kinds of nodes."""
+    """Return gangs that come in the first hour, more than there is room for, on one or two kinds of nodes."""
     rng = np.random.default_rng(seed)
     nodes = {"": 5} if seed % 2 else {"v": 3, "k": 2}
     tasks = []

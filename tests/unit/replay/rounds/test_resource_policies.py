@@ -175,7 +175,7 @@ def test_both_policies_against_all_ways_to_divide(seed: int) -> None:
 
 
 def mix(seed: int) -> list[TaskSpec]:
-    """Give tasks of which half need many CPU cores, as models of images do, and half few, as those of texts do."""
+    """Return tasks of which half need many CPU cores, as models of images do, and half few, as those of texts do."""
     rng = np.random.default_rng(seed)
     tasks = []
     for number in range(16):

@@ -17,7 +17,7 @@ ROUND_S = 120.0
 
 
 def jobs(count: int = 12, seed: int = 1) -> list[TaskSpec]:
-    """Give tasks that are faster on v by factors of their own; more than there are nodes."""
+    """Return tasks that are faster on v by factors of their own; more than there are nodes."""
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):

@@ -21,7 +21,7 @@ TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
 
 
 def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
-    """Give a sweep of one point, and ``more``."""
+    """Return a sweep of one point, and ``more``."""
     return {"log": "small", "tasks": "mix", "logs": LOGS, "task_sets": TASK_SETS, **more}
 
 
@@ -46,7 +46,6 @@ class Here:
         self._stop_after = stop_after
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Do all passes."""
         inputs = InputCache()
         for job in jobs:
             if stopping() or len(self.done) == self._stop_after:
@@ -58,6 +57,5 @@ class Here:
 
 
 def done(job: SweepPass, inputs: InputCache | None = None) -> PassOutcome:
-    """Do one pass."""
     known, seed = inputs or InputCache(), job.seed
     return work(job, lambda: known.log(job.log, seed), lambda: known.tasks(job.tasks, seed), lambda _: True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.live.schedulers.port import AgentOrder, Post
-from tests.helpers.pilots import Keeper
+from tests.helpers.pilots import SchedulerRunner
 
 
 class Slow:
@@ -31,8 +31,8 @@ class Broken(Slow):
         raise ValueError("no such queue")
 
 
-def kept(scheduler: Slow, folder: Path) -> Keeper:
-    return Keeper(lambda _settings, _site: scheduler, {}, folder, {})  # type: ignore[arg-type,return-value]  # all it needs
+def kept(scheduler: Slow, folder: Path) -> SchedulerRunner:
+    return SchedulerRunner(lambda _settings, _site: scheduler, {}, folder, {})  # type: ignore[arg-type,return-value]  # all it needs
 
 
 def test_a_scheduler_is_left_when_it_has_ended(tmp_path: Path) -> None:
