@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.helpers import chromium, gpu, horovod, site, slurm, soak_log, torch
 from tests.helpers.figures import Figures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 # The same examples every time, so that a run that was green stays green; HYPOTHESIS_PROFILE=explore looks for new ones
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None, print_blob=True)

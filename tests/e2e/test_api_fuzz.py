@@ -6,18 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bftrain.live.api.openapi import described
 from bftrain.live.api.routes import ROUTES, description
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Api
 from bftrain.values import wire
-from tests.helpers.live_inside import submit
+from tests.helpers.live_inside import Inside, submit
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from tests.helpers.live_inside import Inside
 
 # What no JSON schema can say (nodes that rise, names of launchers, min_nodes up to max_nodes) is refused with 400
 _NOT_CHECKED = "positive_data_acceptance"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,10 +12,8 @@ from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import LogAssessment
 from bftrain_replay.drawing.html_page import html
 from tests.e2e.test_report_in_browser import STICKING_OUT
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
-
-if TYPE_CHECKING:
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
 

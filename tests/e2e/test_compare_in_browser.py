@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
 from tests.e2e.test_report_in_browser import STICKING_OUT
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
-
-if TYPE_CHECKING:
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
 

@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +24,6 @@ from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.tryout.local_agents import LocalAgents
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret
 from tests.helpers.program import PROGRAM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 pytestmark = pytest.mark.torch
 

@@ -6,8 +6,8 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +15,6 @@ from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.storms import NODES, planned_change_s
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.torch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,10 +10,6 @@ from bftrain import registry
 from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script, sample_script_plain
 from bftrain_elastic.tryout.local_agents import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 pytestmark = pytest.mark.torch
 

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +19,6 @@ from bftrain_elastic.tryout import sample_script, sample_script_horovod
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.manager import TASK, Manager
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout.local_stage import LocalStage
+from tests.helpers.figures import Figures
 from tests.helpers.stalled import PROGRAMS, WORDS, Stalled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.torch
 

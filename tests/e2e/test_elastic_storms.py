@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.helpers.figures import Figures
 from tests.helpers.storms import survive_faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.every_command import CALLS, SHORT, prepare, words_of
 from tests.helpers.program import bftrain, shell
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LONG = [name for name, call in CALLS.items() if call.long]
 PRINTS = [name for name, call in SHORT.items() if not call.nothing]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers.in_process import CommandLine
 from tests.helpers.pages import ROOT, page
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 FOLDER = ROOT / "examples" / "objectives"
 TUTORIAL = ROOT / "docs" / "tutorials" / "your-objective.md"

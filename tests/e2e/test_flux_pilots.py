@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain.live.schedulers.port import AgentOrder, Allowed
 from tests.helpers.flux import Flux, needs_flux
 from tests.helpers.pilots import SchedulerRunner
 from tests.helpers.slurm import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NODES = ("n1", "n2", "n3")
 QUEUES = """\

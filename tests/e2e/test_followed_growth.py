@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from tests.helpers.one_node import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.torch
 

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ from bftrain_elastic.agent.forked_agents import AgentForkServer
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.tryout.local_agents import LocalAgents, alive
 from tests.helpers.one_node import SAVES, SLEEPS, SPEAKS, OneNode, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # Writes a line when it is imported, which takes until the file ``wait`` is gone
 SLOW = """

@@ -10,8 +10,9 @@ import shlex
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import pytest
 
@@ -20,9 +21,6 @@ from tests.helpers.pages import ROOT, Page, page
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 TUTORIALS: Final = ROOT / "docs" / "tutorials"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script_horovod
 from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, planned_change_s, storm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.horovod
 

@@ -11,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+
+from bftrain_solvers.worker_loop import WorkerReply
 
 pytest.importorskip("mip", reason="needs: pip install 'bftrain[cbc]'")
 
@@ -31,9 +33,6 @@ from bftrain_solvers import exact, library_process
 from bftrain_solvers.cbc import CbcSolver
 from bftrain_solvers.library_process import LibraryProcess
 from tests.helpers.tables import table_of
-
-if TYPE_CHECKING:
-    from bftrain_solvers.worker_loop import WorkerReply
 
 EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
 PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its time on a busy machine

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 
@@ -20,7 +20,7 @@ from bftrain import registry
 from bftrain.errors import NotAvailable
 from bftrain.journal import Journal
 from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import NotFound, NotNow, Submission
+from bftrain.live.model.schemas import NotFound, NotNow, Submission, TaskView
 from bftrain.live.model.task_record import LiveTaskState, Run
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.rerun import Rerun
@@ -28,9 +28,6 @@ from bftrain.values.actions import Grow, Start
 from tests.helpers import live_child
 from tests.helpers.live_child import POINTS
 from tests.helpers.live_world import World
-
-if TYPE_CHECKING:
-    from bftrain.live.model.schemas import TaskView
 
 pytestmark = pytest.mark.apart
 

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +20,6 @@ from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
 from bftrain.rerun import Rerun
 from tests.helpers.local_daemon import LocalDaemon
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SITE = """
 launcher = "process"

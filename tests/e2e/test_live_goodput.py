@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,9 +14,6 @@ from bftrain.live.model.task_record import Run
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.local_daemon import LocalDaemon
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.torch]
 

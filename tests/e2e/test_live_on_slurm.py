@@ -9,17 +9,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from bftrain_elastic.agent.process_tree import children
+from tests.helpers.figures import Figures
 from tests.helpers.live_run import LiveRun
 from tests.helpers.main_jobs import Stream
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
 

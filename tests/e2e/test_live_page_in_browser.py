@@ -6,18 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.values.curve import SpeedCurve
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.live_seen import ObservedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
 

@@ -13,15 +13,13 @@ import subprocess
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
 
 import pytest
 
 from tests.helpers.live_seen import ObservedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PATIENCE_S = 60.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

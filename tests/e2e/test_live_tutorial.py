@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,6 @@ from tests.helpers import slurm
 from tests.helpers.pages import ROOT, Block, Page, page
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.apart]
 

@@ -9,16 +9,13 @@ import subprocess
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import pytest
 
 from bftrain.live.client.client import Client
-from tests.helpers.live_run import LiveRun, ordinary
+from tests.helpers.live_run import LiveRun, User, ordinary
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from tests.helpers.live_run import User
 
 ANN, BOB = "games", "daemon"  # accounts that every Debian has
 

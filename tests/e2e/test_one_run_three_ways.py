@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.eventlog import BUSY
+from bftrain_datasets.log.eventlog import BUSY, EventLog
 from tests.helpers.records import busy_node_s
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 BUSY_NODE_S = 405_162
 RESOLUTION_S = 60.0  # between two polls

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,12 +19,8 @@ from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import over_time, report
 from bftrain_replay.reporting.report_data import ReportData, RunPageData, of_study
 from bftrain_replay.study import study
+from tests.helpers.chromium import Chromium, Page
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from bftrain.assembly import build_harvester
 from bftrain.taskfiles.files import load_tasks
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
@@ -17,10 +17,6 @@ from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.simulation.timeline import select
 from bftrain_replay.study import study
 from tests.helpers.published_study import TRIALS, save_published_tasks, save_summit
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
 
 WORK = 1000 * 1.3e8
 WINDOW = "..2021-02-17T12:21:15"  # 160 h after event 1,000

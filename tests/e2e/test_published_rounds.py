@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrain.taskfiles.files import load_tasks
 from bftrain_replay.rounds.simulation import rounds
+from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import slowly
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100..200")
 GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50..149")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.helpers.in_process import CommandLine
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 WHOLE = {
     # file: (options, format, nodes, busy node-seconds or None, idle per cent or None)

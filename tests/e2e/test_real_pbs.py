@@ -7,7 +7,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,9 +16,6 @@ from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.local_daemon import LocalDaemon
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.torch]
 

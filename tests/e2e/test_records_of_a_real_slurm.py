@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from bftrain_datasets.importing.pipeline import Imported, import_files
 from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.records import kinds
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slurm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,10 +13,8 @@ from bftrain import summaries
 from bftrain.live.model import site_config
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.output import summary_json
+from tests.helpers.in_process import CommandLine
 from tests.helpers.local_daemon import LocalDaemon
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1.0"
 TABLES = ("tasks.csv", "decisions.csv", "allocations.csv", "campaigns.csv", "over_time.csv")

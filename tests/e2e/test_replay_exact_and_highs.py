@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
+from bftrain.ports import Availability
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.solution import Limits, Solution
+from bftrain.values.table import ValueTable
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.simulation.engine import run
-
-if TYPE_CHECKING:
-    from bftrain.ports import Availability
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
 
 HOURS = 12
 HOW = Settings(max_tasks=6)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
-
-if TYPE_CHECKING:
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
 

@@ -10,18 +10,15 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.taskfiles.files import save_tasks
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
 from tests.helpers.program import bftrain
-
-if TYPE_CHECKING:
-    from bftrain_datasets.log.eventlog import EventLog
 
 FILES = sorted((Path(__file__).parents[2] / "examples" / "reproduce").glob("*.toml"))
 POINTS = {"heuristic": 45, "p-jmax": 15, "rescale-cost": 21, "t-fwd": 18}

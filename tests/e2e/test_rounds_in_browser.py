@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.test_compare_in_browser import ALL_DRAWN, TWO_FRAMES
 from tests.e2e.test_report_in_browser import STICKING_OUT
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
-
-if TYPE_CHECKING:
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = pytest.mark.chromium
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.helpers.program import bftrain, start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:

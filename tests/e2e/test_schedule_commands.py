@@ -7,17 +7,15 @@ import hashlib
 import json
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bftrain_datasets.log.log_files import load_log
+from tests.helpers.in_process import CommandLine
 from tests.helpers.program import let_work, start
 from tests.helpers.schedules import Row, swf
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 EXACT = 1e-6
 A_DAY_S = 86_400.0

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.site import build
-
-if TYPE_CHECKING:
-    from tests.helpers.chromium import Chromium, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.docs]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from bftrain.live.client.client import Client
 from tests.helpers.live_run import LiveRun
 from tests.helpers.slurm import Slurm
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slurm
 

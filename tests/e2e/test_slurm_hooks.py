@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
 from bftrain.live.schedulers.port import Taken
 from tests.helpers.pilots import Pilots, SchedulerRunner
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.slurm
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from bftrain_elastic.agent.process_tree import descendants
 from tests.helpers.main_jobs import Stream
 from tests.helpers.pilots import Pilots, end_all
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slurm
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from tests.helpers.figures import Figures
 from tests.helpers.preemptions import survive
-
-if TYPE_CHECKING:
-    from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
 

@@ -6,20 +6,16 @@ There is no accounting data base here, so no sacct; jobcomp/filetxt and slurmctl
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
+from bftrain_datasets.log.eventlog import EventLog
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 pytestmark = pytest.mark.slurm
 

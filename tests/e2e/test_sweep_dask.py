@@ -7,16 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 
 from tests.helpers.program import bftrain, environment, start
 from tests.helpers.sweeping import SPEC, at_work, outcomes, prepare, release, repeatable, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'bftrain[dask]'")
 

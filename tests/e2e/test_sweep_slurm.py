@@ -8,15 +8,12 @@ import socket
 import ssl
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers.program import bftrain, start
+from tests.helpers.slurm import Slurm
 from tests.helpers.sweeping import SPEC, at_work, prepare, release, repeatable, wait_until
-
-if TYPE_CHECKING:
-    from tests.helpers.slurm import Slurm
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed: pip install 'bftrain[dask]'")
 pytestmark = pytest.mark.slurm

@@ -7,18 +7,15 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.live.model.site_config import Api
 from tests.helpers.live_run import ordinary
 from tests.helpers.live_thread import LiveThread, live_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def lacking() -> str:

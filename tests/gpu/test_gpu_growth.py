@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.tryout.local_stage import LocalStage
+from tests.helpers.figures import Figures
 from tests.helpers.gpu import PATIENCE_S
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.torch, pytest.mark.gpu]
 ROUNDS = 3

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.gpu import PATIENCE_S, GpuTraining
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.torch, pytest.mark.gpu]
 SIZES = (1, 2, 4, 3, 1)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.helpers.program import PROGRAM, environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 1_700_000_000
 ROWS_A_BLOCK = 5000  # about a megabyte

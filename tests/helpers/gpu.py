@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from bftrain_elastic.agent.agent_gpus import visible_gpus
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout.local_stage import LocalStage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 PATIENCE_S = 180.0  # the first use of a GPU by a process may take many seconds
 LOG_LETTERS = 4000  # that a failed test shows of each log

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from bftrain.values import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def lines(events: Sequence[object]) -> str:

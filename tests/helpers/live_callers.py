@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
-
-if TYPE_CHECKING:
-    from tests.helpers.live_inside import Inside
+from tests.helpers.live_inside import Inside
 
 ANN: Final = Caller(uid=70001, user="ann", operator=False)
 BOB: Final = Caller(uid=70002, user="bob", operator=False)

@@ -14,10 +14,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bftrain import registry
 from bftrain.config import Settings
@@ -30,13 +31,9 @@ from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.ports import Availability
+from bftrain.values.solution import Limits, Solution
+from bftrain.values.table import ValueTable
 from bftrain_solvers.exact import solver as exact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
 
 HERE = "tests.helpers.live_child"
 POINTS: dict[str, tuple[type, str]] = {

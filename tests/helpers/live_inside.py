@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from bftrain import registry
@@ -20,19 +21,14 @@ from bftrain.config import Settings
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission
+from bftrain.live.model.schemas import Submission, TaskView
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.model.task_record import Run
+from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
 from bftrain.ports import Availability
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-
-    from bftrain.live.model.schemas import TaskView
-    from bftrain.live.nodes.shared_scheduler import AskSite
 
 HERE = "tests.helpers.live_inside"
 PATIENCE_S = 60.0

@@ -5,15 +5,13 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from bftrain.live.model.site_config import Api
 from bftrain.live.monitor.history import HistoryLevel, HistorySample
 from tests.helpers.live_inside import Inside, World, submit
 from tests.helpers.live_thread import LiveThread, live_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class ObservedRun:

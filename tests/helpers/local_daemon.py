@@ -6,15 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from bftrain.errors import BftrainError
 from bftrain.live.client.client import Client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PATIENCE_S: Final = 180.0
 

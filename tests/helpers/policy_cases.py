@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain.values.table import ValueTable
 from bftrain_solvers.conformance import random_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bftrain.values.table import ValueTable
 
 
 def varied_problem(seed: int) -> AllocationProblem:

@@ -9,8 +9,10 @@ least, so here a dynamic programme finds the best allocation there is: no search
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,21 +20,15 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.goodput import by_progress
-from bftrain.ports import Availability
+from bftrain.ports import Availability, Solver
+from bftrain.taskfiles.records import Profile
 from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import QueueWatcher, run
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from bftrain.ports import Solver
-    from bftrain.taskfiles.records import Profile
-    from bftrain.values.table import ValueTable
 
 DELAY_S: Final = 30.0  # to change the GPUs of a job
 _LEAST: Final = 1e-3  # the speedup of a job without a GPU

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from bftrain.errors import BftrainError
 from bftrain.live.client.client import Client
+from bftrain.live.model.schemas import TaskView
 from tests.helpers.live_run import LiveRun
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from bftrain.live.model.schemas import TaskView
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SAMPLES: Final = 12  # of each step of these programs

@@ -10,15 +10,11 @@ least ``2 N``; the published code has ``N + 1``, and no task can change by more 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
+from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain_solvers.matrix import MatrixBuilder, ModelMatrix
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain.values.problem import AllocationProblem, CompetingTask
 
 
 def published_model(problem: AllocationProblem, big: int) -> ModelMatrix:

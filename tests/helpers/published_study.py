@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.importing.import_options import ImportOptions
@@ -10,9 +11,6 @@ from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.published.tasks import import_tasks
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRIALS: Final = "hps-shufflenet-{}-1000J"
 MIX: Final = "ImageNet-imgps-{}-1001J"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import Imported, import_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.log.provenance import LogFinding
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.provenance import LogFinding
 
 
 def imported(folder: Path, *texts: str | bytes, **options: Any) -> Imported:  # noqa: ANN401 - see ImportOptions

@@ -9,10 +9,10 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,16 +20,12 @@ from msgspec.structs import replace
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.taskfiles.files import load_tasks
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
 from bftrain_replay.simulation.engine import run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain.values.task import TaskSpec
 
 ROOT = Path(__file__).parents[2]
 YEAR_S = 365 * 86400.0

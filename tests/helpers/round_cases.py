@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 
 def gang(name: str, work: float | None, nodes: int = 1, submit_s: float = 0.0, **more: object) -> TaskSpec:

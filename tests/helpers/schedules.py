@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from bftrain_datasets.scheduling.cluster import QueuePolicy
 from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine
 from bftrain_datasets.scheduling.schedule_settings import OLDEST_FIRST, PolicyOptions
 from bftrain_datasets.scheduling.scheduling import find_policy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from bftrain_datasets.scheduling.cluster import QueuePolicy
 
 NEVER = float("inf")
 

@@ -10,9 +10,10 @@ import os
 import random
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from unittest import mock
 
 from bftrain.config import Settings
@@ -25,9 +26,6 @@ from bftrain.rerun import Rerun
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import CHIEF
 from tests.helpers.live_inside import Inside, World, decided, live_inside
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 STEP_S: Final = 600.0
 STEPS_A_DAY: Final = 144

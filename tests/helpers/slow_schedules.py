@@ -6,12 +6,10 @@ steps, no shortcuts. The virtual fair schedule is poured minute by minute, in fr
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 3000, 6000)  # minutes
 

@@ -15,11 +15,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, Self
 
 _DAEMONS: Final = ("slurmctld", "slurmd", "munged", "setpriv")
 _COMMANDS: Final = ("sbatch", "sinfo", "scancel", "squeue", "scontrol")

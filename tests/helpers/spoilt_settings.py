@@ -5,11 +5,12 @@ from __future__ import annotations
 import resource
 import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory, gettempdir
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bftrain import config
 from bftrain.cli.main import exit_code, main
@@ -24,9 +25,6 @@ from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.helpers.samples import SAMPLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MOST_BYTES: Final = 1 << 30
 _PATIENCE_S: Final = 60.0  # of processor time; logs of 3,600 days take 2 s

@@ -8,12 +8,10 @@ import re
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from bftrain_elastic.agent.process_tree import children
-
-if TYPE_CHECKING:
-    from bftrain_elastic.tryout.local_stage import LocalStage
+from bftrain_elastic.tryout.local_stage import LocalStage
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOON_S: Final = 30.0  # within which trouble is to be named

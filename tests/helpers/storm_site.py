@@ -10,18 +10,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from bftrain_elastic.agent.process_tree import children, descendants, kill
 from bftrain_elastic.tryout.local_agents import alive, listening
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers import storm_manager
 from tests.helpers.storm_manager import TASK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 PATIENCE_S: Final = 90.0

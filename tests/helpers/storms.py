@@ -6,18 +6,15 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from bftrain_elastic.agent.process_tree import descendants, kill
+from bftrain_elastic.tryout.local_stage import LocalStage
 from tests.helpers.storm_site import StormSite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from bftrain_elastic.tryout.local_stage import LocalStage
 
 NODES = ("n1", "n2", "n3", "n4")
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from bftrain_datasets.log.builder import LogBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from bftrain_datasets.log.eventlog import EventLog, NodeState
-    from bftrain_datasets.log.provenance import LogProvenance
+from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.provenance import LogProvenance
 
 
 def log_from_transitions(

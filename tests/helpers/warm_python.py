@@ -16,17 +16,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from bftrain_elastic.agent.prefork_server import LATER, LAUNCHER, PRELOADED, run_script
 from bftrain_elastic.agent.process_tree import die_with
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "elastic"

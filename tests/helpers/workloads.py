@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from bftrain_datasets.workloads.workload import import_workload
+from bftrain_datasets.workloads.workload import TrainingWorkload, import_workload
 from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from tests.helpers.samples import swf_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.workloads.workload import TrainingWorkload
 
 TABLE: Final = {
     "v100": {

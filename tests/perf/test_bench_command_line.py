@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers.figures import Figures
 from tests.helpers.program import children_core_s, environment
 from tests.perf.test_bench_report import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.bench
 

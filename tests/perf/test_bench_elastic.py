@@ -8,8 +8,8 @@ import socket
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,11 +20,7 @@ from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.progress_report import GroupReport
 from bftrain_elastic.worker.state import State
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
+from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from bftrain.assembly import solve
-from bftrain.values.solution import Quality
+from bftrain.values.problem import AllocationProblem
+from bftrain.values.solution import Limits, Quality, Solution
+from bftrain.values.table import ValueTable
+from bftrain.values.task import TaskSpec
 from bftrain_solvers.exact import solver as exact
+from tests.helpers.figures import Figures
 from tests.helpers.pollux import PolluxRule, mean_completion_h, models, replayed, tasks_of
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bftrain.values.problem import AllocationProblem
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
-    from bftrain.values.task import TaskSpec
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

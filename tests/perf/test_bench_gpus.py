@@ -9,15 +9,13 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
+from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -6,8 +6,8 @@ Each case alone takes less than three minutes on an idle machine: ``pytest -m be
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +16,7 @@ from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.tryout.wire_speed import broadcast_s
 from bftrain_elastic.worker.background_save import free_memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
+from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
 from bftrain.deciding.node_stay import AUTO
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
@@ -22,11 +23,8 @@ from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_checks import check_parts
 from bftrain_replay.study_passes import StudyPasses
+from tests.helpers.figures import Figures
 from tests.helpers.published_study import save_summit
-
-if TYPE_CHECKING:
-    from bftrain_datasets.log.eventlog import EventLog
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

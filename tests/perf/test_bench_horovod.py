@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,12 +13,8 @@ from bftrain import registry
 from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import descendants, kill
 from bftrain_elastic.tryout import sample_script_horovod
+from tests.helpers.figures import Figures
 from tests.helpers.storms import NODES, assert_never_behind_a_commit, storm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.horovod]
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -18,13 +19,9 @@ from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import Api
 from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
+from tests.helpers.figures import Figures
 from tests.helpers.live_inside import World
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

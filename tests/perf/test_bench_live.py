@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -21,23 +22,19 @@ import pytest
 
 from bftrain.config import Settings
 from bftrain.errors import NotAvailable
+from bftrain.live.api.service import LiveService
 from bftrain.live.client.client import Client
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
+from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.port import Allowed, Taken
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.solution import Limits, Solution
+from bftrain.values.table import ValueTable
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.figures import Figures
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from bftrain.live.api.service import LiveService
-    from bftrain.live.run.daemon import LiveDaemon
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
 
 pytestmark = pytest.mark.bench
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers.figures import Figures
 from tests.helpers.program import bftrain
 from tests.perf.test_bench_import import sacct_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

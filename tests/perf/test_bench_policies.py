@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -12,9 +10,7 @@ from bftrain import assembly
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
-
-if TYPE_CHECKING:
-    from tests.helpers.figures import Figures
+from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

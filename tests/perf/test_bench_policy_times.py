@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import runpy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.helpers.figures import Figures
 from tests.helpers.pages import ROOT
-
-if TYPE_CHECKING:
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

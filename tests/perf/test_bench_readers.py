@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.figures import Figures
 from tests.helpers.scheduler_lines import allocated, done, jobcomp_job, pbs_end, pbs_start, poll, shown
 from tests.perf.test_bench_import import measured
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,12 +17,10 @@ from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
 from bftrain_replay.study import study
+from tests.helpers.chromium import Chromium
+from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.published_study import MIX, save_published_tasks, save_summit
-
-if TYPE_CHECKING:
-    from tests.helpers.chromium import Chromium
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

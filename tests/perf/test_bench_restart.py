@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import pytest
 
@@ -20,11 +21,7 @@ from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from bftrain_elastic.wire.network_interfaces import free_port
 from tests.helpers.fake_slurm import fake_slurm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.helpers.figures import Figures
+from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
+from pathlib import Path
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,10 @@ from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.workloads.workload import import_workload
 from bftrain_datasets.workloads.workload_options import WorkloadOptions
 from bftrain_replay.rounds.simulation import rounds
+from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.round_cases import gang
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -7,8 +7,9 @@ import resource
 import subprocess
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,14 +17,10 @@ from bftrain_datasets.scheduling.cluster import SimulatedCluster
 from bftrain_datasets.scheduling.ranked_policies import OStrichPolicy
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
+from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.schedules import Row, jobs_of
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from runpy import run_path
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,12 +15,8 @@ from bftrain.assembly import share
 from bftrain.values.sharing import Entity, Inside, PairSpeeds, SharingProblem, SharingTask
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.policies import ShareColumns
+from tests.helpers.figures import Figures
 from tests.helpers.pages import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -9,10 +9,11 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,14 +22,10 @@ from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
 from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.manager import launchers
 from tests.helpers import torch
+from tests.helpers.figures import Figures
 from tests.helpers.live_run import LiveRun
 from tests.helpers.pilots import Pilots, end_all
 from tests.helpers.slurm import Slurm, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.slurm]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pytest
@@ -15,17 +15,15 @@ from bftrain import registry
 from bftrain.assembly import solve
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
+from bftrain.ports import Solver
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Termination
+from bftrain.values.table import ValueTable
 from bftrain_solvers import exact
 from bftrain_solvers.conformance import AGREEMENT
+from tests.helpers.figures import Figures
 from tests.helpers.published_model import published_model
-
-if TYPE_CHECKING:
-    from bftrain.ports import Solver
-    from bftrain.values.table import ValueTable
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

@@ -7,16 +7,14 @@ import signal
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bftrain_replay.forked_pass import usable_cpus
+from tests.helpers.figures import Figures
 from tests.helpers.program import bftrain, start
 from tests.helpers.sweeping import outcomes, repeatable
-
-if TYPE_CHECKING:
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

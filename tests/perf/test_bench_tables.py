@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.values.actions import Start, Stop
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.output.csv_tables import write_allocations
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
+from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

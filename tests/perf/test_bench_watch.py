@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bftrain.live.model.callers import ourselves
 from bftrain.live.monitor.history import HistorySample, LiveHistory
 from bftrain.live.monitor.status_stream import StatusStream
+from tests.helpers.figures import Figures
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench
 

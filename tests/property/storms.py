@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
+from bftrain.deciding.harvester import Harvester
 from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop, apply_actions
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.decision import Decision
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -22,14 +25,6 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.task import TaskSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hypothesis.strategies import DrawFn
-
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.values.decision import Decision
 
 NODES = [f"n{number}" for number in range(12)]
 TASKS = list("abcdef")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from bftrain.errors import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import SAMPLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ODD = [
     *(b"-1", b"0", b"1e400", b"nan", b"-inf", b"18446744073709551616", b"9" * 5000, b"99999999999", b"1.5", b""),

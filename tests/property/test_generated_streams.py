@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
 from bftrain_datasets.workloads.task_generators import TaskArrivals
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
 
 share = st.floats(0, 1)
 OPTIONS: dict[str, st.SearchStrategy[Any]] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
+from bftrain.ports import Solver
 from bftrain.values import wire
 from bftrain.values.actions import Release
 from bftrain.values.events import NodesLeft
@@ -19,9 +18,6 @@ from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
 from tests.property.storms import Model, Moment, process_steps, storms
 from tests.unit.core import parts
-
-if TYPE_CHECKING:
-    from bftrain.ports import Solver
 
 HONEST: list[Solver] = [exact, greedy, equal_share, parts.Scripted(parts.best), parts.Scripted(parts.nothing)]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.nodesets import expand
@@ -19,12 +19,7 @@ from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.pipeline import all_idle
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
-from bftrain_datasets.log.eventlog import NodeState
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 
 DAY = 1_700_000_000
 LONGEST = 60

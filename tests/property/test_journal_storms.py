@@ -5,20 +5,17 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
 from bftrain.journal import Journal
 from bftrain.rerun import Rerun, restore
 from tests.property.storms import Moment, storms
 from tests.unit.core import parts
-
-if TYPE_CHECKING:
-    from bftrain.deciding.harvester import Harvester
 
 SETTINGS = Settings(max_tasks=4, max_failures=2)
 

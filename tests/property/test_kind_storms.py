@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
+from bftrain.ports import Solver
 from bftrain.values import wire
 from bftrain.values.actions import Grow, Plan, Release, Shrink, Start, Stop, apply_actions
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.decision import Decision
 from bftrain.values.events import (
     Event,
     NodesJoined,
@@ -28,12 +30,6 @@ from bftrain.values.events import (
 from bftrain.values.task import TaskSpec
 from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import DrawFn
-
-    from bftrain.ports import Solver
-    from bftrain.values.decision import Decision
 
 KINDS = ("fast", "slow", "")
 NODES = [f"n{number}" for number in range(10)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester
@@ -15,7 +15,7 @@ from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
@@ -23,11 +23,6 @@ from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
 from bftrain_replay.tables import TaskState
 from tests.helpers.transitions import log_from_transitions
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import DrawFn
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 seconds = st.one_of(st.integers(0, 1000), st.floats(0.0, 1000.0)).map(float)
 costs = st.one_of(st.just(0.0), st.floats(0.0, 200.0))

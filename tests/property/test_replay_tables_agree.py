@@ -6,7 +6,6 @@ import math
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,8 @@ from bftrain import summaries
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values import wire
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import replay_folder
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.output import summary_json
@@ -23,14 +24,8 @@ from bftrain_replay.results.result import result_of
 from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import study
+from bftrain_replay.study import ReplayStudy, study
 from tests.property.test_replay_books import logs, solvers, task_lists
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.study import ReplayStudy
-
 
 MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain import registry
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.rounds.round_engine import RoundEngine
-from bftrain_replay.rounds.round_inputs import gangs_of
-from bftrain_replay.rounds.round_nodes import cluster, idle_nodes
+from bftrain_replay.rounds.round_inputs import Places, gangs_of
+from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import find_policy
 from bftrain_replay.rounds.round_settings import KIND_ORDERS, RoundOptions, RoundSettings
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_inputs import Places
-    from bftrain_replay.rounds.round_nodes import NodeSupply
 
 POLICIES = sorted({*registry.parts("sharing"), *registry.parts("rounds")})
 POOL = {"v": 3, "k": 2}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 
 from bftrain.nodesets import expand
 from bftrain_datasets.log.provenance import LogProvenance
+from bftrain_datasets.scheduling.cluster import SimulatedCluster
 from bftrain_datasets.scheduling.job_placement import place
 from bftrain_datasets.scheduling.queue_policies import EasyBackfill, FirstComePolicy
+from bftrain_datasets.scheduling.schedule_engine import JobSchedule
 from bftrain_datasets.scheduling.schedule_figures import held_s, job_figures
 from tests.helpers.schedules import Row, jobs_of, scheduled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bftrain_datasets.scheduling.cluster import SimulatedCluster
-    from bftrain_datasets.scheduling.schedule_engine import JobSchedule
 
 NODES = 7
 POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich", "ostrich-fifo")

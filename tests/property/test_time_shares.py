@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from bftrain.assembly import share
-from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain.values.sharing import Entity, Inside, Shares, SharingProblem, SharingTask
 from bftrain_solvers.sharing import filling
 from bftrain_solvers.sharing.policies import ShareColumns
 from bftrain_solvers.sharing.rising import ProgramNotSolved
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain.values.sharing import Shares
 
 _KINDS = ("a", "b", "c")
 _SPEED = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.7, 8.0])

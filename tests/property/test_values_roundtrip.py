@@ -6,7 +6,8 @@ import copy
 import pickle
 import tomllib
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +23,6 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.task import TaskSpec
 from tests.property import strategies
-
-if TYPE_CHECKING:
-    from types import UnionType
 
 KINDS: list[tuple[Any, type | UnionType]] = [
     (strategies.curves(), SpeedCurve),

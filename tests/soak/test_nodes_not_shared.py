@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.shared_nodes import shared
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.soak.conftest import Log
+from tests.soak.conftest import Log
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +12,7 @@ from tests.helpers.daemon_kills import kill_daemon
 from tests.helpers.preemptions import survive
 from tests.helpers.stalled import PROGRAMS, SOON_S, WORDS, Stalled
 from tests.helpers.storms import survive_faults
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.soak.conftest import Log
+from tests.soak.conftest import Log
 
 pytestmark = [pytest.mark.torch]
 

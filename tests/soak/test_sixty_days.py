@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bftrain.live.model.keep_settings import KeepSettings
 from tests.helpers.simulated_site import SimulatedSite
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.soak.conftest import Log
+from tests.soak.conftest import Log
 
 KEEP = KeepSettings(journal_steps=5000, archive_days=7, commit_days=3, task_days=10, folders_gb=0.02)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tests.helpers.spoilt_settings import check_log_lines, check_settings
-
-if TYPE_CHECKING:
-    from tests.soak.conftest import Log
+from tests.soak.conftest import Log
 
 
 def test_ten_thousand_spoilt_settings(soak_log: Log) -> None:

@@ -6,21 +6,18 @@ import json
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from bftrain.live.api.routes import ROUTES, description
 from bftrain.values import wire
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 # What PromQL and Grafana know by themselves
 _WORDS = {"sum", "rate", "increase", "histogram_quantile", "by", "on", "and", "le", "instance"}

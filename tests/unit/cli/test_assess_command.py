@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,13 +14,9 @@ from bftrain_datasets.log.log_generator import sample_log
 from bftrain_replay.commands import assess_run
 from bftrain_replay.commands.assess_result import in_words
 from bftrain_replay.commands.sensitivity import QUICK
+from tests.helpers.in_process import CommandLine
 from tests.helpers.samples import DAY
 from tests.helpers.scheduler_lines import poll, shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 WORTH = (
     *("--node-watts", "idle=150,busy=500", "--price-kwh", 0.2, "--co2", 300, "--node-hour-price", 1.5),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -14,10 +13,8 @@ from bftrain_replay import replay_folder
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
+from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 LOG = log_of((0.0, "abcd", ""), (100.0, "", "b"), (150.0, "bef", ""), (700.0, "", "ae"), end_s=1000.0)
 TASKS = [task("a", grow_cost_s=40.0), task("b", rate=(8.0, 16.0, 20.0), grow_cost_s=40.0, shrink_cost_s=9.0)]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrain_replay.commands import sweep as sweep_command
 from bftrain_replay.drawing import vega
 from bftrain_replay.sweeping import alternatives
+from tests.helpers.in_process import CommandLine
 from tests.unit.replay.sweeping.sweep_case import Here
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import asdict, fields
@@ -16,13 +17,9 @@ from bftrain.config import Settings, dump
 from bftrain.journal import Journal
 from bftrain.values.sharing import Entity
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from tests.helpers.in_process import CommandLine, Ended
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined, left, nodes, spec, submitted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine, Ended
 
 ACTIONS = [
     {"action": "start", "nodes": ["n1", "n2", "n3"], "task": "a"},

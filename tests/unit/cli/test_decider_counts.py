@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain import compare, replay
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
+from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.reporting import report
 from bftrain_replay.results.decider_counts import column_label, sentence
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.api import ReplayOutcome
-    from tests.helpers.in_process import CommandLine
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "a"), (200.0, "c", ""), end_s=300.0)
 TASKS = [task("t", work_samples=1e6), task("u", work_samples=1e6)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain import __version__, registry
 from bftrain.cli import doctor
 from bftrain.cli.doctor import DoctorFinding, PartState, examine
 from tests.unit.core.plugins import HERE, register
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

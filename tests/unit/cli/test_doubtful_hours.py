@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import load_log
+from tests.helpers.in_process import CommandLine
 from tests.helpers.schedules import Row, swf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 HOUR = 3600
 NODES = ("n1", "n2", "n3", "n4")

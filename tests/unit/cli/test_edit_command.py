@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 
 def test_a_waiting_task_is_changed_on_the_command_line_and_wrong_input_is_refused(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.cli.main import COMMANDS
 from tests.helpers.every_command import CALLS, LONG, SHORT, commands_that_do_something, prepare, words_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine, Ended
+from tests.helpers.in_process import CommandLine, Ended
 
 
 @pytest.fixture(scope="module")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.in_process import CommandLine
 from tests.helpers.pollux import PolluxRule, mean_completion_h, models, replayed, tasks_of
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 # 2 and 4 GPUs: a sample takes 10 ms on a GPU, and a step 100 ms more for any batch, on 4 GPUs 200 ms
 SET = """num_nodes,num_replicas,local_bsz,step_time,sync_time

@@ -6,16 +6,13 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.log.log_files import load_log
 from tests.helpers.broken_log import BROKEN, MENDED
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 # kind, how many, node-seconds, where first: worked out by hand
 DOUBTS = [

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from bftrain.live.model.member_views import MemberReport
 from bftrain.live.model.site_config import Api, SiteSettings
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_callers import ANN
 from tests.helpers.live_inside import World
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 
 class Idle(World):

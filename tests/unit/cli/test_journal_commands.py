@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -20,13 +20,9 @@ from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
+from tests.helpers.in_process import CommandLine
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 
 @pytest.fixture

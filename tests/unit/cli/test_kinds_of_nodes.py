@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from bftrain.taskfiles.files import save_tasks
 from bftrain.values.events import NodesJoined
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
+from tests.helpers.in_process import CommandLine
 from tests.helpers.lines import lines
 from tests.unit.core.samples import curve, left, spec, submitted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 FAST, SLOW = curve(10.0, 19.0), curve(4.0, 8.0)
 BOTH = spec("both", largest=2, curves={"v100": FAST, "k80": SLOW}, start_cost_s=5.0, shrink_cost_s=5.0)

@@ -9,9 +9,10 @@ import re
 import signal
 import tempfile
 import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -26,12 +27,8 @@ from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
 from bftrain.live.schedulers.port import Site
 from bftrain.values.actions import Plan
 from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from tests.helpers.in_process import CommandLine
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d (?P<level>info|warning): (?P<text>.*)")
 ENDS = "SIGTERM: ending in order; once more to end at once"

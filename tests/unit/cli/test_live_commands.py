@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -18,13 +19,9 @@ from bftrain.live.model.resource_views import Harvested
 from bftrain.live.model.schemas import StatusView, TaskView
 from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool, HookTally
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import decided, submit
 from tests.helpers.live_thread import LiveThread, live_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.in_process import CommandLine
 
 ME = ourselves().user
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -28,9 +27,7 @@ from bftrain.live.schedulers.lsf import LsfSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
 from bftrain.live.schedulers.slurm import SlurmNodesSettings
 from bftrain.live.schedulers.slurm_settings import SlurmSettings
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 FOLDER = Path(__file__).parents[3] / "examples" / "live"
 SCHEDULERS: dict[str, type[msgspec.Struct]] = {

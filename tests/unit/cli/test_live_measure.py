@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,13 +17,9 @@ from bftrain.live.commands import measure
 from bftrain.live.commands.probe_jobs import ProbeJobs, ProbeWait
 from bftrain.live.commands.wait_statistics import ComparedWait
 from bftrain.live.model.callers import ourselves
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import LiveThread, live_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.in_process import CommandLine
 
 # The job runs at once, in the background; with the file "hold" it waits for ever
 SBATCH = """#!/bin/sh

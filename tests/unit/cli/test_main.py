@@ -6,7 +6,6 @@ import errno
 import io
 import runpy
 import sys
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -14,9 +13,7 @@ import pytest
 from bftrain import __version__, errors
 from bftrain.cli import main as frame
 from bftrain.cli.main import exit_code
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 
 def no_space(name: str | None) -> OSError:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
 from bftrain.cli.output import NarrowTable
 from bftrain.taskfiles.files import save_tasks
+from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 PROBLEMS = Path(__file__).parents[3] / "examples" / "problems"
 KINDS = {"v100": 4.0, "k80": 1.0}

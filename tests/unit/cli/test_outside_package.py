@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain import registry
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.run.startup import check_launchers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 MODULE = '''
 """A part for every port, as short as they can be."""

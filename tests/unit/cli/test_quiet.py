@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -13,11 +13,7 @@ from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PROBLEMS = EXAMPLES / "problems"

@@ -6,15 +6,12 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain_replay import replay_folder, study
 from bftrain_solvers import highs
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 EXAMPLES = (Path(__file__).parents[3] / "examples" / "problems").glob("*.json")
 PROBLEMS = sorted(path for path in EXAMPLES if "pool" in json.loads(path.read_text()))  # the others have kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +18,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined, TaskFinished, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_files import load_log
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 
 def test_a_journal_is_shown_and_written_like_a_replay(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:

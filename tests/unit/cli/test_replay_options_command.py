@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,7 @@ from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import generate_mix
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 REPLAY = ("replay", "log.npz", "--tasks", "tasks.toml", "--quick", "-q")
 FIGURES = ("decisions", "harvested", "idle_node_h", "makespan_s", "lost", "unused_node_h", "efficiency")

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import fields
@@ -21,12 +21,8 @@ from bftrain_replay.commands.replay import OPTIONS as OF_REPLAYS
 from bftrain_replay.commands.rounds import OPTIONS, SHARED
 from bftrain_replay.rounds import round_engine
 from bftrain_replay.rounds.round_settings import FINISHES, GANGS, KIND_ORDERS, LIKES, RoundSettings
+from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 KINDS = {"v100": 4.0, "k80": 1.0}
 CLUSTER = "v100=2,k80=2"

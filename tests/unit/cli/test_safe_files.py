@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +12,7 @@ from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import generate_mix
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 SWF = "".join(f"{job} {job} 0 100 1 -1 -1 1 200 -1 1 1 1 -1 1 -1 -1 -1\n" for job in range(1, 5))
 LACKS_PARQUET = not find_spec("pyarrow")

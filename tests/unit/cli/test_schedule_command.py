@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,12 +17,8 @@ from bftrain_datasets.scheduling.schedule_settings import (
     ScheduleSettings,
 )
 from bftrain_replay.commands.schedule import OPTIONS
+from tests.helpers.in_process import CommandLine
 from tests.helpers.schedules import Row, swf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 ROWS = [Row(0, 100, 6, 100), Row(1, 50, 8, 50), Row(2, 50, 4, 50), Row(60, 300, 2, 200, user=2)]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,11 +16,7 @@ from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.sweeping import alternatives
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 
 @pytest.fixture

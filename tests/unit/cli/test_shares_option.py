@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -12,13 +11,11 @@ import pytest
 from bftrain.config import Settings
 from bftrain.journal import Journal
 from bftrain.live import process
+from bftrain.live.model.site_config import SiteSettings
 from bftrain.values.sharing import Entity
+from tests.helpers.in_process import CommandLine
 from tests.helpers.lines import lines
 from tests.unit.core.samples import joined, nodes, spec, submitted
-
-if TYPE_CHECKING:
-    from bftrain.live.model.site_config import SiteSettings
-    from tests.helpers.in_process import CommandLine
 
 PROBLEMS = Path(__file__).parents[3] / "examples" / "problems"
 TWO = {

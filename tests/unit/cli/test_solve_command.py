@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.helpers.coupled_objective import COUPLED
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 PROBLEMS = Path(__file__).parents[3] / "examples" / "problems"
 KINDS = PROBLEMS / "kinds.json"  # shared by time: test_solve_kinds.py

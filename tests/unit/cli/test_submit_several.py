@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrain.live.commands import submit as submit_module
 from bftrain.live.model.callers import ourselves
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_thread import LiveThread, live_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +15,7 @@ from bftrain_replay.drawing import vega
 from bftrain_replay.sweeping.executors.slurm_jobs import option
 from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep import SweepStatus
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 INPUTS = """\
 log = "small"

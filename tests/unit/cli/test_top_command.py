@@ -12,9 +12,10 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -35,12 +36,8 @@ from bftrain.live.model.schemas import (
     TaskRow,
     Update,
 )
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_seen import ObservedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.helpers.in_process import CommandLine
 
 NOW = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 DAY = "2026-11-21"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 
@@ -24,9 +24,7 @@ from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.availability import LauncherAvailability, nothing
 from bftrain_elastic.tryout import try_script
 from bftrain_elastic.tryout.try_script import TASK, ScriptTrial
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
+from tests.helpers.in_process import CommandLine
 
 Play = Callable[["Played", int], None]
 

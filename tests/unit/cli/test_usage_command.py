@@ -6,18 +6,14 @@ import csv
 import io
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.live.model.site_config import Api, Usage
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_callers import ANN, BOB, submission
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.in_process import CommandLine
 
 
 def test_the_command_prints_a_table_csv_and_json_of_a_live_run_or_a_journal(

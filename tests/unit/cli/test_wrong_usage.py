@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +11,8 @@ from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import generate_mix
 from tests.helpers.every_command import every_command
+from tests.helpers.in_process import CommandLine
 from tests.helpers.program import check_help
-
-if TYPE_CHECKING:
-    from tests.helpers.in_process import CommandLine
 
 EVENTS = Path(__file__).parents[3] / "examples" / "events.jsonl"
 COMMANDS = [path for path, _ in every_command()]

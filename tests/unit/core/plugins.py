@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING
+
+import pytest
 
 from bftrain import registry
 from bftrain.ports import Availability
 from tests.unit.core import parts
-
-if TYPE_CHECKING:
-    import pytest
 
 HERE = __name__
 

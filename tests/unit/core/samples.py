@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +29,6 @@ from bftrain.values.solution import Limits, Solution
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
 SPEC = TaskSpec(name="a", curve=CURVE, max_nodes=4)

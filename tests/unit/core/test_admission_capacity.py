@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +15,6 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import NodesJoined
 from bftrain.values.task import TaskSpec
 from tests.unit.core.samples import submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LINEAR = SpeedCurve(nodes=(1, 9), rate=(1.0, 9.0))
 POOL = {"a": 1, "b": 9}

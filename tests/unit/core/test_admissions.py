@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,19 +13,15 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.admission import AdmitAll, FirstComeAdmission, LoadAdmission, QuotaAdmission
 from bftrain.deciding.campaigns import CampaignAdmission
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
 from bftrain.parts import absolute_admission, resolve_admission
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission, Queue
 from bftrain.values.sharing import Entity, Inside
+from bftrain.values.task import TaskSpec
 from tests.unit.core.plugins import HERE as PLUGINS
 from tests.unit.core.plugins import register
 from tests.unit.core.samples import joined, left, nodes, spec, submitted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.values.task import TaskSpec
 
 
 def test_a_name_alone_leaves_everything_as_it_is() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -34,10 +35,6 @@ from bftrain.values.task import TaskSpec
 from bftrain_solvers.allocators import greedy
 from tests.unit.core.plugins import register
 from tests.unit.core.samples import joined, left, nodes, submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 LINEAR = SpeedCurve(nodes=(1, 100), rate=(1.0, 100.0))  # work in samples is work in node-seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from inspect import signature
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,9 +17,6 @@ from bftrain.errors import BadConfig, BadInput, BadValue, BftrainError
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.solution import Limits
 from bftrain.values.task import TaskSpec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def refused(tmp_path: Path, text: str | bytes, kind: type[msgspec.Struct] = Settings) -> str:

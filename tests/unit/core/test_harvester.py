@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +13,10 @@ from bftrain.deciding.objectives import FunctionObjective, throughput
 from bftrain.errors import BadInput, BadValue, BrokenPlugin
 from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
 from bftrain.values.events import TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
-from bftrain.values.solution import Limits, Quality, Termination
+from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from tests.unit.core import parts
 from tests.unit.core.samples import curve, joined, left, nodes, spec, submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bftrain.values.solution import Solution
 
 
 def sizes(**wanted: int) -> parts.Answer:

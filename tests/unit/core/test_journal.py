@@ -8,11 +8,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import sleep
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +27,6 @@ from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, TaskFinished
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SETTINGS = Settings(max_tasks=7, horizon_s=60.0)
 FIRST: tuple[Event, ...] = (joined(0, "n1", "n2"), submitted(0, spec("a")))

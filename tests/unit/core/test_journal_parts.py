@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from bftrain.rerun import Rerun, recover
 from bftrain.values import wire
 from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from tests.unit.core.samples import spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETTINGS = Settings(objective="max-min")  # which looks at what tasks had: all of the state matters
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.journal import Journal
 from bftrain.rerun import Rerun, recover, restore
+from bftrain.values.events import Event
 from tests.unit.core.samples import joined, left, nodes, spec, submitted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.values.events import Event
 
 SETTINGS = Settings(max_tasks=7)
 MOMENTS: list[tuple[Event, ...]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from bftrain.deciding.objectives import FunctionObjective, speed, speedup, throu
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadValue
+from bftrain.ports import Solver
 from bftrain.values import wire
 from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop
 from bftrain.values.events import NodesJoined, TaskFinished, TaskMeasured, TaskPaused, TaskResumed
@@ -28,9 +29,6 @@ from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.worst_off_objective import WorstOff
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import curve, joined, left, make, spec, submitted
-
-if TYPE_CHECKING:
-    from bftrain.ports import Solver
 
 FAST, SLOW = curve(10.0, 19.0, 27.0, 34.0), curve(4.0, 8.0, 12.0, 16.0)
 

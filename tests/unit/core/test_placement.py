@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 from random import Random
 from statistics import mean
 from time import process_time
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,9 +18,6 @@ from bftrain.ports import Placement
 from bftrain.values.actions import Shrink, Stop
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, spec, submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def free(*groups: str) -> dict[int, dict[str, None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from bftrain_solvers.exact import solver as exact
 from tests.unit.core import plugins
 from tests.unit.core.plugins import HERE, register
 from tests.unit.core.samples import joined, spec, submitted
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONTRACTS = {"solver": Solver, "objective": Objective, "placement": Placement}
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, UnknownName
 from bftrain.journal import Journal
 from bftrain.rerun import RememberingSolver, Rerun, restore
 from bftrain.values import wire
 from bftrain.values.decision import Decision
+from bftrain.values.events import Event
 from bftrain.values.solution import Limits, Quality, Termination
 from tests.unit.core import parts, plugins
 from tests.unit.core.plugins import HERE, register
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted, table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.values.events import Event
 
 MOMENTS: list[tuple[Event, ...]] = [
     (joined(0, *nodes(1, 6)), submitted(0, spec("a", 2, 4)), submitted(0, spec("b", 1, 3, grow_cost_s=9.0))),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,9 @@ from bftrain import conformance, registry
 from bftrain.conformance import USERS, Nonconformance
 from bftrain.deciding.campaigns import CampaignAdmission
 from bftrain.deciding.placement import grouped
+from bftrain.ports import Queue
+from bftrain.values.events import AdmissionUpdate
 from tests.unit.core import parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from bftrain.ports import Queue
-    from bftrain.values.events import AdmissionUpdate
 
 PAGE = (Path(__file__).parents[3] / "docs/adding/admission.md").read_text(encoding="utf-8")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,6 @@ from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.sweeping.executors.slurm_jobs import option
 from bftrain_replay.sweeping.sweep_spec import read_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 LONG = "seed = " + "1" * 5000  # more digits than int() takes
 BEYOND = {

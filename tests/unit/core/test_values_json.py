@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,9 +34,6 @@ from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from tests.unit.core.samples import GOOD, make
-
-if TYPE_CHECKING:
-    from types import UnionType
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.5, 30.0))
 CURVE_JSON = '{"nodes":[1,4],"rate":[10.5,30.0]}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +23,6 @@ from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from tests.helpers.records import finding, imported
 from tests.helpers.transitions import log_from_transitions
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOUR = 3600.0
 KEY = b"0" * 32

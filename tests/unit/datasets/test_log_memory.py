@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,6 @@ import pytest
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.measures import fragments_in_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TIMES, NODES = 200_000, 10
 

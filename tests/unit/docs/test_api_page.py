@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from bftrain.live.api import http_connection, server
 from bftrain.live.api.openapi import described
 from bftrain.live.api.routes import ROUTES, description
 from tests.helpers.live_inside import decided, in_a_loop, live_inside
-
-if TYPE_CHECKING:
-    import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import runpy
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.registry import BUILT_IN
 from tests.helpers.pages import ROOT
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "scripts" / "policy_costs.py"))

@@ -6,18 +6,14 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
 from bftrain.cli.doctor import examine
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.findings import HAZARDS
+from bftrain_datasets.importing.findings import HAZARDS, RecordHazard
 from tests.helpers.records import imported
 from tests.unit.core import plugins
-
-if TYPE_CHECKING:
-    from bftrain_datasets.importing.findings import RecordHazard
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "readers.md").read_text()

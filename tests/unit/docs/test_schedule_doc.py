@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +11,9 @@ from bftrain.cli.settings import option_of
 from bftrain.registry import BUILT_IN
 from bftrain_datasets.scheduling.schedule_settings import ESTIMATES
 from bftrain_datasets.scheduling.schedule_tables import tables
-from bftrain_datasets.scheduling.scheduling import schedule
+from bftrain_datasets.scheduling.scheduling import ScheduleResult, schedule
 from bftrain_replay.commands.schedule import OPTIONS
 from tests.helpers.schedules import Row, swf
-
-if TYPE_CHECKING:
-    from bftrain_datasets.scheduling.scheduling import ScheduleResult
 
 PAGE = (Path(__file__).parents[3] / "docs" / "schedule.md").read_text()
 WORDS = set(re.findall(r"`([\w-]+)`", PAGE))

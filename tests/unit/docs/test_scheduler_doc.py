@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,11 +18,9 @@ from bftrain import registry
 from bftrain.cli.doctor import examine
 from bftrain.live.schedulers.hook_spool import read_line
 from bftrain.live.schedulers.pilot_backend import Command, PilotBackend, PilotState
+from bftrain.live.schedulers.pilot_manager import PilotJobs
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
 from tests.unit.core import plugins
-
-if TYPE_CHECKING:
-    from bftrain.live.schedulers.pilot_manager import PilotJobs
 
 PAGE = (Path(__file__).parents[3] / "docs" / "adding" / "scheduler.md").read_text()
 CODE = re.findall(r"<!-- file: oar\.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[0]

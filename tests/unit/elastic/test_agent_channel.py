@@ -6,16 +6,13 @@ import json
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from bftrain_elastic import finish
 from bftrain_elastic.worker.agent_channel import AgentChannel, reachable, script_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("depth", [1, 30])

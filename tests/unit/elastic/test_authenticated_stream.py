@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain_elastic.errors import BadMessage, BadSecret
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret, read_secret
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, decode, encode, text_of, whole_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = b"s" * 32
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import PackageNotFoundError
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain import registry
 from bftrain_elastic.manager import availability
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def put(place: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> Path:

@@ -8,7 +8,8 @@ import selectors
 import socket
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,6 @@ from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from tests.helpers.scripted_agents import SECRET, MessageInbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def test_workers_that_cannot_be_let_in_at_the_moment_come_in_later(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from bftrain_elastic import ElasticStream
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import elastic_stream
 from bftrain_elastic.worker.state_tree import fold
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 pytestmark = pytest.mark.torch

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from bftrain_elastic.agent.prefork_server import LAUNCHER
 from bftrain_elastic.manager.environment import command
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.starters import torchrun
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SCRIPT = ("train.py", "--x", "1")
 

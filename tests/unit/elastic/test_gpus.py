@@ -9,8 +9,9 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from bftrain_elastic import State
 from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
 from bftrain_elastic.worker import checkpoint_file, process_groups, state_tree, state_values
 from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 

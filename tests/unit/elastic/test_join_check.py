@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain_elastic.worker.join_check import JoinCheck
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_stream import stepped
 from bftrain_elastic.worker.state_values import capture
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 pytestmark = pytest.mark.torch
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -12,10 +14,6 @@ from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout.local_stage import LocalStage
 from bftrain_elastic.tryout.try_script import ScriptTrial
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bftrain_elastic.agent.log_limit import cut_middle, limit_logs
 from bftrain_elastic.agent.worker_records import WorkerRecord
 from bftrain_elastic.wire.agent_messages import SpawnWorker
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMIT = 16 * 1024
 MARK = "[bftrain: lines are left out here, for this log became longer than 0.016384 MB]"

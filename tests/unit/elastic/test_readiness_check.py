@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bftrain_elastic.tryout.readiness_check import ReadinessFinding, WatchedRun, findings, split_fix
-
-if TYPE_CHECKING:
-    from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.messages import Message
 
 SCRIPT = Path("fit.py")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,9 +16,6 @@ from bftrain_elastic.worker.state_follower import StateFollower
 from bftrain_elastic.worker.state_stream import STREAM, StateStream
 from bftrain_elastic.worker.state_tree import digest_of
 from bftrain_elastic.worker.state_values import capture, inner, keep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.torch
 

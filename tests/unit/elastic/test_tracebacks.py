@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import runpy
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain_elastic.agent.prefork_server import traceback_of_script
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def shown(script: Path) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,10 +17,6 @@ from bftrain.live.run import startup
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain_elastic.manager.agent_hub import AgentHub
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 LONG = Times(reunion_s=30.0)
 

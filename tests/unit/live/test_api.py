@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,15 +19,10 @@ from bftrain.live.api.server import ApiServer
 from bftrain.live.model import callers
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.site_config import Api as ApiSettings
+from bftrain.live.model.site_config import SiteSettings
 from tests.helpers.asking import ApiReply, ask, connect
 from tests.helpers.live_callers import ANN, BOB, CHIEF, everywhere, token_of
 from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from bftrain.live.model.site_config import SiteSettings
 
 TCP = ApiSettings(tcp="127.0.0.1:0")
 SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}

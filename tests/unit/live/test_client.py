@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from bftrain.live.client.client import Client
 from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n[]"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from bftrain.live.run.clock_check import ClockCheck
 from tests.helpers.live_inside import in_a_loop, live_inside
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_a_clock_that_was_set_back_is_remarked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -23,16 +24,12 @@ from bftrain.live.tasks.task_store import TaskStore
 from bftrain.rerun import Rerun
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.solution import Limits, Solution
+from bftrain.values.table import ValueTable
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.scripted_agents import Agent
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
 

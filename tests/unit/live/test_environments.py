@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import Run
 from tests.helpers.live_callers import submission
 from tests.helpers.live_inside import World, in_a_loop, live_inside
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SITE = {"torch": Environment(setup=("module load cuda",), python="/t/python"), "image": Environment(prefix=("a", "i"))}
 FIELDS = {"setup", "prefix", "python"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain.live.model.harvesting import Pause
 from bftrain.live.model.schemas import NotAllowed
 from tests.helpers.live_callers import ANN, CHIEF
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @in_a_loop

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from bftrain.live.run import daemon as daemon_module
 from bftrain.rerun import Rerun
 from bftrain_elastic.errors import BadJob
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon

@@ -5,17 +5,12 @@ from __future__ import annotations
 import random
 import stat
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.live.model.schemas import Span
-from bftrain.live.monitor.history import SPANS, HistoryLevel, HistorySample, LiveHistory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.monitor.history import HistoryAverages
+from bftrain.live.monitor.history import SPANS, HistoryAverages, HistoryLevel, HistorySample, LiveHistory
 
 
 def whole(cell: HistoryAverages) -> dict[int, float]:

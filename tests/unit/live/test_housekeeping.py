@@ -6,7 +6,8 @@ import asyncio
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,13 +20,8 @@ from bftrain.live.run import housekeeping
 from bftrain.live.tasks.task_store import all_kept
 from bftrain.rerun import Rerun
 from tests.helpers.live_callers import ANN, CHIEF, submission
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.simulated_site import COMMIT_BYTES, SimulatedSite
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.helpers.live_inside import Inside
 
 DAY_S = 86_400.0
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import Request, Response
 from tests.helpers.live_inside import in_a_loop
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

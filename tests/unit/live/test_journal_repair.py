@@ -6,8 +6,8 @@ import asyncio
 import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +20,6 @@ from bftrain.live.tasks.journal_repair import repair
 from bftrain.live.tasks.task_store import all_kept
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import World, decided, live_inside, meet, parts, site_of, submit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = 4096
 

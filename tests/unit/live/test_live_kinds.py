@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +13,10 @@ from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.resource_views import KindView
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
+from bftrain.live.run.daemon import LiveDaemon
 from bftrain.values.curve import SpeedCurve
 from bftrain_replay.resume.journal_events import recorded
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.run.daemon import LiveDaemon
 
 KINDS = {"v100": ("v[1-2]",), "k80": "k1,k2"}
 FAST = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrain.live.run.live_log import LiveLog, writes_to_journald
 from tests.helpers.live_inside import World, in_a_loop, live_inside, submit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def lines(**how: Any) -> list[str]:  # noqa: ANN401 - any field

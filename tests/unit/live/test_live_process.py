@@ -9,7 +9,9 @@ import signal
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,19 +19,13 @@ import pytest
 from bftrain.errors import BadInput, Fault, Interrupted, NotAvailable
 from bftrain.journal import Journal
 from bftrain.live import process
+from bftrain.live.api.server import ApiServer
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.site_config import Times
-from bftrain.live.process import LiveProcess, allow_many_connections, notify_systemd
+from bftrain.live.process import Beside, LiveProcess, allow_many_connections, notify_systemd
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.tasks.task_store import TaskStore
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of, submit, until
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from pathlib import Path
-
-    from bftrain.live.api.server import ApiServer
-    from bftrain.live.api.service import LiveService
-    from bftrain.live.process import Beside
 
 QUICK_S = 20.0  # far below what is waited for there
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
 from bftrain.live.model.member_views import MemberReport
 from bftrain.live.nodes.member_shares import Claim, MemberShares, divide
 from bftrain.values.sharing import Entity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Times
 from bftrain.live.nodes import node_manager as yard_module
 from bftrain.live.run import daemon as daemon_module
+from bftrain.live.run.daemon import LiveDaemon
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.api.service import LiveService
-    from bftrain.live.run.daemon import LiveDaemon
 
 
 def remarks(daemon: LiveDaemon) -> str:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Times
 from bftrain.live.run import daemon as daemon_module
+from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers import pools
 from bftrain.live.schedulers.port import Allowed, Remark, Taken
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.run.daemon import LiveDaemon
 
 
 def remarks(daemon: LiveDaemon) -> str:

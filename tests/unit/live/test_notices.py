@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
+from bftrain.live.run.daemon import LiveDaemon
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.api.service import LiveService
-    from bftrain.live.run.daemon import LiveDaemon
 
 
 def pilots() -> World:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes
 from email.policy import default
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +23,6 @@ from bftrain.live.run import notifier as notifier_module
 from bftrain.live.run.notifier import Notifier
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
 from tests.unit.core.samples import spec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PATIENCE_S = 60.0
 PRIVATE = "T0P-0F-TH3-P4TH"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -20,10 +22,6 @@ from bftrain.live.model.task_record import Run
 from bftrain.values import wire
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WHOLE: dict[str, Any] = json.loads(wire.encode(description()))
 SCHEMAS = WHOLE["components"]["schemas"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +13,6 @@ from bftrain.live.api import page
 from bftrain.live.api.routes import ROUTES
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT
 from tests.helpers.live_seen import ObservedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FOLDER = Path(page.__file__).parent
 DATA = ("/v1/status", "/v1/tasks", "/v1/nodes", "/v1/history", "/v1/watch?updates=1", "/v1/page")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,9 +18,6 @@ from bftrain.live.model.site_config import Api
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -13,7 +13,7 @@ import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest import mock
 
 from bftrain import registry
@@ -22,10 +22,8 @@ from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Agents, Times
 from bftrain.rerun import Rerun
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, read_secret
+from bftrain_elastic.wire.messages import Message
 from tests.helpers.live_inside import HERE, World, in_a_loop, live_inside, until
-
-if TYPE_CHECKING:
-    from bftrain_elastic.wire.messages import Message
 
 RECORDED: Final = Path(__file__).parents[2] / "data" / "running-site"
 HELD: Final = json.loads((RECORDED / "held.json").read_text())

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
 from bftrain.config import Settings
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from bftrain.live.api.service import LiveService
 
 
 def made(folder: Path) -> Path:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadConfig, BadValue
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, default_state, load
 from bftrain.live.schedulers import port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHARED = '[api]\nmode = "666"\n'
 

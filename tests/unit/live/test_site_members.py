@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,9 @@ from bftrain.live.model.harvesting import Pause
 from bftrain.live.model.member_views import MemberReport, MemberShare
 from bftrain.live.model.schemas import NotAllowed, NotNow
 from bftrain.live.model.site_config import Api, SiteSettings
+from bftrain.live.run.daemon import LiveDaemon
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.run.daemon import LiveDaemon
 
 
 class Idle(World):

@@ -8,7 +8,9 @@ import fcntl
 import os
 import socket
 import stat
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,19 +19,13 @@ from msgspec.structs import replace
 from bftrain.config import Settings
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, UnknownName
 from bftrain.journal import Journal
-from bftrain.live.model.site_config import Agents
+from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.nodes import node_manager
 from bftrain.live.run import startup
 from bftrain.live.run.startup import open_site
 from bftrain.live.tasks.task_store import last_cluster
 from bftrain.ports import Availability
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from bftrain.live.model.site_config import SiteSettings
 
 
 @pytest.fixture

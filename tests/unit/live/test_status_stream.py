@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,13 +19,7 @@ from bftrain.live.monitor.history import KEPT, EventFeed, FeedChange
 from bftrain.live.monitor.status_stream import WATCHERS, span_of
 from bftrain.values import wire
 from bftrain.values.events import NodesJoined, TaskFailed
-from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
-
-    from tests.helpers.live_inside import Inside
+from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, submit
 
 STRANGER = Caller(uid=4242, user="stranger", operator=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from bftrain.live.model.task_record import Run
 from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import in_a_loop, live_inside
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @in_a_loop

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,9 +17,6 @@ from bftrain.values.curve import SpeedCurve
 from bftrain_replay.resume.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLAT = SpeedCurve(nodes=(1, 8), rate=(1.0, 8.0))
 

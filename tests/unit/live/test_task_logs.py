@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from bftrain.live.model.task_record import LiveTaskRecord, Run
 from bftrain.live.run.operator_notices import OperatorNotices
 from bftrain.live.tasks import task_logs
 from tests.unit.core.samples import spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY_S = 86_400.0
 

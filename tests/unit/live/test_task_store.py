@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -17,9 +17,6 @@ from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progre
 from bftrain.live.schedulers.local import LocalSettings, SlotTimetable
 from bftrain.live.tasks.task_store import TaskStore
 from tests.unit.core.samples import spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def record(number: int, name: str) -> LiveTaskRecord:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput, BadValue
+from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import NotNow
 from tests.helpers.live_callers import ANN, BOB, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.live.api.service import LiveService
 
 
 def state(service: LiveService, name: str) -> str:

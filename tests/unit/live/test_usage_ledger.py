@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,9 +24,6 @@ from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside
 from tests.unit.live.test_task_progress import kept_task
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GPUS = Usage(gpus={"v100": 4.0, "k80": 2.0}, watts=1000.0, projects={"climate": ("ann",)})
 CURVE = SpeedCurve(nodes=(1, 2, 3), rate=(10.0, 18.0, 25.0))

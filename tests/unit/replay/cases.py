@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import TaskProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
 

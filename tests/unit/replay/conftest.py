@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bftrain.values.task import TaskSpec
 from bftrain_replay import replay_folder
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.compared import LOG, TASKS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from bftrain.values.task import TaskSpec
 
 
 @pytest.fixture

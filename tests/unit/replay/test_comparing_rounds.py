@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study, study
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import log_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TASKS = [gang(f"t{number}", 9000.0, 1 + number % 2, 100.0 * number, user=f"u{number % 2}") for number in range(8)]
 FOUR = {"": 4}

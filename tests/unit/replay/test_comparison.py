@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.results.summary_figures import BetterDirection, FigureUnit, SummaryFigure
 from tests.unit.replay.cases import log_of, task
 from tests.unit.replay.compared import LOG, TASKS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def summary_of(folder: Path) -> dict[str, Any]:

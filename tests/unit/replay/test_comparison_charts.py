@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +15,6 @@ from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.drawing.series import TimeAxis
 from tests.unit.replay.cases import log_of, task
 from tests.unit.replay.compared import LOG
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_lines_grow_to_the_harvest_and_the_lead_to_its_difference(make: Callable[..., Path]) -> None:

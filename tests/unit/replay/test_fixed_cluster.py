@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from bftrain.errors import BadInput, UsageError
+from bftrain.values.task import TaskSpec
 from bftrain_replay.accounting.node_time_ledger import STRETCHES, HarvestOverTime
 from bftrain_replay.reference.ideal_cluster import FEWEST, QueueDetector, costs
 from bftrain_replay.simulation.engine import QueueWatcher, run
@@ -17,9 +17,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, progress, task
 from tests.unit.replay.test_replay_kinds import Scripted
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
 
 FAST_AND_SLOW = {"fast": curve_of(10.0, 18.0), "slow": curve_of(2.0, 3.0)}
 

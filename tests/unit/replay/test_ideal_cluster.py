@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -12,17 +12,13 @@ from scipy.optimize import linprog
 
 from bftrain.errors import BadInput
 from bftrain.parts import resolve_objective
+from bftrain.values.task import TaskSpec
 from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import ideal, least_of
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bftrain.values.task import TaskSpec
 
 
 def fluid(tasks: Sequence[TaskSpec], nodes: Mapping[str, int], objective: str = "throughput") -> dict[str, float]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput
 from bftrain.journal import Journal
-from bftrain.values.actions import Release
+from bftrain.values.actions import Action, Release
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.decision import Decision
 from bftrain.values.events import (
+    Event,
     NodesJoined,
     NodesLeft,
     TaskCancelled,
@@ -40,15 +44,6 @@ from bftrain_replay.simulation.rules import ReplayRules
 from bftrain_replay.simulation.task_progress import TaskProgress
 from bftrain_replay.tables import TaskState
 from tests.unit.datasets.test_node_kinds import mixed_log
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from bftrain.deciding.harvester import Harvester
-    from bftrain.values.actions import Action
-    from bftrain.values.decision import Decision
-    from bftrain.values.events import Event
 
 BEGAN_S = 1_000_000.0
 TASK = TaskSpec(name="a", curve=SpeedCurve(nodes=(1, 2), rate=(10.0, 20.0)), max_nodes=2, submit_s=BEGAN_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,14 +15,10 @@ from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.comparing import comparison
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.unit.core.plugins import register
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.results.result import ReplayResult
 
 HERE = __name__
 LOG = log_of((0.0, "abcd", ""), end_s=1000.0)

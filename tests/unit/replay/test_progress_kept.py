@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from bftrain import config
 from bftrain.errors import BadValue
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
 from bftrain_replay.simulation.progress_kept import ProgressKept, agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
+from bftrain_replay.tables import TaskRecord
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.tables import TaskRecord
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from msgspec.structs import replace
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, Fault
+from bftrain.values.decision import Decision
+from bftrain.values.events import Event
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.result import result_of
-from bftrain_replay.simulation.engine import run
+from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
 from bftrain_replay.tables import TaskState
 from tests.unit.replay.cases import log_of, replayed, task
-
-if TYPE_CHECKING:
-    from bftrain.values.decision import Decision
-    from bftrain.values.events import Event
-    from bftrain_replay.simulation.engine import EngineRun
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 COSTLY = task(work_samples=3000.0, start_cost_s=7.0, grow_cost_s=5.0, shrink_cost_s=3.0)

@@ -6,13 +6,14 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import bftrain
 from bftrain.errors import BadInput, UsageError
+from bftrain.values.problem import CompetingTask
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import generate_mix
 from bftrain_replay import tables
@@ -20,11 +21,6 @@ from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.output import csv_tables
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain.values.problem import CompetingTask
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
 LOG = log_of((0.0, "abcd", ""), (100.0, "", "b"), (120.0, "e", "c"), end_s=300.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,7 +11,9 @@ from bftrain.values.actions import Action, Cause, Release, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from bftrain.values.solution import Quality, Termination
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_by_kind, dedicated_log
 from bftrain_replay.results.input_warnings import odd_inputs
@@ -20,12 +22,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress
 from bftrain_replay.study import StudyCalls, study
 from tests.unit.replay.cases import curve_of, log_of, task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
 
 KINDS = {"f1": "fast", "f2": "fast", "s1": "slow", "s2": "slow"}
 FAST_AND_SLOW = {"fast": curve_of(10.0, 18.0), "slow": curve_of(2.0, 3.0)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,26 +13,20 @@ from bftrain import config
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.errors import BadInput, BadValue
-from bftrain.values.events import TaskMeasured
+from bftrain.values.actions import Action
+from bftrain.values.decision import Decision
+from bftrain.values.events import Event, TaskMeasured
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.commands.replay import OPTIONS
+from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay
 from bftrain_replay.simulation.timeline import select
 from bftrain_replay.study import study
+from bftrain_replay.tables import TaskRecord
 from tests.unit.replay.cases import START_S, log_of, task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from bftrain.values.actions import Action
-    from bftrain.values.decision import Decision
-    from bftrain.values.events import Event
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.result import ReplayResult
-    from bftrain_replay.tables import TaskRecord
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +15,6 @@ from bftrain.taskfiles.records import profile
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import MOST_TRIALS, SaturatingWorkload
 from tests.helpers.in_process import CommandLine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @given(idle_node_s=st.floats(0.0, 1e11), competing=st.integers(1, 500))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_changes
-from typing import TYPE_CHECKING
 
 import pytest
 
 import bftrain
 from bftrain.errors import UsageError
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, alternatives
@@ -21,9 +21,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
 
 LOG = generate_log(16, 0.2, 3)
 TASKS = generate_mix(8, 3, shape=TaskShape(max_nodes=6, work_samples=3e7, start_cost_s=18.0))

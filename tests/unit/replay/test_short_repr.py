@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,6 @@ from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
 from tests.unit.replay.cases import task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 LONGEST = 500  # letters: about three lines of a terminal
 LONGEST_HTML = 2500

@@ -6,16 +6,18 @@ import errno
 import io
 import random
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pytest
 from msgspec.structs import replace
+from typing_extensions import Buffer
 
 from bftrain import summaries
 from bftrain.errors import BadInput
 from bftrain.ports import SolverCapabilities
 from bftrain.values import wire
 from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain.values.table import ValueTable
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
@@ -24,11 +26,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.tables import table_of
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-    from bftrain.values.table import ValueTable
 
 LOG = log_of(
     (0.0, "abcde", ""), (70.0, "fg", "ab"), (140.0, "hi", "c"), (150.0, "", "hf"), (500.0, "ab", "de"), end_s=900.0

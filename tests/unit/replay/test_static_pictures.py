@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -33,9 +33,6 @@ from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.study import study
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HOUR_MS = 3_600_000.0
 DAY_MS = 24 * HOUR_MS

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_struct
 from rich.console import Console
 
 from bftrain.errors import BadInput
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_replay import replay_folder
 from bftrain_replay.commands import compare
 from bftrain_replay.commands.replay_result import in_words
@@ -26,11 +26,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.transitions import log_from_transitions
 from tests.unit.replay.cases import task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 NODE_WORD = re.compile(r"(?<![\w/.-])[Nn]odes?(?:-hours?|-time)?(?![\w/-])")
 

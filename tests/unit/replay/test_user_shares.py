@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from bftrain.config import Settings
 from bftrain_replay import replay_folder
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlTable, PageSection, html
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.drawing.vega import svg
@@ -20,11 +22,6 @@ from bftrain_replay.reporting.user_shares import BOUND, OTHERS, campaigns, share
 from bftrain_replay.study import ReplayStudy, study
 from bftrain_replay.tables import CampaignRow
 from tests.unit.replay.cases import log_of, task
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.drawing.figure import ChartFigure
 
 LOG = log_of((0.0, "ab", ""), end_s=4000.0)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from bftrain import assembly
+from bftrain.values.problem import AllocationProblem, CompetingTask
 from tests.helpers.policy_cases import of_two_kinds, varied_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from bftrain.values.problem import AllocationProblem, CompetingTask
 
 SEEDS = range(50)
 

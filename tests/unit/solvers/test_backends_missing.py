@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
-from typing import TYPE_CHECKING, Never
+from typing import Never
 
 import numpy as np
 import pytest
 
 from bftrain.values.solution import Limits, Quality, Termination
+from bftrain.values.table import ValueTable
 from bftrain_solvers import cbc, gurobi
 from tests.helpers.tables import table_of
-
-if TYPE_CHECKING:
-    from bftrain.values.table import ValueTable
 
 SMALL = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
 

@@ -6,18 +6,15 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from bftrain import registry
+from bftrain.values.solution import Limits, Solution
+from bftrain.values.table import ValueTable
 from bftrain_solvers import conformance
 from bftrain_solvers.exact import ExactSolver
-
-if TYPE_CHECKING:
-    from bftrain.values.solution import Limits, Solution
-    from bftrain.values.table import ValueTable
 
 RULES = {
     *("greedy", "equal-share", "equal-share-published"),

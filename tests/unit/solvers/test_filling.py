@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from bftrain.assembly import share
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.policies import ShareColumns
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Floats = Any
 KINDS = ("a", "b", "c")

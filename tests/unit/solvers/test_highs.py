@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from bftrain.values.solution import Limits, Quality, Termination
+from bftrain.values.table import ValueTable
 from bftrain_solvers import exact, highs
 from bftrain_solvers.highs import HighsSolver
 from bftrain_solvers.library_process import LibraryProcess
-from bftrain_solvers.milp import programme_of
+from bftrain_solvers.matrix import ModelMatrix
+from bftrain_solvers.milp import RawAnswer, programme_of
 from tests.helpers.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bftrain.values.table import ValueTable
-    from bftrain_solvers.matrix import ModelMatrix
-    from bftrain_solvers.milp import RawAnswer
 
 PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its time on a busy machine
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from bftrain import assembly
 from bftrain.deciding import fair_objectives
@@ -24,11 +25,6 @@ from bftrain_solvers import exact, highs
 from bftrain_solvers.max_min import feasibility, one_kind
 from bftrain_solvers.max_min.one_kind import alike
 from tests.helpers.policy_cases import divisions, of_two_kinds, plain, varied_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 POLICIES = ("max-min", "max-min-plain", "max-min-now", "water-filling", "finish-time", "makespan")
 LIMITS = Limits()

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.ports import Availability
 from bftrain.values.coupling import CouplingModel, LinearExpression, linear_sum
+from bftrain.values.problem import AllocationProblem
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers import highs
+from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import MilpSolver, RawAnswer, draft_of, programme_of
 from bftrain_solvers.scaling import scale_bits
 from tests.helpers.tables import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from bftrain.values.problem import AllocationProblem
-    from bftrain_solvers.matrix import ModelMatrix
 
 
 def pieces(row: list[float], pool: int = 100) -> list[tuple[int, int]]:

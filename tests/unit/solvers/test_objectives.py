@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from math import inf, nan
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bftrain import assembly, registry
 from bftrain.assembly import build_harvester
@@ -29,11 +30,6 @@ from bftrain.values.solution import Limits, Termination
 from bftrain.values.task import TaskSpec
 from bftrain_solvers import conformance, exact, highs
 from bftrain_solvers.worst_off_objective import WorstOff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
 

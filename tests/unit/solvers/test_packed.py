@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,10 +12,7 @@ from scipy.optimize import linprog
 
 from bftrain.assembly import share
 from bftrain.errors import BadInput
-from bftrain.values.sharing import Entity, Inside, PairSpeeds, SharingProblem, SharingTask
-
-if TYPE_CHECKING:
-    from bftrain.values.sharing import Shares
+from bftrain.values.sharing import Entity, Inside, PairSpeeds, Shares, SharingProblem, SharingTask
 
 SEEDS = range(50)
 KINDS = ("v", "k")

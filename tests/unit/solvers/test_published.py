@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import chain, combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,7 @@ from scipy.optimize import linprog
 
 from bftrain.assembly import share
 from bftrain.errors import BadInput
-from bftrain.values.sharing import SharingProblem, SharingTask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from bftrain.values.sharing import Shares
+from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 
 SEEDS = range(50)
 KINDS = ("v", "k")

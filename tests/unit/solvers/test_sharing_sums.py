@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from bftrain import registry
 from bftrain.assembly import share
 from bftrain.errors import BadInput
+from bftrain.values.sharing import SharingProblem
 from bftrain_solvers.sharing.policies import ShareColumns
 from tests.unit.solvers.test_sharing import TWO, drawn, problem
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bftrain.values.sharing import SharingProblem
 
 
 def limits(columns: ShareColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

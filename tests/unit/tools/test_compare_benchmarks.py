@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.figures import Figures
 from tools import compare_benchmarks as benchmarks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_figures_are_read_as_they_are_printed() -> None:

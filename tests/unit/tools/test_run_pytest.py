@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tools.run_pytest import MOST_AGAIN, run_pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PASSES = "def test_passes(): pass\n"
 DISTURBED = """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +17,8 @@ from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL, log_from_counts
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import doubts_of
+from bftrain_datasets.log.provenance import LogFinding
 from tests.helpers.records import imported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from bftrain_datasets.log.provenance import LogFinding
 
 BUSY, IDLE, DOWN = (int(state) for state in NodeState)
 DAY = 1_600_000_000.0

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.log.eventlog import BUSY
+from bftrain_datasets.log.eventlog import BUSY, EventLog
 from tests.helpers.slot_loops import Stay, idle_slot_s
-
-if TYPE_CHECKING:
-    from bftrain_datasets.log.eventlog import EventLog
 
 DAY = 1_700_000_000.0
 Job = tuple[float, float, str, str]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -12,10 +10,7 @@ from bftrain_datasets.importing import held_spans
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.log.eventlog import NodeState
-
-if TYPE_CHECKING:
-    from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 
 DAY = 1_700_000_000.0
 BUSY, IDLE = int(NodeState.BUSY), int(NodeState.IDLE)

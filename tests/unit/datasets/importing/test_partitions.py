@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,16 +19,11 @@ from bftrain_datasets.importing.anonymise import anonymised
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.partitions import MOST_PARTITIONS
 from bftrain_datasets.importing.pipeline import import_logs
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.node_groups import NO_PARTITION, groups_of_nodes
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 HEADER = "JobID|Partition|Submit|Start|End|NNodes|NodeList|AllocTRES|State"
 

@@ -9,23 +9,20 @@ import itertools
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import bftrain
 from bftrain.errors import BadInput, BrokenPlugin, UnknownName
 from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.pipeline import check_log, import_files, reader_for, suspicions
+from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.log_files import load_log, save_log
 from tests.helpers.records import finding, imported, kinds
 from tests.helpers.transitions import log_from_transitions
 from tests.unit.core import plugins
-
-if TYPE_CHECKING:
-    from bftrain_datasets.importing.job_checks import RecordIntake
-    from bftrain_datasets.importing.raw_file import RawFile
 
 HEADER = "JobID|Start|End|NodeList|State|Partition\n"
 DAY = 1_700_000_000

@@ -10,7 +10,8 @@ import lzma
 import sys
 import tarfile
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,6 @@ from bftrain.errors import BadInput
 from bftrain.files import LONGEST_LINE_BYTES
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXT = "".join(f"{number}|row\n" for number in range(50_000)).encode()
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from bftrain_datasets.importing.pipeline import Imported
 from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.records import finding, imported, kinds
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.importing.pipeline import Imported
 
 DAY = 86_400
 START = 1_700_000_000

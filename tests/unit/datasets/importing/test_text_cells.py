@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from bftrain.errors import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import DAY
 from tests.helpers.slot_loops import Stay, idle_slot_s
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER_OF_UNITS = "JobID|Start|End|NNodes|NodeList|State|AllocTRES|NCPUS"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import json_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOME = [{"id": 1, "nodes": ["a", "b"]}, {"id": 2, "inner": {"x": [1, {"y": 2}]}}, {"id": 3, "text": '{["}'}]
 SHOWN = {

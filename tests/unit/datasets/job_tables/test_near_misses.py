@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from bftrain.errors import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import DAY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NEAR_MISSES: Final = [
     ("1|2026-01-05T00:00:00|2026-01-05T02:00:00|n1\n", "4 cells with '|' between them, but no header", "--columns"),

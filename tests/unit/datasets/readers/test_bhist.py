@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported
 from tests.helpers.samples import DAY, bhist_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DONE = "Done successfully. The CPU time used is 9.6 seconds"
 NAMES = " ".join(f"<16*a-rather-long-name-{number:02d}>" for number in range(1, 9))

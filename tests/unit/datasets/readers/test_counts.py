@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from bftrain.errors import BadInput
 from bftrain_datasets.log.idle_doubts import doubts_of
 from tests.helpers.records import finding, imported, kinds
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 1_600_000_000
 

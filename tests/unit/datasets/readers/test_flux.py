@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported
 from tests.helpers.samples import DAY, flux_events, flux_jobs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STAYS = [("n1", DAY, DAY + 60), ("n2", DAY, DAY + 60), ("n1", DAY + 70, DAY + 100), ("n3", DAY + 20, DAY + 100)]
 RUNS = [(DAY, DAY + 60, "n[1-2]"), (DAY + 70, DAY + 100, "n1"), (DAY + 20, DAY + 100, "n3")]

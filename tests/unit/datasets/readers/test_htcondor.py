@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported, kinds
 from tests.helpers.samples import DAY, condor_ad, condor_long
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STAYS = [("a", DAY, DAY + 60), ("a", DAY + 30, DAY + 80), ("b", DAY + 10, DAY + 40), ("a", DAY + 95, DAY + 100)]
 ADS = [condor_ad(job, start, end, f"slot1_{job}@{node}") for job, (node, start, end) in enumerate(STAYS)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.scheduler_lines import NO_TIME, jobcomp_job
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_jobs_hold_their_nodes(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import json
 import lzma
 import re
 import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -22,9 +23,6 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
 from tests.helpers.records import finding, imported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 ROWS: Final = Path(__file__).parents[3] / "data" / "public_jobs"
 Run = tuple[float, float, "list[str] | int"]  # begin, end, and the names of the nodes or how many

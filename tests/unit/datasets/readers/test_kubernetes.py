@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported
 from tests.helpers.samples import DAY, kube_event, kube_list, pod, zulu
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STAYS = [("n1", DAY, DAY + 60), ("n2", DAY + 10, DAY + 40), ("n1", DAY + 30, DAY + 80), ("n2", DAY + 70, DAY + 100)]
 PODS = [pod(f"p{number}", start, [start + 5, end], node) for number, (node, start, end) in enumerate(STAYS)]

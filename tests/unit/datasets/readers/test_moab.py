@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported
 from tests.helpers.samples import DAY, maui_trace, moab_event
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUNS = [(DAY, DAY + 60, "ab"), (DAY + 70, DAY + 100, "a"), (DAY + 20, DAY + 100, "c")]
 

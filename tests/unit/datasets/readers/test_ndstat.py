@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from bftrain.errors import BadInput
 from tests.helpers.pickles import asked, called, text, whole
 from tests.helpers.records import finding, imported
 from tests.helpers.samples import PICKLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLES = sorted(PICKLES.glob("*-nodes.pkl"))
 

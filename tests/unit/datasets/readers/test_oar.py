@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain_datasets.readers import oar
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY, oar_details, oar_gantt
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOSTS = "assigned_network_address"
 

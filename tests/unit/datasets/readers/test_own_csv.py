@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from bftrain.errors import BadInput
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import generate_log
 from tests.helpers.records import imported
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 1_600_000_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from tests.helpers.records import busy_node_s, finding, idle_second_by_second, i
 from tests.helpers.samples import DAY
 from tests.helpers.scheduler_lines import pbs, pbs_end, pbs_start
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:

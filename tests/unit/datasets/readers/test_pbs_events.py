@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from itertools import permutations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from bftrain.errors import BadInput
 from tests.helpers.records import finding, idle_second_by_second, imported
 from tests.helpers.samples import DAY, pbs_nodes
 from tests.helpers.scheduler_lines import pbs_end, pbs_logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JOBS = pbs_end("1.s", DAY, DAY + 10, "n1/0+n2/0") + pbs_end("2.s", DAY + 90, DAY + 100, "n1/0+n2/0")
 STAYS = [(node, DAY + begin, DAY + begin + 10) for node in ("n1", "n2") for begin in (0, 90)]

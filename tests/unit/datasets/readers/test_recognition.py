@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain import registry
+from bftrain_datasets.importing.pipeline import LogReader
 from tests.helpers.records import imported
 from tests.helpers.samples import PICKLES, SAMPLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.importing.pipeline import LogReader
 
 CASES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 BESIDE = {"slurm-events", "slurm-reservations", "pbs-events"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,9 +17,6 @@ from bftrain_datasets.readers import sacct
 from bftrain_datasets.readers.sacct import XDMOD_COLUMNS
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 1_700_000_000
 COLUMNS = ("JobID", "JobName", "Partition", "Submit", "Start", "End", "NNodes", "NodeList", "State")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.records import busy_node_s, finding, imported
 from tests.helpers.samples import DAY, scontrol_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("form", ["paragraphs", "lines"])

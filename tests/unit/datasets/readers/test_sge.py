@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from bftrain_datasets.readers import sge
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported, kinds
 from tests.helpers.samples import DAY, qacct_job, sge_job, sge_object
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_the_host_is_busy_from_start_to_end(tmp_path: Path) -> None:

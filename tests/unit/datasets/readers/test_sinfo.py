@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.text_cells import state_of
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.readers import sinfo
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.scheduler_lines import iso, poll, shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 

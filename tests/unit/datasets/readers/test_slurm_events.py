@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput
 from tests.helpers.records import finding, imported
 from tests.helpers.samples import DAY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JOBS = f"JobID|Start|End|NodeList\n1|{DAY}|{DAY + 10}|n[1-2]\n2|{DAY + 90}|{DAY + 100}|n[1-2]\n"
 HEADER = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import permutations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from bftrain_datasets.log.idle_doubts import doubts_of
 from tests.helpers.records import finding, idle_second_by_second, imported, kinds
 from tests.helpers.samples import DAY, reservation
 from tests.helpers.scheduler_lines import iso
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STAYS = [("n1", 0, 10), ("n2", 0, 10), ("n1", 90, 100), ("n2", 90, 100)]
 JOBS = f"JobID|Start|End|NodeList\n1|{DAY}|{DAY + 10}|n[1-2]\n2|{DAY + 90}|{DAY + 100}|n[1-2]\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.scheduler_lines import allocated, ctld, done
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:

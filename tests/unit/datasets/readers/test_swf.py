@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.samples import swf_job as row
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER = f"; Version: 2.2\n; UnixStartTime: {DAY}\n; MaxNodes: 4\n; MaxProcs: 4\n;\n"
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from bftrain.errors import BrokenPlugin
+from bftrain_datasets.scheduling.cluster import SimulatedCluster
 from bftrain_datasets.scheduling.jobs import RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEnd, ScheduleEngine
 from bftrain_datasets.scheduling.schedule_figures import job_figures
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from bftrain_datasets.scheduling.scheduling import find_policy
 from tests.helpers.schedules import NEVER, Row, jobs_of, scheduled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bftrain_datasets.scheduling.cluster import SimulatedCluster
 
 
 class Plugin:

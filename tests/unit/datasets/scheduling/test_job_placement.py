@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,20 +14,14 @@ from bftrain.errors import BadInput, UnknownName
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.eventlog import IDLE
+from bftrain_datasets.log.eventlog import IDLE, EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling import schedule_folder
-from bftrain_datasets.scheduling.job_placement import place
+from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import schedule
 from tests.helpers.schedules import Row, scheduled, swf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_datasets.scheduling.job_placement import PlacedJobs
 
 DAY = 1_600_000_000
 # Five nodes: a hole in the middle opens at 10, then three nodes are wanted

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from bftrain_datasets.scheduling.scheduling import read
 from tests.helpers.records import imported
 from tests.helpers.samples import DAY, swf_job
 from tests.helpers.schedules import Row, swf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER = f"; UnixStartTime: {DAY}\n; MaxNodes: 4\n; MaxProcs: 16\n"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,9 +16,6 @@ from bftrain_datasets.workloads import speed_completion
 from bftrain_datasets.workloads.catalogue import catalogue
 from bftrain_datasets.workloads.speed_completion import completed, completed_profiles
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def measured_at(model: Profile, *sizes: int) -> Profile:

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTim
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.live_inside import in_a_loop, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 SLEEPS = AgentOrder(argv=("/bin/sleep", "600"))
 

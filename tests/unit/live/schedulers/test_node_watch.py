@@ -7,8 +7,9 @@ import gc
 import os
 import signal
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,6 @@ from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Comman
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Taken
 from bftrain.ports import Availability
 from tests.helpers.live_inside import in_a_loop, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 class Asked:

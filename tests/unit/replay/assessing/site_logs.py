@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from bftrain_datasets.importing.pipeline import import_logs
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.scheduling.scheduling import schedule
 from tests.helpers.site_data import site_data
-
-if TYPE_CHECKING:
-    from bftrain_datasets.log.eventlog import EventLog
 
 
 @functools.cache

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from bftrain.topology import load_topology
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
@@ -31,15 +34,9 @@ from bftrain_replay.results.harvest_by_block import RESAMPLES, EstimatedFigure, 
 from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.run_point import work
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 from tests.helpers.site_data import site_data
 from tests.unit.replay.assessing.site_logs import site_log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 Stays = list[tuple[str, float, float]]  # node, begin and end
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -10,18 +12,13 @@ import pytest
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files, import_logs
+from bftrain_datasets.scheduling.schedule_settings import ScheduleOptions
 from bftrain_datasets.scheduling.scheduling import schedule
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.handback import effect_of, extra_waits
 from bftrain_replay.results.harvest_by_block import TimeBlocks
 from tests.helpers.site_data import site_data
 from tests.unit.replay.cases import START_S, log_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from bftrain_datasets.scheduling.schedule_settings import ScheduleOptions
 
 Row = tuple[float, float, tuple[int, ...]]  # start, end, nodes
 

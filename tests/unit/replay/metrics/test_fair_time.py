@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
 from tests.unit.replay.cases import curve_of, task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def pool(*steps: tuple[float, int], end_s: float) -> IdlePools:

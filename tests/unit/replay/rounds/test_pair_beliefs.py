@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bftrain.parts import resolve_sharing
+from bftrain.values.sharing import Shares, SharingProblem, SharingTask
+from bftrain.values.task import TaskSpec
 from bftrain_replay.rounds.round_policy import ByShares
+from bftrain_replay.rounds.round_result import RoundResult
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.values.sharing import Shares, SharingProblem, SharingTask
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_result import RoundResult
-    from bftrain_replay.rounds.round_settings import RoundSettings
 
 KINDS = ("v", "k")
 MODELS = "abcde"

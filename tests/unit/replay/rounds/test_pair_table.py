@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +17,6 @@ from bftrain_replay.rounds.pair_table import PairTable, model_of
 from bftrain_replay.rounds.published_policies import Gandiva
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KINDS = ("v", "k")
 

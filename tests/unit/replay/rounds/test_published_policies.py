@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
@@ -15,12 +15,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.rounds.published_policies import EstimatedShortest, ranked
 from bftrain_replay.rounds.simulation import rounds
-from tests.helpers.round_cases import Job, by_key, fastest_first, gang, slowly
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.helpers.round_cases import Order
+from tests.helpers.round_cases import Job, Order, by_key, fastest_first, gang, slowly
 
 ROUND_S = 60.0
 SEEDS = range(50)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +13,13 @@ from bftrain.errors import BadInput
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_replay.rounds.resource_policies import Synergy, SynergyOptimum
 from bftrain_replay.rounds.round_resources import HostedTasks, points_of
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
 
 SEEDS = range(50)
 SENSITIVE = ResourceSpeeds(cpus=(1.0, 3.0, 5.0), speed=((0.2,), (0.6,), (1.0,)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,9 @@ import pytest
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.values.sharing import Entity
 from bftrain_replay.rounds import round_folder
+from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.rounds.round_result import RoundResult
 
 FOUR = {"": 4}
 TASKS = [gang(f"t{number}", 3000.0, 1 + number % 3, 20.0 * number, user=f"u{number % 2}") for number in range(12)]

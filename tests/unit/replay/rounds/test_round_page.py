@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.rounds import round_folder, round_page
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.drawing.figure import ChartFigure
 
 SPECS = [gang(f"t{number}", 9000.0, 1 + number % 2, 100.0 * number, user=f"u{number % 2}") for number in range(8)]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +12,12 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadInput, BadValue
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
+from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang, slowly
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_result import RoundResult
 
 HALF = SpreadSpeeds(speeds=(SpreadSpeed(share=0.5),))
 

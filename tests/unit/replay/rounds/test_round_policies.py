@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,17 +12,15 @@ from bftrain.assembly import share
 from bftrain.errors import BadInput, UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.rounds.round_choice import _in_steps, _one_by_one
 from bftrain_replay.rounds.round_policy import RoundPolicy
+from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
-    from bftrain_replay.rounds.round_result import RoundResult
 
 KINDS = ("v", "k")
 TABLE = {"a": (40.0, 10.0), "b": (12.0, 4.0), "c": (100.0, 50.0)}

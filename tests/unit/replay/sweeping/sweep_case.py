@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.sweeping.run_point import WorkerActivity, work
+from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, work
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from bftrain_replay.sweeping.run_point import Stopping, Tell
-    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,15 +15,10 @@ from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.sweeping.executors import local_processes
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep import PreparedSweep, sweep
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, SweepPass
 from tests.unit.replay.sweeping.sweep_case import done, small
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bftrain_replay.sweeping.run_point import WorkerActivity
-    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 OBJECTIVES = """\
 import os, signal, sys, time

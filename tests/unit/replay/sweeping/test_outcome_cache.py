@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,13 +15,8 @@ from bftrain_replay.sweeping import outcome_cache
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import failed
 from bftrain_replay.sweeping.sweep import PreparedSweep
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile, RunKind, known_in
+from bftrain_replay.sweeping.sweep_runs import OutcomeFile, RunKind, SweepPass, known_in
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.sweeping.sweep_runs import SweepPass
 
 SWEEP = small(grid={"max_tasks": [1, 2]})
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadInput, UsageError
 from bftrain_replay.sweeping.run_point import failed
-from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
+from bftrain_replay.sweeping.sweep import PreparedSweep, SweepStatus, result_folder
 from bftrain_replay.sweeping.sweep_runs import OutcomeFile, PassStatus, known_in
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.sweeping.sweep import SweepStatus
 
 SWEEP = small(grid={"max_tasks": [1, 2, 3]})
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from bftrain_replay.sweeping.pareto_front import ParetoPlane, front, in_summary
 from bftrain_replay.sweeping.sweep import PreparedSweep
 from bftrain_replay.sweeping.sweep_runs import OutcomeFile
 from tests.unit.replay.sweeping.sweep_case import Here, done_rows, small
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ASKED = ("harvested", "preemptions")
 # harvested (more is better), preemptions (less is better): "d" loses to "b", "e" to "c"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from bftrain.errors import BadConfig
 from bftrain.values import wire
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import rounds
@@ -23,9 +24,6 @@ from bftrain_replay.sweeping.sweep_runs import OutcomeFile, RunKind, SweepPass
 from bftrain_replay.sweeping.sweep_spec import read_spec
 from bftrain_replay.sweeping.sweep_table import PointState
 from tests.unit.replay.sweeping.sweep_case import LOGS, Here
-
-if TYPE_CHECKING:
-    from bftrain.values.task import TaskSpec
 
 ROOT = Path(__file__).parents[4]
 EXAMPLE = ROOT / "examples" / "sweeps" / "rounds.toml"

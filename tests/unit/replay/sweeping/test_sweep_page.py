@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as replace_struct
@@ -13,6 +15,7 @@ from bftrain.errors import BadConfig
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.drawing import vega
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, varied
 from bftrain_replay.sweeping.sweep_page import page, render, write_figures
@@ -27,12 +30,6 @@ from bftrain_replay.sweeping.sweep_table import (
     metrics_of,
 )
 from tests.unit.replay.sweeping.sweep_case import Here, done_rows, small
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bftrain_replay.drawing.figure import ChartFigure
 
 
 def rows(

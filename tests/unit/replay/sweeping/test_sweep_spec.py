@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bftrain.errors import BadConfig
-from bftrain_replay.sweeping.sweep_grid import points_of
+from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_inputs import GeneratedLog, GeneratedTasks, SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_spec import read_spec
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.sweeping.sweep_grid import SweepPoint
 
 INPUTS = """\
 log = "small"

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bftrain_replay.sweeping.sweep import PreparedSweep
+from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
 from bftrain_replay.tables import ColumnType
 from tests.unit.replay.sweeping.sweep_case import Here, done, small
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bftrain_replay.sweeping.sweep import SweepResult
 
 
 def swept(**spec: object) -> SweepResult:
