@@ -366,8 +366,7 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "word",
-    ["--partition=main", "--part=main", "-pmain", "-p", "--qos=high", "--nodes=2", "--requeue", "-t"],
+    "word", ["--partition=main", "--part=main", "-pmain", "-p", "--qos=high", "--nodes=2", "--requeue", "-t"]
 )
 def test_options_that_would_lead_pilots_elsewhere_are_refused(word: str) -> None:
     with pytest.raises(BadValue, match=r"options: '.*' contradicts how pilots"):
