@@ -82,9 +82,10 @@ class LiveService:
 
     async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
         """Cancel a task."""
-        await self._until_ready()
+        await self._until_ready(to_write=False)  # to end what fills a disk must be possible
         record = self._unfinished(caller, name)
-        self._happened(TaskCancelled(time_s=self._daemon.decision_loop.now, task=record.name))
+        done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
+        self._happened(TaskCancelled(time_s=self._daemon.decision_loop.now, task=record.name), done=done)
         return self._view(self._task_store.find(f"#{record.number}") or record)
 
     async def pause(self, caller: Caller, name: str) -> schemas.TaskView:
@@ -267,16 +268,16 @@ class LiveService:
         at = traceback.extract_tb(error.__traceback__)[-1]
         self._daemon.remark(f"{_FAULT} at {at.name}:{at.lineno}: {type(error).__name__}: {error}")
 
-    def _happened(self, *events: Event) -> None:
-        """Pass events to the decision loop; raise if they could not be written to disk."""
+    def _happened(self, *events: Event, done: str = "this is not certain yet") -> None:
+        """Pass events to the decision loop; raise if they could not be written to disk, with what is ``done``."""
         self._daemon.decision_loop.on_events(*events, sync=True)
-        self._insist(self._daemon.state != "broken" and self._daemon.decision_loop.stalled is None)
+        self._insist(self._daemon.state != "broken" and self._daemon.decision_loop.stalled is None, done)
 
-    def _insist(self, written: bool) -> None:  # noqa: FBT001 - it says itself what it is
+    def _insist(self, written: bool, done: str = "this is not certain yet") -> None:  # noqa: FBT001 - it says itself
         if not written:
             stalled, what, fix = self._daemon.decision_loop.stalled, "the journal cannot be written", None
             if stalled is not None:
-                what, fix = f"this is not certain yet: the journal {stalled.what}", "free space; it is written then"
+                what, fix = f"{done}: the journal {stalled.what}", "free space; it is written then"
             raise NotAvailable(what, where=str(self._daemon.site.journal), fix=fix)
 
     async def _check_own_folder(self, record: LiveTaskRecord) -> None:
@@ -358,13 +359,13 @@ class LiveService:
                 raise schemas.NotNow(f"task '{record.name}' is {record.state} already", where="after")
         return tuple(dict.fromkeys(record.number for record in found))
 
-    async def _until_ready(self) -> None:
-        """Wait until the daemon has restored its tasks; raise if it is ending."""
+    async def _until_ready(self, *, to_write: bool = True) -> None:
+        """Wait until the daemon has restored its tasks; raise if it is ending, or has ``to_write`` and cannot."""
         for _ in range(2):  # it may have begun to end while this waited
             if self._daemon.state in {"draining", "broken"}:
                 raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
             await self._daemon.ready.wait()
-        if (stalled := self._daemon.decision_loop.stalled) is not None:
+        if to_write and (stalled := self._daemon.decision_loop.stalled) is not None:
             raise NotAvailable(f"nothing can be changed now: {stalled}", fix="free space, and try again")
 
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:

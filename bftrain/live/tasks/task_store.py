@@ -103,6 +103,9 @@ class TaskStore:
             number = int(name[1:])
             among = next((record for record in self._tasks.values() if record.number == number), self._over.get(number))
             return among or next(iter(self._select("WHERE number = ?", number)), None)
+        lately = (record for record in self._over.values() if record.name == name)  # their ends may not be written yet
+        if (last := max(lately, key=lambda record: record.number, default=None)) is not None:
+            return last
         return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
 
     def free_name(self, stem: str, ending: str) -> str:

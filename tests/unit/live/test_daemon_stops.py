@@ -98,7 +98,7 @@ async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_p
             assert daemon.state == "running"
             assert daemon.decision_loop.stalled is not None
             assert len(world.held["a"]) == 2, "the others go on"
-            for change in (submit(service, "c"), service.pause(ourselves(), "a"), service.cancel(ourselves(), "a")):
+            for change in (submit(service, "c"), service.pause(ourselves(), "a")):
                 with pytest.raises(NotAvailable, match="nothing can be changed now: cannot be written: disk is full"):
                     await change
             world.lend("n4")
@@ -117,6 +117,28 @@ async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_p
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
         assert daemon.harvester.plan == plan, "all of it is written, in its order"
         assert [record.name for record in daemon.task_store.over] == ["a"]
+
+
+@pytest.mark.usefixtures("_tries_often")
+@in_a_loop
+async def test_with_a_full_disk_a_task_can_be_cancelled(tmp_path: Path) -> None:
+    world = World()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        world.lend("n1", "n2")
+        for name in ("a", "b", "c"):
+            await submit(service, name, 1, 1)
+        await decided(daemon)
+        first, second, waiting = sorted("abc", key=lambda name: not world.held.get(name))
+        with full_disk():
+            for name in (first, second, waiting):
+                with pytest.raises(NotAvailable, match=f"task '{name}' holds no nodes any more, but is cancelled for"):
+                    await service.cancel(ourselves(), name)
+                assert not world.held.get(name), "what it writes may be what filled the disk"
+                with pytest.raises(NotNow):
+                    await service.cancel(ourselves(), name)
+        await until(lambda: daemon.decision_loop.stalled is None)
+        assert {record.state for record in daemon.task_store.over} == {"cancelled"}
+        assert list(Rerun(daemon.opened.journal).differences()) == []
 
 
 @pytest.mark.parametrize("leaves", [0, 1, 2, 3])
