@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from bftrain_elastic.worker import process_groups as groups
+from bftrain_elastic.worker.group_teardown import destroy_groups, destroy_in_background
 from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, ProcessGroup
 
 rank, meeting = int(sys.argv[1]), Path(sys.argv[2])
@@ -69,7 +70,8 @@ def pair(folder: Path, first: str, second: str) -> list[tuple[int, str]]:
     [
         pytest.param("", "refused(3)", id="one group that did not form"),
         pytest.param("groups.warm_up(); refused(3); refused(5)", "groups.warm_up()", id="two that did not form"),
-        pytest.param("", "alone(subgroups=2); groups._destroy(); refused(3)", id="after subgroups"),
+        pytest.param("", "alone(subgroups=2); destroy_groups(); refused(3)", id="after subgroups"),
+        pytest.param("", "for _ in range(4): alone(subgroups=2); destroy_in_background()", id="while groups end"),
     ],
 )
 def test_an_old_member_forms_a_group_with_a_fresh_one(tmp_path: Path, first: str, second: str) -> None:
@@ -83,6 +85,7 @@ import os, sys
 from datetime import timedelta
 import torch.distributed as dist
 from bftrain_elastic.worker import process_groups as groups
+from bftrain_elastic.worker.group_teardown import destroy_groups, destroy_in_background
 from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, ProcessGroup
 """
 
@@ -107,7 +110,7 @@ dist.destroy_process_group = c10d._abort_process_group = broken
 for _ in range(3):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     dist.new_group([0])
-    groups._destroy()
+    destroy_groups()
     print(dist.is_initialized(), len(c10d._world.pg_names), c10d._world.group_count)
 """,
     )

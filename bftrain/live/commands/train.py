@@ -164,16 +164,16 @@ class _Watch:
         self._logs = TrialLogs(trying.folder)
         self._begun = time.time()
         self._next = 0.0
-        self._change: tuple[str, float] | None = None  # the last that was printed
+        self._changes = 0  # those before the last one whose cost was printed, and that one
         self._since: dict[str, Any] | None = None  # the first step after the last line
         self._samples = 0
 
     def tell(self) -> None:
         for message in self._trying.news():
             self._hear(message)
-        latest = self._trying.measuring.latest
-        if latest is not None and latest is not self._change:
-            self._change = latest
+        measuring = self._trying.measuring
+        if measuring.crossed != self._changes and (latest := measuring.latest) is not None:
+            self._changes = measuring.crossed
             self._say(time.time() - self._begun, f"{_CHANGING[latest[0]]} cost {latest[1]:.3f} s")
         if self._out.level > 0:
             for line in self._logs.new_lines():

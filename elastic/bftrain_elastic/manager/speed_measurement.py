@@ -2,8 +2,9 @@
 
 A speed is the median over windows of some steps, without the first steps after a change: so neither warm-up nor one
 slow step counts, and periodic work (a commit, an evaluation) does. A cost is the gap across a change, up to the first
-new step, less one median step. Consecutive steps are timed by the clock of the node that reports them, gaps by the
-manager's: another node may report after a change.
+new step, less one median step at the new size, which the gap contains; before that is known, at the size before.
+Consecutive steps are timed by the clock of the node that reports them, gaps by the manager's: another node may report
+after a change.
 
 Lines can be lost, and an agent that reconnects repeats the last line of a worker. So steps count as consecutive only if
 their numbers are, and a change is measured only if no line is missing around it.
@@ -40,6 +41,16 @@ class _Line:
     samples: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """The time across a change, with the first step after it."""
+
+    change: Change
+    took_s: float
+    before: int  # nodes
+    after: int
+
+
 class SpeedMeasurement:
     """Measurements of one task. Feed it all messages of the task."""
 
@@ -47,13 +58,14 @@ class SpeedMeasurement:
         self._windows: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
         self._watched_s: defaultdict[int, float] = defaultdict(float)  # seconds in windows, forgotten ones too
         self._steps: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
-        self._costs: defaultdict[Change, deque[float]] = defaultdict(lambda: deque(maxlen=_CHANGES))
+        self._gaps: defaultdict[Change, deque[_Gap]] = defaultdict(lambda: deque(maxlen=_CHANGES))
+        self._newest: _Gap | None = None
+        self.crossed = 0  # changes so far, those that are forgotten too
         self._last: _Line | None = None  # the furthest step, and the last one at its size
         self._run: list[_Line] = []  # steps in a row at one size
         self._stride: int | None = None  # between the numbers of the last two lines at one size
         self._starting_at: float | None = None
         self._first_after_start = False  # the next line is the first one after that
-        self.latest: tuple[Change, float] | None = None  # the last change, and what it cost
 
     def on_message(self, message: Message) -> bool:
         """Add a message; return whether a speed or a cost has improved."""
@@ -72,7 +84,7 @@ class SpeedMeasurement:
         line = _Line(
             t, float(message.get("received_at", t)), int(message["step"]), int(message["size"]), int(message["samples"])
         )
-        learned = self._cost_of_change(line)
+        learned = self._crossed_change(line)
         if self._last is not None and line.step <= self._last.step:
             self._run = []  # done before: what it costs is in the gap
             return learned
@@ -101,11 +113,17 @@ class SpeedMeasurement:
 
     def costs(self) -> dict[Change, float]:
         """Return the median cost in seconds of each kind of change."""
-        return {change: median(found) for change, found in self._costs.items() if found}
+        return {change: median(found) for change, found in self.changes().items()}
 
     def changes(self) -> dict[Change, list[float]]:
         """Return all recorded costs."""
-        return {change: list(found) for change, found in self._costs.items()}
+        return {change: [self._cost(one) for one in found] for change, found in self._gaps.items()}
+
+    @property
+    def latest(self) -> tuple[Change, float] | None:
+        """The last change and its cost, once it is known how long a step takes after it."""
+        gap = self._newest
+        return (gap.change, self._cost(gap)) if gap is not None and self.step_s(gap.after) is not None else None
 
     def _speed(self, line: _Line) -> bool:
         counted = self._run[WARM_UP:]
@@ -124,22 +142,22 @@ class SpeedMeasurement:
         self._watched_s[line.size] += took
         return True
 
-    def _cost_of_change(self, line: _Line) -> bool:
+    def _cost(self, gap: _Gap) -> float:
+        return max(0.0, gap.took_s - (self.step_s(gap.after) or self.step_s(gap.before) or 0.0))
+
+    def _crossed_change(self, line: _Line) -> bool:
+        """Record the gap of a change that lies between the last line and this one; return whether there is one."""
+        last = self._last
         if self._starting_at is not None:
-            change: Change = "start"
-            gap = line.received_at - self._starting_at - (self.step_s(line.size) or 0.0)
+            gap = _Gap("start", line.received_at - self._starting_at, 0, line.size)
             self._starting_at = None
-        elif self._last is None or line.step <= self._last.step or line.size == self._last.size:
+        elif last is None or line.step <= last.step or line.size == last.size:
             return False
-        elif self._stride is None or line.step - self._last.step > self._stride:
+        elif self._stride is None or line.step - last.step > self._stride:
             return False  # lines between the two were lost, and with them when the change began or ended
         else:
-            change = "grow" if line.size > self._last.size else "shrink"
-            gap = (
-                line.received_at
-                - self._last.received_at
-                - (self.step_s(self._last.size) or self.step_s(line.size) or 0.0)
-            )
-        self._costs[change].append(max(0.0, gap))
-        self.latest = (change, max(0.0, gap))
+            change: Change = "grow" if line.size > last.size else "shrink"
+            gap = _Gap(change, line.received_at - last.received_at, last.size, line.size)
+        self._gaps[gap.change].append(gap)
+        self._newest, self.crossed = gap, self.crossed + 1
         return True

@@ -6,7 +6,6 @@ import os
 import socket
 import stat
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -15,13 +14,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.wire.network_interfaces import networking
+from bftrain_elastic.worker.group_teardown import destroy_groups, destroy_in_background, restart_group_count
 from bftrain_elastic.worker.state_tree import StateTree
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
 TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
-# A group's destructor holds Python's lock while it waits for Gloo's threads, and these may just be waiting for that
-# lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
-_left: Final[deque[object]] = deque(maxlen=2)
 LEAST: Final = -(2**63)  # of the numbers that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
@@ -148,10 +145,15 @@ class ProcessGroup:
 
     def leave(self, *, broken: bool = False) -> None:
         """Leave the group, if there is one. Leaving a ``broken`` one releases members that wait for this one."""
+        import torch
+
         if broken:
             self.abort()
         if self._joined:
-            _destroy()
+            if torch.cuda.is_available() and not broken:
+                destroy_in_background()
+            else:
+                destroy_groups()
             if (
                 getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK
             ):  # else every group would add one around the others
@@ -232,47 +234,8 @@ def warm_up() -> None:
         dist.all_reduce(box)
         dist.broadcast(box, src=0)
     finally:
-        _destroy()
+        destroy_groups()
         sys.excepthook = hook
-
-
-def restart_group_count() -> None:
-    """Reset torch's count of groups, so that the next group is numbered as in a fresh process.
-
-    Members of a group look for each other in the store under the number of the group, which every process counts by
-    itself. torch resets the count when a group is destroyed, but not after one that did not form.
-    """
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        dist.distributed_c10d._world.group_count = 0  # noqa: SLF001 - there is no public way
-
-
-def _destroy() -> None:
-    """Destroy all of torch's groups, including subgroups of the script and broken ones."""
-    import torch.distributed as dist
-
-    c10d = dist.distributed_c10d
-    _left.append(list(c10d._world.pg_names))  # noqa: SLF001 - there is no public way to subgroups
-    for end in (dist.destroy_process_group, c10d._abort_process_group, _forget):  # noqa: SLF001 - as above
-        if not dist.is_initialized():
-            break
-        with suppress(RuntimeError, ValueError, AssertionError):  # what is broken already cannot be closed well
-            end()
-    restart_group_count()
-
-
-def _forget() -> None:
-    """Clear torch's lists of groups, as destroy_process_group does when nothing goes wrong."""
-    import torch.distributed as dist
-
-    c10d = dist.distributed_c10d
-    world = c10d._world  # noqa: SLF001 - there is no public way
-    c10d._update_default_pg(None)  # noqa: SLF001 - as above
-    for known in ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag", "tags_to_pg"):
-        getattr(world, known).clear()
-    world.pg_coalesce_state.clear()
-    c10d._unregister_all_process_groups()  # noqa: SLF001 - as above
 
 
 def sockets() -> set[OpenSocket]:

@@ -49,7 +49,7 @@ def test_a_group_that_is_left_while_its_connections_are_cut_keeps_all_others(mon
         group.leave()
         return {store, member}
 
-    monkeypatch.setattr(process_groups, "_destroy", lambda: None)
+    monkeypatch.setattr(process_groups, "destroy_groups", lambda: None)
     monkeypatch.setattr(process_groups, "sockets", sockets)
     monkeypatch.setattr(process_groups, "cut", cut.append)
     group.abort()

@@ -47,15 +47,28 @@ def test_what_comes_back_regularly_does_count() -> None:
     assert clock.measuring.speeds()[1] == pytest.approx(50.0)
 
 
-def test_a_cost_is_the_gap_less_a_step() -> None:
+def test_a_cost_is_the_gap_less_a_step_at_the_new_size() -> None:
+    """Until that is known, at the size before."""
     clock = Clock()
     clock.measuring.on_message({"type": "starting", "t": 1000.0})
     clock.steps(1, size=1, step_s=3.0)
     clock.steps(20, size=1, step_s=0.1)
     clock.steps(1, size=3, step_s=0.35)
+    assert clock.measuring.costs()["grow"] == pytest.approx(0.25)
+    assert clock.measuring.latest is None
     clock.steps(20, size=3, step_s=0.05)
+    assert clock.measuring.latest == ("grow", pytest.approx(0.3))
     clock.steps(1, size=2, step_s=0.25)
-    assert clock.measuring.costs() == pytest.approx({"start": 3.0, "grow": 0.25, "shrink": 0.2})
+    assert clock.measuring.costs() == pytest.approx({"start": 2.9, "grow": 0.3, "shrink": 0.2})
+
+
+def test_a_slower_step_after_a_change_is_no_cost() -> None:
+    """Two workers on one machine share its memory: each step takes longer then, and no worker stands still."""
+    clock = Clock()
+    clock.steps(20, size=1, step_s=1.0)
+    clock.steps(20, size=2, step_s=1.4)
+    clock.steps(20, size=1, step_s=1.0)
+    assert clock.measuring.costs() == pytest.approx({"grow": 0.0, "shrink": 0.0})
 
 
 def test_steps_done_again_are_part_of_the_cost_and_no_speed() -> None:
