@@ -142,6 +142,15 @@ def test_what_a_worker_says_last_is_heard_before_its_end(one_node: OneNode) -> N
         assert ("worker_message", worker, "report") in one_node.watched.heard
 
 
+def test_the_log_of_a_worker_that_ends_soon_is_cut_too(one_node: OneNode) -> None:
+    one_node.start(words=("--log-limit", "1"))
+    one_node.spawn("for _ in range(300):\n    print('x' * 9_999)\nprint('last words')\nraise SystemExit(7)")
+    exit_ = one_node.watched.until("exited")[2]
+    assert exit_.tail.endswith("last words\n")
+    log = one_node.folder / "0.log"
+    assert (log.stat().st_size <= 1e6, log.read_text().endswith("last words\n")) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("ends_with", "code", "file", "finished"),
     [(0, None, "", ""), (7, 7, "", "finished"), (0, 7, "", ""), (0, None, "file", "finished"), (1, None, "file", "")],

@@ -329,6 +329,7 @@ class NodeAgent:
         if self._workers.pop(worker.name, None) is None:
             return
         exit_ = worker.ended(code) | ({"tail": words} if words else {})
+        limit_logs((worker, *self._workers.values()), self._settings.log_limit)  # it may have grown since the last beat
         if not worker.forgotten:
             self._ended.add(worker, exit_)
         self._link.send(messages.WorkerExited(worker.name, **exit_))
